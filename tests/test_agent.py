@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
@@ -39,7 +40,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertTrue(str(options.state_dir).endswith("/tower-agent/alpha"))
 
     def test_flags(self) -> None:
-        """What can be given more than once, and the rest."""
+        """Repeatable options, and the rest."""
         options = parsed(
             f"--host-key=SHA256:{'B' * 43}",
             "--target=db=10.0.0.5:5432",
@@ -72,13 +73,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertTrue(options["no-impersonation"])
 
     def wrong(self, *arguments: str, **changes: str | None) -> str:
-        """Return what is said about arguments that cannot work."""
+        """Return the error about invalid arguments."""
         error = self.assertRaises(UsageError, parsed, *arguments, **changes)
         self.assertNotIn("\n", str(error))
         return str(error)
 
     def test_missing(self) -> None:
-        """What is missing is named."""
+        """A missing option is named."""
         for name in ("name", "proxy-server", "host-key"):
             self.assertIn(f"--{name} is missing", self.wrong(**{name: None}))
 
@@ -116,12 +117,12 @@ class OptionsTests(SynchronousTestCase):
 
 class AgentTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a directory with a kubeconfig."""
+        """Make a directory with a kubeconfig."""
         self.folder = Path(self.mktemp()).absolute()
         self.folder.mkdir()
         self.kubeconfig = self.folder / "kubeconfig"
         self.write_kubeconfig()
-        self.reactor = MemoryReactorClock()
+        self.reactor: Any = MemoryReactorClock()
 
     def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
         """Write it."""
@@ -157,7 +158,7 @@ class AgentTests(SynchronousTestCase):
         return text
 
     def test_starts(self) -> None:
-        """It begins to connect, says what it is, and tells no secret."""
+        """It begins to connect, logs its identity, and no secret."""
         agent = self.make(environ={"TOWER_TOKEN": "t0ken"})
         events = self.start(agent)
         self.assertFalse(agent.uplink.ready)
@@ -196,7 +197,7 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual(agent.member.host, "10.0.0.22")
 
     def test_warnings(self) -> None:
-        """What is risky is said, loudly; what is not secure again and again."""
+        """Risky options are logged as warnings; insecure ones repeatedly."""
         names = ("system:monitoring", "kubeadm:cluster-admins")
         allowed = (f"--allow-system-identity={name}" for name in names)
         agent = self.make("--no-impersonation", "--allow-system-identities", *allowed, "--token=t0ken")
@@ -207,7 +208,7 @@ class AgentTests(SynchronousTestCase):
         for name in names:
             self.assertIn(f"--allow-system-identity {name}: ", "".join(warnings))
         loud = "".join(e["log_format"] for e in events if e["log_level"] is LogLevel.critical)
-        self.assertIn("EVERYBODY", loud)
+        self.assertIn("ALL users", loud)
         self.assertIn("--allow-system-identities is insecure", loud)
         with capturedLogs() as later:
             self.reactor.advance(600)
@@ -236,7 +237,7 @@ class AgentTests(SynchronousTestCase):
         return service
 
     def test_v1_warnings(self) -> None:
-        """It is said loudly what an old proxy is sent, and that anybody is, but not the thing itself."""
+        """A warning names the credentials that any old proxy gets, without their values."""
         for flags, loud in (
             (["--insecure-v1-any-host-key"], 1),
             (["--insecure-v1-any-host-key", "--protocol=v1"], 1),
@@ -262,7 +263,7 @@ class AgentTests(SynchronousTestCase):
         self.old("--insecure-v1-any-host-key")
 
     def test_v1_rotation(self) -> None:
-        """When credentials change, an old proxy is told anew, and one of ours need not be."""
+        """When credentials change, an old proxy gets them again; a Tower proxy does not need them."""
         for make, renewals in (
             (self.make, 0),
             (lambda: self.old("--protocol=v1", "--insecure-v1-any-host-key"), 1),
@@ -281,7 +282,7 @@ class AgentTests(SynchronousTestCase):
             self.successResultOf(agent.stopService())
 
     def test_published_authority(self) -> None:
-        """Hole 2: a CA whose key everybody has is refused, wherever it stands in the file."""
+        """Hole 2: a CA whose key is published is refused, at any position in the file."""
         file = self.folder / "ca.crt"
         for content in (PUBLISHED, pem(family()[0][0]).decode() + PUBLISHED):
             file.write_text(content)
@@ -322,7 +323,7 @@ class AgentTests(SynchronousTestCase):
 
 
 class FakeReactor:
-    """A reactor that does at once what it is told from elsewhere."""
+    """A reactor that runs calls from other threads at once."""
 
     def callFromThread(self, call: Callable[[], object]) -> None:
         """Do it."""
@@ -331,7 +332,7 @@ class FakeReactor:
 
 class HangupTests(SynchronousTestCase):
     def test_signal(self) -> None:
-        """SIGHUP retries, from the reactor's loop; after a stop it is somebody else's again."""
+        """SIGHUP retries, from the reactor's loop; a stop restores the former handler."""
         handlers: list[Any] = ["before"]
 
         def set_handler(number: int, handler: Any) -> Any:
@@ -340,7 +341,7 @@ class HangupTests(SynchronousTestCase):
             return handlers[-2]
 
         retries: list[bool] = []
-        hangup = Hangup(FakeReactor(), lambda: retries.append(True), set_handler)
+        hangup = Hangup(cast(IReactorFromThreads, FakeReactor()), lambda: retries.append(True), set_handler)
         hangup.startService()
         handlers[-1](signal.SIGHUP, None)
         self.assertEqual(retries, [True])

@@ -1,4 +1,4 @@
-"""Tests of what the benchmarks make of their numbers; nothing is measured here."""
+"""Tests of the benchmarks' calculations; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class ClaimTests(SynchronousTestCase):
         self.assertEqual((seen.value, seen.low, seen.high), (90 / 50, 10 / 45, 2.0))
 
     def test_nothing_to_compare(self) -> None:
-        """What was not measured, or is nothing, gives no ratio."""
+        """A number that is missing, or zero, does not have a ratio."""
         for theirs in ([], [0.0]):
             self.assertIsNone(claim("l7-1").measured(samples("rate", [1.0], theirs), TOWER))
 
     def test_absolute(self) -> None:
-        """Memory for an agent is held against a size and not against somebody."""
+        """Memory for an agent is compared with a size and not with another program."""
         seen = claim("storm-memory").measured({TOWER: [{"memory": 11.5}]}, TOWER)
         assert seen is not None
         self.assertEqual(seen.value, 11.5)
@@ -64,7 +64,7 @@ class ClaimTests(SynchronousTestCase):
         self.assertFalse(claim("l7-32-proxy").reaches(0.5, 0.45))
 
     def test_rows(self) -> None:
-        """Each claim is about columns and numbers that its row has, under a name of its own."""
+        """Each claim is about columns and numbers of its row, under its own name."""
         self.assertEqual(len({each.name for each in CLAIMS}), len(CLAIMS))
         for each in CLAIMS:
             row = ROWS[each.row]
@@ -76,14 +76,14 @@ class ClaimTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """What is printed."""
+    """The printed tables."""
 
     def done(self, name: str, numbers: Samples) -> dict[Row, Samples]:
         """Return one row's samples as all there are."""
         return {ROWS[name]: numbers}
 
     def test_marks(self) -> None:
-        """Beside each bar is whether it was reached."""
+        """Each bar has a mark that it was reached or missed."""
         printed = line(self.done("l7-1", samples("rate", [100], [100])), "L7, 1 connection")
         self.assertIn("| ≥ 0.9x ✓ | ≥ 1.2x ✗ | **1.00x** |", printed)
 
@@ -95,7 +95,7 @@ class TableTests(SynchronousTestCase):
             self.assertIn(f"≤ 0.2x {mark}", line(self.done("l7-behind", numbers), work))
 
     def test_not_measured(self) -> None:
-        """A row of which one side is missing says so, without a mark."""
+        """A row without one of its sides has no mark."""
         printed = line(self.done("l7-1", {TOWER: [{"rate": 1.0}], IDLE_100: []}), "L7, 1 connection")
         self.assertIn("not measured", printed)
         self.assertNotIn("✓", printed)
@@ -114,7 +114,7 @@ class GateTests(SynchronousTestCase):
     """Floors."""
 
     def test_shortfalls(self) -> None:
-        """What is below its floor, above its ceiling, or missing is told; the rest is not looked at."""
+        """Numbers below their floor, above their ceiling, or missing are reported; the rest is ignored."""
         done = {
             ROWS["l7-32"]: samples("rate", [100], [100], proxy=(50, 100), agent=(50, 10)),
             ROWS["l7-1"]: {TOWER: [], IDLE_100: []},
@@ -166,6 +166,6 @@ class ChosenTests(SynchronousTestCase):
         self.assertEqual(sum(len(group.rows) for group in chosen([])), len(ROWS))
 
     def test_unknown(self) -> None:
-        """A name that nothing begins with is an error that lists what there is."""
+        """A name without any match is an error that lists the names."""
         with self.assertRaisesRegex(BenchmarkFailed, "there is no 'l8'; there are .*l7-32"):
             chosen(["l8"])

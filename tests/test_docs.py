@@ -14,7 +14,7 @@ LEAST = 40  # names on the page: with fewer the expression has missed them
 
 
 class SecurityModelTests(SynchronousTestCase):
-    """`docs/security-model.md` names a test beside each promise."""
+    """`docs/security-model.md` names a test for each promise."""
 
     def test_named_tests_exist(self) -> None:
         """Every test that the page names is there, as a module, a class or a method."""

@@ -20,7 +20,7 @@ from tower.tunnels import Tunnels
 
 
 class Noting(Protocol):
-    """Notes what comes."""
+    """Records its input."""
 
     got = b""
     lost = False
@@ -38,7 +38,7 @@ class TunnelEndpointTests(SynchronousTestCase):
     """Connects protocols to targets."""
 
     def setUp(self) -> None:
-        """Have a tunnel of the cluster alpha."""
+        """Make a tunnel of the cluster alpha."""
         self.pair = TunnelPair()
         self.tunnels = Tunnels(self.pair.clock, self.pair.clock.seconds)
         self.tunnels.add(self.pair.proxy.tunnel)
@@ -70,7 +70,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.assertTrue(protocol.lost)
 
     def test_refused(self) -> None:
-        """Why the agent said no is in the error."""
+        """The error has the agent's reason."""
         connecting = self.endpoint.connect(self.factory)
         self.pair.pump()
         self.pair.agent.incoming.pop().refuse("no-such-target", "there is no target postgres")
@@ -92,7 +92,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.assertIn("beta", str(self.failureResultOf(connecting, ConnectError).value))
 
     def test_no_stream_as_the_agent(self) -> None:
-        """Where the proxy holds the agent's credential no stream leads to the API server."""
+        """If the proxy holds the agent's credential no stream reaches the API server."""
         for target, refused in (("kubernetes", True), ("kubesphere", False)):
             tunnels: Any = Tunnels(self.pair.clock, self.pair.clock.seconds)
             tunnel = FakeTunnel(rewrite=lambda head, plain: head)
@@ -103,7 +103,7 @@ class TunnelEndpointTests(SynchronousTestCase):
                 self.assertIn("alpha", str(self.failureResultOf(connecting, ConnectError).value))
 
     def test_cancelled(self) -> None:
-        """Cancelling leaves no stream behind, in whatever phase."""
+        """Cancelling leaves no stream behind, in any phase."""
         waiting = TunnelEndpoint(self.tunnels, "beta", "postgres").connect(self.factory)
         waiting.cancel()
         self.failureResultOf(waiting, CancelledError)
@@ -116,7 +116,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.assertEqual((self.pair.proxy.tunnel.streams, self.pair.agent.tunnel.streams), (0, 0))
 
     def test_no_protocol(self) -> None:
-        """A factory that wants no protocol gets no stream."""
+        """Without a protocol from the factory, no stream is opened."""
         factory = Factory()
         factory.buildProtocol = lambda address: None  # type: ignore[method-assign,assignment]
         connecting = self.endpoint.connect(factory)

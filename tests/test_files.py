@@ -11,10 +11,10 @@ from tower.files import LINK_LIMIT, Beneath, LeadsOut, read_plain
 
 
 class BeneathTests(SynchronousTestCase):
-    """A directory beside others."""
+    """A directory among others."""
 
     def setUp(self) -> None:
-        """Have files in it and outside of it."""
+        """Make files in it and outside of it."""
         self.folder = Path(self.mktemp()).absolute()
         self.root = self.folder / "root"
         (self.root / "a" / "b").mkdir(parents=True)
@@ -50,7 +50,7 @@ class BeneathTests(SynchronousTestCase):
         self.assertEqual([self.read(name) for name in ("id", "up", "whole")], [b"key", b"inside", b"inside"])
 
     def test_ways_out(self) -> None:
-        """What leads out is not opened, however it is spelt, and neither is what begins elsewhere."""
+        """Paths to the outside are not opened, in any spelling, and neither are absolute ones."""
         self.link("file", self.folder / "secret")
         self.link("near", "../secret")
         self.link("directory", "..")
@@ -66,7 +66,7 @@ class BeneathTests(SynchronousTestCase):
         self.assertEqual((self.folder / "secret").read_bytes(), b"outside")
 
     def test_changed_under_way(self) -> None:
-        """A link that is put in the place of a directory or a file after a look is not followed."""
+        """A link that replaces a directory or a file after a look is not followed."""
         real = os.readlink
 
         def look(name: str, *, dir_fd: int) -> str:
@@ -97,13 +97,13 @@ class BeneathTests(SynchronousTestCase):
         self.assertRaises(OSError, self.read, str(LINK_LIMIT))
 
     def test_no_files(self) -> None:
-        """The directory itself, one in it, and what is not there."""
+        """The directory itself, one in it, and a missing file."""
         for path, kind in ((".", IsADirectoryError), ("a", IsADirectoryError), ("x/y", FileNotFoundError)):
             self.assertRaises(kind, self.read, path)
         self.assertRaises(NotADirectoryError, self.read, "a/b/file/x")
 
     def test_changes(self) -> None:
-        """Files are made, renamed and removed there; a link in the last place is what is replaced."""
+        """Files are made, renamed and removed there; a link at the end of a path is replaced itself."""
         descriptor = self.files.open(self.root / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.close(descriptor)
         self.link("link", self.folder / "secret")
@@ -118,7 +118,7 @@ class BeneathTests(SynchronousTestCase):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["root", "secret"])
 
     def test_descriptors(self) -> None:
-        """None is left open, whatever happens."""
+        """No descriptor is left open, in any case."""
         before = len(os.listdir("/proc/self/fd"))
         self.link("out", "a/b/../../../secret")
         self.link("whole", self.root / "a" / "b" / "file")

@@ -52,22 +52,22 @@ class Recorder(Protocol):
         self.events = events
 
     def connectionMade(self) -> None:
-        """Note it."""
+        """Record it."""
         self.events.append("made")
 
     def dataReceived(self, data: bytes) -> None:
-        """Note it."""
+        """Record it."""
         self.events.append(data)
 
     def readConnectionLost(self) -> None:
-        """Note it."""
+        """Record it."""
         self.events.append("ended")
 
     def writeConnectionLost(self) -> None:
-        """Note it."""
+        """Record it."""
 
     def connectionLost(self, reason: Failure = Failure(ConnectError())) -> None:  # noqa: B008
-        """Note it."""
+        """Record it."""
         self.events.append("lost")
 
 
@@ -84,7 +84,7 @@ class ConnectTests(SynchronousTestCase):
     """Connecting by a front door in memory."""
 
     def setUp(self) -> None:
-        """Have an endpoint, and what happens to its protocol."""
+        """Make an endpoint, and a list of its protocol's events."""
         self.clock = Clock()
         self.reactor = cast(ISocketReactor, self.clock)
         self.access = KubeAccess(SERVER, token="t0ken")
@@ -94,12 +94,12 @@ class ConnectTests(SynchronousTestCase):
         self.endpoint = FrontDoorEndpoint(self.reactor, lambda: self.access, "alpha", "pg", self.dial)
 
     def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
-        """Connect when the test says so."""
+        """Connect when the test calls for it."""
         self.dialled.append((way, Deferred()))
         return self.dialled[-1][1]
 
     def connect(self) -> Deferred[Any]:
-        """Begin to connect; the result says so in the events."""
+        """Begin to connect; the result is in the events."""
         factory = Factory()
         protocol: Any = self.protocol
         make: Any = lambda _: None if protocol is None else protocol(self.events)  # noqa: E731
@@ -112,7 +112,7 @@ class ConnectTests(SynchronousTestCase):
         return self.endpoint.connect(factory).addCallback(connected)
 
     def reach(self) -> FakePipe:
-        """Have the front door be reached by the newest attempt."""
+        """Connect the newest attempt to the front door."""
         pipe = FakePipe()
         self.dialled[-1][1].callback(pipe)
         return pipe
@@ -126,7 +126,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual((self.events, self.clock.getDelayedCalls()), ([], []))
 
     def test_endpoint(self) -> None:
-        """It is what it says."""
+        """The endpoint's attributes and representation."""
         verifyObject(IStreamClientEndpoint, self.endpoint)
 
     def test_stream(self) -> None:
@@ -171,7 +171,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(self.events, ["connected", b"one", b"two"])
 
     def test_closed_at_once(self) -> None:
-        """Who closes when connected gets no bytes."""
+        """A protocol that closes when connected does not get any bytes."""
         connecting = self.connect()
         connecting.addCallback(lambda protocol: protocol.transport.loseConnection())
         pipe = self.reach()
@@ -180,7 +180,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(self.events, ["made", "connected"])
 
     def test_refused(self) -> None:
-        """A refusal is told with the message of the proxy's Status."""
+        """A refusal has the message of the proxy's Status."""
         connecting = self.connect()
         pipe = self.reach()
         pipe.deliver(b"HTTP/1.1 404 Not Found\r\n\r\n" + STATUS)
@@ -194,7 +194,7 @@ class ConnectTests(SynchronousTestCase):
         self.refused(connecting, "tower.example.org:8443: connection refused")
 
     def test_credential(self) -> None:
-        """The kubeconfig is read for each connection; what is wrong with it is told."""
+        """The kubeconfig is read for each connection; its errors are reported."""
         self.connect()
         self.access = KubeAccess(SERVER, token="new")
         self.connect()
@@ -244,7 +244,7 @@ class DescriptionTests(SynchronousTestCase):
     """``tower:cluster=…``."""
 
     def setUp(self) -> None:
-        """Have jane's kubeconfig."""
+        """Write jane's kubeconfig."""
         self.clock = Clock()
         self.reactor = cast(ISocketReactor, self.clock)
         self.path = self.write("jane", SERVER)
@@ -277,7 +277,7 @@ class DescriptionTests(SynchronousTestCase):
         self.assertTrue(way.request.startswith(b"GET /clusters/alpha/targets/pg HTTP/1.1\r\n"))
 
     def test_default(self) -> None:
-        """Without the argument it is the file of KUBECONFIG; of several one must be chosen."""
+        """Without the argument it is the file of KUBECONFIG; if there are several, one must be chosen."""
         self.parse({"KUBECONFIG": self.path}, cluster="alpha", target="pg")
         both = {"KUBECONFIG": f"{self.path}:/other"}
         self.wrong("2 files", "add kubeconfig=FILE", environ=both, cluster="alpha", target="pg")
@@ -291,7 +291,7 @@ class DescriptionTests(SynchronousTestCase):
         self.wrong("/nonexistent/.kube/config", "add kubeconfig=FILE", cluster="alpha", target="pg")
 
     def test_arguments(self) -> None:
-        """What is missing, unknown or without a name is named."""
+        """Missing, unknown and unnamed arguments are named."""
         self.wrong("cluster is missing", "cluster=NAME", target="pg")
         self.wrong("target is missing", "--target", cluster="alpha")
         self.wrong("no argument port", "kubeconfig", cluster="alpha", target="pg", port="1")
@@ -300,11 +300,11 @@ class DescriptionTests(SynchronousTestCase):
             self.assertIn(part, str(error))
 
     def test_kubernetes(self) -> None:
-        """The API server gives no raw streams."""
+        """The API server does not have raw streams."""
         self.wrong("target=kubernetes", "HTTPS", cluster="alpha", target="kubernetes", kubeconfig=self.path)
 
     def test_kubeconfig(self) -> None:
-        """A file that leads elsewhere, or nowhere, is named with the cure."""
+        """A kubeconfig for another server, or without one, is named with the fix."""
         self.wrong(
             "kubeconfig=/nonexistent/k", "add", cluster="alpha", target="pg", kubeconfig="/nonexistent/k"
         )
@@ -326,7 +326,7 @@ class DescriptionTests(SynchronousTestCase):
 
 
 class PluginTests(SynchronousTestCase):
-    """What Twisted loads."""
+    """The plugin that Twisted loads."""
 
     def test_interface(self) -> None:
         """The parser provides what it must."""
@@ -345,7 +345,7 @@ class PluginTests(SynchronousTestCase):
         self.assertEqual([name for name in imported if name and name.startswith("tower")], [])
 
     def test_all(self) -> None:
-        """The services are found beside the parser."""
+        """The parser's package also has the services."""
         names = [maker.tapname for maker in getPlugins(IServiceMaker)]
         self.assertIn("tower-proxy", names)
         self.assertIn("tower-agent", names)

@@ -33,7 +33,7 @@ from tower.websocket import frames, server_handshake
 
 _parser: Any = import_module("re._parser")
 
-#: Where no backslash stands before and no class of characters is around.
+#: Neither after a backslash nor in a class of characters.
 WRONG = re.compile(r"[*+?}]\+|\(\?>")
 ESCAPED = re.compile(r"\\.", re.DOTALL)
 CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
@@ -42,12 +42,12 @@ SIZE = 16 * 1024
 
 
 def is_wrong(text: str) -> bool:
-    """Tell whether *text*, maybe a part of a pattern, has a possessive quantifier or an atomic group."""
+    """Return whether *text*, maybe a part of a pattern, has a possessive quantifier or an atomic group."""
     return WRONG.search(CLASS.sub("[]", ESCAPED.sub("_", text))) is not None
 
 
 def literals(source: str) -> Iterator[tuple[int, str]]:
-    """Return each string in *source* that is no docstring, and its line."""
+    """Return each string in *source* that is not a docstring, and its line."""
     tree = ast.parse(source)
     docstrings = {
         id(node.value)
@@ -74,7 +74,7 @@ def operations(parsed: Any) -> Iterator[str]:
 
 
 def patterns(module: ModuleType) -> Iterator[re.Pattern[Any]]:
-    """Return the patterns that a module has, in whatever it keeps them."""
+    """Return the patterns of a module, in any container."""
     seen: set[int] = set()
     found: list[Any] = list(vars(module).values())
     while found:
@@ -94,7 +94,7 @@ def patterns(module: ModuleType) -> Iterator[re.Pattern[Any]]:
 
 class SourceTests(SynchronousTestCase):
     def test_knows_them(self) -> None:
-        """What is looked for would be found."""
+        """The search finds such patterns."""
         for text in ("a*+", "a++", "a?+", "a{2}+", "(?>a)", r"\++x++", r"[]*+]++", ")*+"):
             self.assertTrue(is_wrong(text), text)
         for text in ("a*", "a+", r"\*+", "[*+]", "[^]*+]", r"\\[a]+", "a*?", "(?:a)+", r"\?\+"):
@@ -134,7 +134,7 @@ SERVER = Upstream(b"/k8s", b"Host: a\r\n", b"")
 
 IDENTITY = b"Impersonate-User: jane\r\nHost: x\r\n"
 
-#: What a long piece is put between, for each reader; a reader takes bytes.
+#: Prefix and suffix of a long piece, for each reader; a reader takes bytes.
 READERS: tuple[
     tuple[str, Callable[[bytes], object], tuple[bytes, ...], tuple[tuple[bytes, bytes], ...]], ...
 ] = (
@@ -262,7 +262,7 @@ def work(read: Callable[[bytes], object], text: bytes) -> float:
 
 class LinearTests(SynchronousTestCase):
     def test_long_inputs(self) -> None:
-        """Four times the input takes no more than some four times as long, whatever it is made of."""
+        """Four times the input takes no more than some four times as long, for any content."""
         gc.disable()
         self.addCleanup(gc.enable)
         for name, read, pieces, around in READERS:
@@ -271,7 +271,7 @@ class LinearTests(SynchronousTestCase):
                     once, more = (before + piece * (size // len(piece)) + behind for size in (SIZE, 4 * SIZE))
                     short, long = work(read, once), work(read, more)
                     for _ in range(3):
-                        if long < 10 * short or long < 0.005:  # below that nobody could tell
+                        if long < 10 * short or long < 0.005:  # shorter times are not reliable
                             break
                         short, long = work(read, once), work(read, more)
                     else:

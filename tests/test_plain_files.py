@@ -23,13 +23,13 @@ class ReadTests(SynchronousTestCase):
         self.folder.mkdir()
 
     def pipe(self) -> Path:
-        """Return a pipe to which nobody writes."""
+        """Return a pipe without a writer."""
         path = self.folder / "pipe"
         os.mkfifo(path)
         return path
 
     def test_file(self) -> None:
-        """A file is read, as far as is wanted, by way of a link too."""
+        """A file is read, up to the limit, through a link too."""
         path = self.folder / "file"
         path.write_bytes(b"12345")
         (self.folder / "link").symlink_to("file")
@@ -37,7 +37,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual(read_plain(self.folder / "link", 2), b"12")
 
     def test_no_file(self) -> None:
-        """What is none is refused at once."""
+        """A missing or special file is refused at once."""
         for path, text in (
             (self.folder / "nowhere", "No such file"),
             (self.folder, "Is a directory"),
@@ -48,7 +48,7 @@ class ReadTests(SynchronousTestCase):
             self.assertIn(text, error.strerror)
 
     def test_who_reads(self) -> None:
-        """A key, known hosts and a list of nodes that are pipes keep nobody waiting."""
+        """A key, known hosts and a list of nodes that are pipes do not block."""
         pipe = self.pipe()
         self.assertIn("not a regular file", str(self.assertRaises(KeyUnusable, ClientKey.load, pipe)))
         self.assertFalse(KnownHosts(pipe).knows(Node("a")))

@@ -1,4 +1,4 @@
-"""Rooms import lower rooms only, and each says what is in it."""
+"""Rooms import lower rooms only, and each describes itself; tests do not import each other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OrderTests(SynchronousTestCase):
         self.assertIn("tower.net.pipes -> tower.web.gateway", done.stdout)
 
     def test_new_room(self) -> None:
-        """A room without a place in the order is named."""
+        """A room that is missing in the order is named."""
         self.module("attic/__init__.py", "")
         done = self.lint()
         self.assertEqual(done.returncode, 1)
@@ -68,7 +68,7 @@ class OrderTests(SynchronousTestCase):
 
 
 class FolderTests(SynchronousTestCase):
-    """What every folder of the product keeps to."""
+    """Rules for every folder of the product."""
 
     folders = [path.parent for path in (ROOT / "tower").rglob("__init__.py")]
 
@@ -82,7 +82,7 @@ class FolderTests(SynchronousTestCase):
         self.assertEqual(crowded, [])
 
     def test_described(self) -> None:
-        """Each room below the top says in three to ten lines what lives there."""
+        """Each room below the top describes itself in three to ten lines."""
         silent = [
             str(folder)
             for folder in self.folders
@@ -106,3 +106,22 @@ class NameTests(SynchronousTestCase):
                     places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
         twice = {name: found for name, found in places.items() if len(found) > 1 and name != "Options"}
         self.assertEqual(twice, {})
+
+
+class TestModuleTests(SynchronousTestCase):
+    """Shared parts of tests are in helpers: test modules are only run."""
+
+    def test_no_imports(self) -> None:
+        """No module imports a `test_*` module."""
+        importers = []
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or "", *(alias.name for alias in node.names)]
+                elif isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                else:
+                    continue
+                if any(part.startswith("test_") for name in names for part in name.split(".")):
+                    importers.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        self.assertEqual(importers, [])

@@ -32,7 +32,7 @@ class OpeningTests(SynchronousTestCase):
     """The answer to the upgrade."""
 
     def setUp(self) -> None:
-        """Have a stream that is being opened."""
+        """Start to open a stream."""
         self.pipe = FakePipe()
         self.opened: list[bytes] = []
         self.failed: list[str] = []
@@ -53,13 +53,13 @@ class OpeningTests(SynchronousTestCase):
                 self.assertEqual(self.pipe.aborted, bool(failed))
 
     def test_leftover(self) -> None:
-        """What came behind the answer belongs to the stream."""
+        """The bytes after the answer belong to the stream."""
         self.pipe.deliver(SWITCHED + b"220 ready")
         self.assertEqual(self.opened, [b"220 ready"])
         self.assertTrue(self.pipe.paused)
 
     def test_no_status(self) -> None:
-        """Without a Status the status line says what happened."""
+        """Without a Status the error is the status line."""
         self.pipe.deliver(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
         self.assertEqual(self.failed, [])
         self.pipe.end()
@@ -75,22 +75,22 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 500 Oops'"])
 
     def test_gone(self) -> None:
-        """A proxy that goes away is told once."""
+        """A proxy's disconnection is reported once."""
         self.pipe.lose(ConnectionError("reset"))
         self.assertEqual(self.failed, ["the proxy closed the connection: reset"])
 
 
 class RequestTests(SynchronousTestCase):
-    """The head that asks for a stream."""
+    """The head of a request for a stream."""
 
     def test_target(self) -> None:
-        """A target is one element of the path, whatever is in it."""
+        """A target is one element of the path, with any characters."""
         head = upgrade_request(KubeAccess("https://h:1/clusters/alpha"), "/clusters/alpha", "a/b c")
         self.assertTrue(head.startswith(b"GET /clusters/alpha/targets/a%2Fb%20c HTTP/1.1\r\nHost: h:1\r\n"))
         self.assertTrue(head.endswith(b"\r\n\r\n"))
 
     def test_no_injection(self) -> None:
-        """Nothing in a kubeconfig makes lines of its own; the token is not told."""
+        """No part of a kubeconfig makes extra lines; errors do not show the token."""
         for access in (
             KubeAccess("https://h:1", token="secret\r\nImpersonate-User: root"),
             KubeAccess("https://h:1", token="s\u00e9cret"),
@@ -107,7 +107,7 @@ class OpenStreamTests(SynchronousTestCase):
     """A connection becomes a stream."""
 
     def setUp(self) -> None:
-        """Have asked."""
+        """Send the request."""
         self.clock = Clock()
         self.pipe = FakePipe()
         clock: Any = self.clock
@@ -122,7 +122,7 @@ class OpenStreamTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_refused(self) -> None:
-        """A refusal is told with the proxy's reason."""
+        """A refusal has the proxy's reason."""
         self.pipe.deliver(REFUSED)
         error = self.failureResultOf(self.opening, StreamNotOpened)
         self.assertEqual(error.getErrorMessage(), "the agent has no target pg")
@@ -144,7 +144,7 @@ class OpenStreamTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_broken_at_once(self) -> None:
-        """A connection that breaks under the request is told, and nothing is left."""
+        """A connection that breaks during the request is reported, and nothing is left."""
         pipe = BreakingPipe()
         clock: Any = self.clock
         opening = open_stream(pipe, WAY, clock)

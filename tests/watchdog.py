@@ -1,9 +1,9 @@
-"""Runs tests as ``trial`` does, and ends what hangs: ``python -m tests.watchdog [OPTION...] NAME...``
+"""Runs tests as ``trial`` does, and ends those that hang: ``python -m tests.watchdog [OPTION...] NAME...``
 
-Trial's own timeouts need a reactor that runs.  This watches from another process.  When a test has not ended
-for so long, it writes down where every thread is, names the test, kills the run with every program that it
-started, and goes on with the tests that are left.  The closing line of a killed run has trial's form, with
-one error for the test that hung; tests that were not run because the time was over are not counted.
+Trial's own timeouts need a running reactor.  This process watches another one.  If a test hangs, the watchdog
+dumps the stacks of all threads, names the test, kills the run with every program that it started, and goes on
+with the remaining tests.  The closing line of a killed run has trial's form, with one error for the test that
+hung; tests that were not run because the time was over are not counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, ClassVar, NoReturn
 PR_SET_CHILD_SUBREAPER = 36
 SILENCE = 300.0  # s
 LIMIT = 45 * 60.0  # s
-GRACE = 10.0  # s, for the tests to write down where they are, or to end in good order
-MORE = 60.0  # s after the limit of a test's own
-ENDING = 30.0  # s, for the kernel to end what was killed
+GRACE = 10.0  # s, for the tests to dump their stacks, or to end properly
+MORE = 60.0  # s after a test's own limit
+ENDING = 30.0  # s, for the kernel to end killed processes
 
 
 def say(text: str) -> None:
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def descendants() -> list[int]:
-    """Return every process that we started, or whoever we started, as far as it is there."""
+    """Return every process that we or our processes started and that still exists."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -79,7 +79,7 @@ class Run:
         self._rest = b""
 
     def read(self) -> bool:
-        """Hear what it says; return whether there was something."""
+        """Read its events; return whether there was one."""
         try:
             data = os.read(self.pipe, 1 << 16)
         except BlockingIOError:
@@ -104,14 +104,14 @@ class Run:
 
     @property
     def at(self) -> str:
-        """What it is at."""
+        """The current test."""
         if self.loading is not None:
             return self.loading
         if self.done:
             return "the end of the process"
         if self.test is not None:
             return self.test
-        return f"what follows {self.begun[-1]}" if self.begun else "the beginning"
+        return f"after {self.begun[-1]}" if self.begun else "the beginning"
 
     def left(self) -> list[str]:
         """Return what to run instead of what this one did not come to."""
@@ -174,7 +174,7 @@ class Watchdog:
         return int(failed)
 
     def _watch(self, run: Run) -> str:
-        """Wait until *run* ends; return what went wrong, if trial does not tell itself."""
+        """Wait until *run* ends; return the error, if trial does not report it itself."""
         heard = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(run.pipe, selectors.EVENT_READ)
@@ -204,7 +204,7 @@ class Watchdog:
         return f"the process of the tests ended, {ended}"
 
     def _reap(self, run: Run) -> None:
-        """Take note of whoever has ended: the run, or orphans of it."""
+        """Collect ended processes: the run, or its orphans."""
         try:
             while os.read(self._woken, 512):
                 pass
@@ -218,14 +218,14 @@ class Watchdog:
             pass
 
     def _kill(self, run: Run, why: str) -> None:
-        """Name what *run* is at, and have it say where."""
+        """Print the current test of *run*, and make it dump its threads."""
         say(f"\n\n*** {run.at}: {why}")
         if run.status is None:
-            say("*** where every thread is:")
+            say("*** stacks of all threads:")
             self._end(run, signal.SIGABRT)
 
     def _end(self, run: Run, number: int) -> None:
-        """Have *run* end, and give it a while to do so."""
+        """Make *run* end, and wait a while for it."""
         os.kill(run.pid, number)
         os.kill(run.pid, signal.SIGCONT)
         deadline = time.monotonic() + GRACE

@@ -1,9 +1,9 @@
-"""The tests that a `tests.watchdog` watches: trial's own run, which tells on a pipe what it is at.
+"""The tests that a `tests.watchdog` watches: trial's own run, which reports its progress on a pipe.
 
 Each line on the pipe is a JSON object: ``loading`` names what is being imported; ``plan`` has the ids of all
-tests, by the name that they were asked for with; ``test`` begins, and may take ``patience`` s, and is over
+tests, by the name on the command line; ``test`` begins, and may take ``patience`` s, and is over
 when it is null.  ``counts`` are those of trial's closing line, and ``failure`` is one that it will describe.
-When Python aborts (SIGABRT) it writes down where every thread is, whatever it is at.
+When Python aborts (SIGABRT) it dumps the stacks of all threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twisted.trial.unittest import TestSuite
 
 from tests.integration.programs import LIBC, PR_SET_PDEATHSIG
 
-#: What trial's closing line counts.
+#: Numbers of trial's closing line.
 COUNTED = ("skips", "expectedFailures", "failures", "errors", "unexpectedSuccesses")
 
 
@@ -35,15 +35,15 @@ class Teller:
         self._pipe = os.fdopen(descriptor, "w")
 
     def tell(self, **what: Any) -> None:
-        """Tell it at once."""
+        """Send it at once."""
         self._pipe.write(json.dumps(what) + "\n")
         self._pipe.flush()
 
 
 class TellingReporter(TreeReporter):
-    """Trial's usual one, which tells what it hears.
+    """Trial's usual reporter, which also reports to a pipe.
 
-    :ivar teller: to whom; set before the run.
+    :ivar teller: the pipe; set before the run.
     """
 
     teller: Teller

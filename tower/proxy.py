@@ -1,279 +1,377 @@
-"""``twistd -n tower-proxy``: how the proxy's parts are put together."""
+"""The proxy, ``twistd -n tower-proxy``: what it consists of, what each part gets, and what runs."""
 
 from __future__ import annotations
 
-import socket
-import ssl
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.control.admin_kubeconfig import LOOK, AdminAccess
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.v1_tokens import KIND as V1_TOKENS
+from tower.clusters.v1_tokens import V1Tokens
+from tower.conch.transport.keys import load_or_create
+from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
-from tower.control.gateways import Gateways
 from tower.control.metrics_port import MetricsPort, registry_of
 from tower.control.proxy_options import Options
-from tower.control.records import ProxyRecords
 from tower.control.revocation import Revocation
-from tower.control.trust import ProxyTrust
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.net.addresses import is_wildcard, join_address
-from tower.net.budget import Budget
+from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import REPORT_PERIOD, CREDENTIAL_PERIOD, NodeClusters
+from tower.nodes.cluster import NodeCluster
+from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
-from tower.options import OptionError, one_line, one_line_errors
+from tower.options import one_line, one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.interfaces import IReactor
 from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.store.audit_log import AuditCollector, open_audit_log
-from tower.trust.serving_certificate import RENEWAL_PERIOD
+from tower.store.sqlite import SQLiteStore
+from tower.trust.authorities import given_authority, own_authority
+from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
+from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import REMINDER, Notices
+from tower.v1.warnings import REMINDER, V1Warnings
 from tower.v2.acceptor import AgentAcceptor
-from tower.web.gateway.gateway import Gateway
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.audit import Audit
+from tower.web.access.audit_formats import FORMATS
+from tower.web.access.authentication import Authenticator
+from tower.web.access.filters import authentication_chain, user_chain
+from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
+from tower.web.access.sessions import Sessions
+from tower.web.api.issuer import Issuer, Published
+from tower.web.api.resources import tower_api
+from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
+from tower.web.gateway.channel_pool import ChannelPool
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
+from tower.web.gateway.inflight import InFlight
+from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
+from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 __all__ = ["Options", "Proxy", "makeService"]
 
-#: How long a stop lets requests finish, s.
+#: File of the key that encrypts secrets, without ``--secrets-key-file``.
+SECRETS_KEY = "secrets.key"
+
+#: Time for requests to finish when the proxy stops, s.
 GRACE = 10.0
 
-#: How often to forget what has expired, s.
-PURGE = 60.0
+#: Interval for removing expired tokens and credentials, s.
+PURGE_PERIOD = 60.0
+
+#: Interval for checking the deadlines of connections, s.
+SWEEP_PERIOD = 1.0
+
+#: Interval for opening cluster ports that could not be opened, s.
+RETRY_PORTS = 30.0
 
 
 @one_line_errors("tower-proxy")
-def makeService(options: Options, reactor: Any = None) -> IService:
-    """Return the proxy; what cannot work ends the program with one line and exit code 1."""
+def makeService(options: Options, reactor: IReactor | None = None) -> IService:
+    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
     if reactor is None:
-        from twisted.internet import reactor
+        from twisted.internet import reactor as installed
 
+        reactor = cast(IReactor, installed)
         count_steadily(reactor)
         if not options["allow-core-dumps"]:
             forbid_dumps()
     check_head_policy()
-    for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
-        if options[name] is not None:
-            _check_free(name, options[host], options[name])
+    options.check_listening()
     state = StateDir(options["state-dir"])
     state.lock()
     given = options.given_cluster
     return Proxy(options, state, reactor, None if given is None else read_access(given))
 
 
-def _check_free(name: str, host: str, port: int) -> None:
-    """Find out now whether *port* can be listened on, not when users are waiting."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as e:
-        reason = (e.strerror or str(e)).lower()
-        raise OptionError(
-            name,
-            str(port),
-            f"cannot be listened on at {host} ({reason}): stop what uses it, or choose another",
-        ) from e
-
-
 class Proxy(MultiService):
     """The proxy with all its parts.
 
     :param state: locked; the proxy closes it when it stops.
-    :param access: the credential for the cluster of ``--ssh-user``.
+    :param access: API server and credential of the ``--ssh-user`` cluster.
     """
 
     _log = Logger()
 
     def __init__(
-        self, options: Options, state: StateDir, reactor: Any, access: KubeAccess | None = None
+        self, options: Options, state: StateDir, reactor: IReactor, access: KubeAccess | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._options = options
-        self._access = access
-        self._state = state
-        self._reactor = reactor
-        self._day = TimeOfDay(reactor)
-        self._audit_log = open_audit_log(options, reactor, self._day.seconds)
-        self._sockets = Poller(reactor)
+        self._options, self._state, self._reactor, self._access = options, state, reactor, access
         self._ready = False
-        self._ports: list[TCPServer] = []
-        self._trust = ProxyTrust(options, state, self._day.seconds)
-        self._records = ProxyRecords(options, state, reactor, self._day)
-        self._admin = self._admin_access()
-        self._budget = Budget(options["buffer-budget"])
-        self._slots = Slots(reactor, options["max-connections"], options.connections_per_address)
-        self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
-        self._tunnels = Tunnels(reactor, self._day.seconds)
-        self._reception = AgentAcceptor(
-            self._sockets,
-            self._tunnels,
-            self._records.tokens,
-            self._trust.host_keys,
-            self._budget,
-            keepalive=options["keepalive"],
-            epoch=self._day.seconds,
+        host, port, secure_port = options["host"], options["port"], options["secure-port"]
+        published = Published(host, options["publish-service-address"], secure_port, port)
+        keepalive = options["keepalive"]
+        accepts_v1 = not options["require-v2"]
+        v1_impersonates = not options["v1-no-impersonation"]
+        v1_open_ports = options["v1-open-ports"]
+        day = TimeOfDay(reactor)
+        epoch = day.seconds
+        sockets = Poller(reactor)
+        self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
+
+        # Authorities, certificates, host keys
+        users = own_authority(state, "users-ca", epoch())
+        if options["ca-cert"] is None:
+            authority = own_authority(state, "serving-ca", epoch())
+        else:
+            authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
+        serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
+        host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
+
+        # Records
+        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
+        secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
+        self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
+        self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
+        credentials = Credentials(store, day, options["max-credential-ttl"])
+        tokens = JoinTokens(store, day)
+        v1_tokens = V1Tokens(store, day)
+        own_host = "127.0.0.1" if is_wildcard(host) else host
+        self._admin = admin = AdminKubeconfig(
+            state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
+        )
+
+        # Limits of memory and connections
+        budget = Budget(options["buffer-budget"])
+        shared = SharedLimits.of(
+            sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM)
+        )
+        self._rejections = shared.rejections
+        slots = Slots(reactor, options["max-connections"], options.connections_per_address)
+        admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
+        plain_reactor = ConnectionReactor(sockets, None, admission)
+        tls_reactor = ConnectionReactor(sockets, serving.context, admission)
+        open_reactor = ConnectionReactor(sockets, serving.open_context, admission)
+
+        # Tunnels to agents
+        tunnels = Tunnels(reactor, epoch)
+        acceptor = AgentAcceptor(
+            sockets,
+            tunnels,
+            tokens,
+            host_keys,
+            budget,
+            keepalive=keepalive,
+            epoch=epoch,
             per_key=options["max-tunnels-per-key"],
             per_cluster=options["max-tunnels-per-cluster"],
         )
-        self._nodes = self._node_clusters()
-        self._gateways = Gateways(
-            options,
-            self._sockets,
-            self._day,
-            self._trust,
-            self._records,
-            self._tunnels,
-            self._nodes,
-            self._budget,
-            self._admission,
-            AgentEndpoint(reactor, self._welcomes()).accept,
-            lambda: self._ready,
-            self._audit_log,
-        )
+        opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
+        if accepts_v1:
+            opened[KUBESPHERE_V1.encode()] = V1AgentAcceptor(
+                sockets, acceptor, v1_tokens, host_keys[0], keepalive=keepalive, impersonate=v1_impersonates
+            ).opened
+        agents = AgentEndpoint(reactor, opened)
+        notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
 
-    def _admin_access(self) -> AdminAccess:
-        options = self._options
-        host = "127.0.0.1" if is_wildcard(options["host"]) else options["host"]
-        return AdminAccess(
-            self._state,
-            self._records.credentials,
-            self._trust.users,
-            self._trust.authority,
-            f"https://{join_address(host, options['secure-port'])}",
-            self._day.seconds,
-        )
-
-    def _welcomes(self) -> dict[bytes, Opened]:
-        """Return who takes an agent's connection, by what the agent speaks."""
-        options = self._options
-        welcomes: dict[bytes, Opened] = {TOWER_V2.encode(): self._reception.opened}
-        if not options["require-v2"]:
-            old = V1AgentAcceptor(
-                self._sockets,
-                self._reception,
-                self._records.old_tokens,
-                self._trust.host_keys[0],
-                keepalive=options["keepalive"],
-                impersonate=not options["v1-no-impersonation"],
-            )
-            welcomes[KUBESPHERE_V1.encode()] = old.opened
-        return welcomes
-
-    def _node_clusters(self) -> NodeClusters:
-        around = NodeServices(
-            self._reactor,
-            self._sockets,
-            self._reception.wheel,
-            self._records.store,
-            self._tunnels,
-            self._records.accesses,
-            self._budget,
-            self._day.seconds,
-            self._options["keepalive"],
-            self._node_files(),
-        )
-        return NodeClusters(around, self._records.clusters)
-
-    def _node_files(self) -> NodeFiles:
-        options = self._options
+        # Tunnels to nodes
         files = NodeFiles(
-            Path(options["node-files"] or self._state.path / DIRECTORY).absolute(), options.given_cluster
+            Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
         )
-        named = (options["secrets-key-file"], options["ca-key"])
-        files.prepare(self._state.path, *(Path(name) for name in named if name))
-        return files
+        files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
+        create = partial(
+            NodeCluster,
+            reactor=reactor,
+            poller=sockets,
+            clock=acceptor.wheel,
+            store=store,
+            tunnels=tunnels,
+            credentials=member_credentials,
+            budget=budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            files=files,
+        )
+        nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
+
+        # Authentication, audit, Tower's API
+        authenticator = Authenticator(credentials, day)
+        sessions = Sessions(authenticator)
+        chain = user_chain(authenticator, clusters.get)
+        generation = AdmissionGeneration(store, epoch)
+        audit_format = FORMATS[options["audit-log-format"]]()
+        audit = None if audit_log is None else Audit(audit_log, audit_format, epoch)
+        issuer = Issuer(
+            clusters,
+            credentials,
+            tokens,
+            v1_tokens if accepts_v1 else None,
+            users,
+            authority,
+            lambda: [key.fingerprint for key in host_keys],
+            published,
+            day,
+        )
+        api = tower_api(
+            store,
+            clusters,
+            credentials,
+            tokens,
+            v1_tokens,
+            tunnels,
+            issuer,
+            day,
+            member_credentials,
+            nodes.status,
+            check_files=nodes.check_files,
+        )
+
+        # HTTP ports
+        self._pool = pool = ChannelPool(tunnels)
+        limit = options["max-requests-inflight"]
+        inflight = InFlight(limit) if limit else None
+
+        def gateway(router: Router) -> Gateway:
+            return Gateway(
+                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
+            )
+
+        front = gateway(
+            FrontDoor(
+                chain,
+                authentication_chain(authenticator),
+                api,
+                agents.accept,
+                generation,
+                lambda: self._ready,
+                ssh_tunnel=nodes.unhealthy,
+                kubelets=nodes.kubelets,
+            )
+        )
+        plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
+        cluster_ports = ClusterProxies(
+            clusters,
+            KubernetesPorts(
+                tls_reactor,
+                clusters,
+                host,
+                lambda name: gateway(ClusterPort(chain, name, generation)),
+                OpenPorts(
+                    lambda name: bool(v1_tokens.tokens(name)),
+                    open_reactor,
+                    lambda name: gateway(OpenClusterPort(chain, name, generation)),
+                )
+                if v1_open_ports
+                else None,
+            ),
+        )
+        watch = store.watch(
+            V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
+        )
+        self._followers = (watch, generation, credentials, clusters, v1_tokens)
+        kubesphere_ports = ClusterProxies(
+            clusters,
+            KubeSpherePorts(
+                plain_reactor,
+                options["kubesphere-host"],
+                options["kubesphere-ports"],
+                lambda name: gateway(KubeSpherePort(name)),
+            ),
+        )
+        self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
+        self._ports = [
+            TCPServer(number, ConnectionFactory(served.accept), interface=host, reactor=listener)
+            for number, served, listener in ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
+            if number is not None
+        ]
+
+        # What runs
+        self._services: list[Service] = [
+            Revocation(store, clusters, credentials, tunnels, sessions),
+            Availability(reactor, clusters, tunnels),
+            notices,
+            acceptor,
+            nodes,
+            cluster_ports,
+            kubesphere_ports,
+            *self._ports,
+            *(
+                periodic(reactor, SWEEP_PERIOD, each.sweep)
+                for each in (front, plain, cluster_ports, kubesphere_ports, admission)
+            ),
+            periodic(reactor, SESSIONS_PERIOD, sessions.sweep),
+            periodic(reactor, POOL_PERIOD, pool.sweep),
+            periodic(reactor, RETRY_PORTS, cluster_ports.retry),
+            periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
+            periodic(reactor, REMINDER, notices.remind),
+            periodic(reactor, REPORT_PERIOD, nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
+            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
+            periodic(reactor, RENEWAL_PERIOD, serving.renew),
+            periodic(reactor, PURGE_PERIOD, tokens.purge),
+            periodic(reactor, PURGE_PERIOD, credentials.purge),
+        ]
+        if options["metrics-port"] is not None:
+            registry = registry_of(TunnelCollector(nodes.readings), SlotsCollector(slots))
+            if audit_log is not None:
+                registry.register(AuditCollector(audit_log))
+            self._services.append(
+                MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"])
+            )
 
     def startService(self) -> None:
-        """Start; the ports open once the records and the admin's kubeconfig are in order."""
+        """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
         super().startService()  # type: ignore[no-untyped-call]
         raise_file_limit()
         Deferred.fromCoroutine(self._open()).addErrback(self._cannot_open)
 
     async def _open(self) -> None:
-        records, given = self._records, self._options.given_cluster
         await self._admin.renew()
-        await records.clusters.assign_ports()
-        await records.accesses.reseal()
+        await self._clusters.assign_ports()
+        await self._member_credentials.reseal()
+        given = self._options.given_cluster
         if given is not None:
-            await ensure_default_cluster(records.clusters, given, self._access)
+            await ensure_default_cluster(self._clusters, given, self._access)
         if not self.running:
             return
-        options, reactor, gateways = self._options, self._reactor, self._gateways
-        notices = Notices(
-            records.clusters,
-            self._tunnels,
-            self._day.seconds,
-            impersonate=not options["v1-no-impersonation"],
-            open_ports=options["v1-open-ports"],
-        )
-        self._ports = [
-            self._port("port", gateways.plain, None),
-            self._port("secure-port", gateways.front, self._trust.serving.context),
-        ]
-        services: list[Service] = [
-            Revocation(
-                records.store, records.clusters, records.credentials, self._tunnels, gateways.sessions
-            ),
-            Availability(reactor, records.clusters, self._tunnels),
-            notices,
-            self._reception,
-            self._nodes,
-            *gateways.services(reactor),
-            *self._ports,
-            periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, self._nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, self._nodes.try_credentials),
-            periodic(reactor, LOOK, self._admin.try_to_renew),
-            periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
-            periodic(reactor, PURGE, records.purge),
-        ]
-        if options["metrics-port"] is not None:
-            registry = registry_of(TunnelCollector(self._nodes.readings), SlotsCollector(self._slots))
-            if self._audit_log is not None:
-                registry.register(AuditCollector(self._audit_log))
-            services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
-        for service in services:
+        for service in self._services:
             service.setServiceParent(self)
         settle_memory()
         self._ready = True
-        self._log.info(
-            "tower-proxy {version}: users at {host}:{secure}, agents there and, without TLS, at port {port}",
-            version=__version__,
-            host=options["host"],
-            secure=options["secure-port"],
-            port=options["port"],
-        )
+        self._log_start()
 
-    def _port(self, name: str, gateway: Gateway, tls: ssl.SSLContext | None) -> TCPServer:
-        port: TCPServer = TCPServer(
-            self._options[name],
-            ConnectionFactory(gateway.accept),
-            interface=self._options["host"],
-            reactor=ConnectionReactor(self._sockets, tls, self._admission),
+    def _log_start(self) -> None:
+        host, port = self._options["host"], self._options["port"]
+        self._log.info(
+            "tower-proxy {version}: listening on https://{secure} (users, agents){plain}",
+            version=__version__,
+            secure=join_address(host, self._options["secure-port"]),
+            plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
-        return port
+        if is_wildcard(host) and self._options["publish-service-address"] is None:
+            self._log.warn(
+                "--publish-service-address is not set, and --host {host} is not an address that users and "
+                "agents can connect to: 'tower join' and 'tower kubeconfig' fail until it is set",
+                host=host,
+            )
 
     def _cannot_open(self, failure: Failure) -> None:
         if isinstance(failure.value, (TowerError, CannotListenError)):
@@ -289,12 +387,16 @@ class Proxy(MultiService):
 
     async def _stop(self) -> None:
         for port in self._ports:
-            if port.parent is not None:  # a start that failed may not have come to it
+            if port.parent is not None:  # None if the start failed before
                 await maybeDeferred(port.disownServiceParent)
-        await self._gateways.drain(GRACE)
+        draining: Deferred[Any] = DeferredList([drain(GRACE) for drain in self._drains])
+        await draining
+        self._pool.stop()
         await maybeDeferred(super().stopService)
-        self._gateways.stop()
+        self._rejections.write()
         if self._audit_log is not None:
             await self._audit_log.stop()
-        await self._records.stop()
+        for follower in self._followers:
+            follower.stop()
+        await self._store.stop()
         self._state.close()

@@ -1,1 +1,1 @@
-"""What a determined attack broke, each by its number in `docs/security-model.md`: it must not come back."""
+"""Regression tests of successful attacks, each by its number in `docs/security-model.md`."""

@@ -1,4 +1,4 @@
-"""A real agent between a proxy that says what the test wants and an API server that notes what reaches it."""
+"""A real agent between a scripted proxy and an API server that records its requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.integration.raw_peer import ADJUST, CONFIRM, DATA, OPEN, REFUSE, RawP
 CLUSTER = "alpha"
 TOKEN = "the-agents-own"
 MIB = 1 << 20
-PACKET = 48 * 1024  # B, as far as the agent has room for it
+PACKET = 48 * 1024  # B, if the agent has room for it
 
 #: Pythons whose ``re`` gets possessive quantifiers wrong (CPython issues 100061 and 106052).
 OLD = re.compile(r"3\.11\.[0-4]")
@@ -105,7 +105,7 @@ class NotingServer:
 class AgentBench:
     """One agent with its two sides.
 
-    :param options: the agent's, beside the usual ones.
+    :param options: the agent's, in addition to the usual ones.
     :param path: of the server in its kubeconfig.
     :param python: what it runs with.
     """
@@ -145,7 +145,7 @@ class AgentBench:
         return self._peer
 
     def ask(self, *pieces: bytes) -> tuple[int, bytes]:
-        """Send *pieces* on a stream of their own, no two in one packet.
+        """Send *pieces* on a new stream, no two in one packet.
 
         :return: the status of the first answer, and its body.
         """

@@ -1,11 +1,11 @@
-"""Users of a cluster who go on working beside an attack, and agents that connect during it.
+"""Users of a cluster that is attacked, and agents that connect during the attack.
 
 Three users send a request every `PERIOD`: one on a new connection each time, one on a kept-alive connection,
 one that writes.  A request that is late makes the next ones late, and the latency of each is counted from
 when it was due, so that one long stall cannot hide behind many quick answers.
 
-A fourth asks the backend directly, without Tower.  What that takes is the machine's, not Tower's, and is
-added to the bounds a few times over, since a request through Tower passes through more processes.
+A fourth sends requests directly to the backend, without Tower.  Its latency is the machine's, not Tower's,
+and is added to the bounds a few times over, since a request through Tower passes through more processes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ HOPS = 4  # processes between a user and the answer, where the control has one
 
 
 class User:
-    """One user with a thread of its own.
+    """One user in a separate thread.
 
-    :param ask: sends one request and returns what came back.
-    :param expected: what that has to be.
+    :param ask: sends one request and returns the answer.
+    :param expected: the right answer.
     :ivar latencies: of each request, from when it was due, s.
     :ivar errors: what failed.
     """
@@ -62,7 +62,7 @@ class User:
         self._thread.start()
 
     def end(self) -> None:
-        """Send no more, and wait for what is under way."""
+        """Send no more, and wait for running requests."""
         self._ending.set()
         self._thread.join(2 * PATIENCE)
 
@@ -98,7 +98,7 @@ class Bystanders:
     :param person: whose credential the users have.
     :param backend: what the cluster *control* leads to, for the control.
     :param writers: how many write at the same time.
-    :ivar users: everybody, without the control.
+    :ivar users: all users, without the control.
     """
 
     def __init__(self, person: Person, backend: Backend, control: str = "alpha", writers: int = 1) -> None:
@@ -129,7 +129,7 @@ class Bystanders:
 
     @property
     def report(self) -> str:
-        """What was measured."""
+        """The measured latencies."""
         arrivals = "".join(
             f"\n  {name} served its cluster after {took:.2f} s" for name, took in self._arrivals
         )
@@ -146,7 +146,7 @@ class Bystanders:
         )
 
     def agents_come_in(self, agents: Sequence[Arrival]) -> None:
-        """Have agents connect one after another, each to be serving within `ARRIVAL`."""
+        """Connect agents one after another, each to be serving within `ARRIVAL`."""
         for agent in agents:
             self._arrivals.append((agent.name, agent.come_in()))
 
@@ -187,10 +187,10 @@ class Bystanders:
 
 
 class Arrival:
-    """An agent that is enrolled, and connects when it is asked to.
+    """An enrolled agent that connects on request.
 
-    It dials by way of a relay, which tells when its first TCP connection came: how long Python takes to load
-    the program does not count.
+    It dials through a relay, which knows the time of its first TCP connection: the time that Python takes to
+    load the program does not count.
     """
 
     def __init__(self, tower: Tower, cluster: str, backend: Backend, like: str = "alpha") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What terminals obey, what some readers take for the end of a line, and what turns a text around.
+#: Control characters of terminals, line ends of some readers, and characters that change a text's direction.
 HOSTILE = "\x9b31mred\x9d0;title\x9c\x85forged\u2028forged\u2029\u202etxt\u2066"
 
 #: The same with what no header and no path can hold.

@@ -1,20 +1,20 @@
-"""Attacks of strangers, as a program of its own: it shares no interpreter with whoever measures.
+"""Attacks of unauthenticated clients, as a separate program: it shares no interpreter with the measurement.
 
 ``python -m tests.attacks.flood KIND PORT [options]`` runs until it is ended, or for ``--seconds``.  It prints
 ``ready`` once all its sockets did what they first do, and a line of JSON with what happened at its end.
 
-| kind | what |
+| kind | attack |
 |---|---|
 | ``pipeline`` | ``--sockets`` send ``--bytes`` in all, requests one behind the other, and never read |
 | ``heads`` | ``--sockets`` send ``--size`` bytes each of a head that does not end |
 | ``open`` | ``--sockets`` connect and send nothing |
 | ``slow`` | ``--sockets`` send a byte of a head every second |
 | ``handshakes`` | ``--rate`` TLS handshakes a second, each on a new connection |
-| ``upgrades`` | ``--rate`` WebSocket upgrades of an agent a second, which say nothing more |
-| ``nonsense`` | ``--rate`` of these a second that say what is no SSH |
-| ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: at once) |
+| ``upgrades`` | ``--rate`` WebSocket upgrades of an agent a second, which then stay silent |
+| ``nonsense`` | ``--rate`` of these a second that send something other than SSH |
+| ``requests`` | ``--sockets`` request ``--path``, ``--rate`` times a second in total (0: at once) |
 
-With ``--again`` whoever is cut off comes again, after ``--pause`` s.
+With ``--again`` a client that is cut off reconnects, after ``--pause`` s.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Flood:
         await self._all(self._again(one))
 
     async def open(self) -> None:
-        """Say nothing."""
+        """Send nothing."""
 
         async def one() -> None:
             with contextlib.suppress(*_GONE):
@@ -137,7 +137,7 @@ class Flood:
         await self._at_rate(one)
 
     async def upgrades(self) -> None:
-        """Come in as an agent does, and say nothing."""
+        """Upgrade as an agent does, and send nothing."""
         opened: list[asyncio.StreamWriter] = []
 
         async def one() -> None:
@@ -205,7 +205,7 @@ class Flood:
         )
 
     async def _all(self, one: Callable[[], Awaitable[None]]) -> None:
-        """Have every socket do its part; ``ready`` is said once all are at work."""
+        """Run every socket's part; print ``ready`` once all are at work."""
         tasks = [asyncio.ensure_future(one()) for _ in range(self._options.sockets)]
         await asyncio.sleep(0.5)
         print("ready", flush=True)

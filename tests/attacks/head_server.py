@@ -13,7 +13,7 @@ from tests.integration.threaded import ThreadedServer
 BOOTSTRAPPERS = "system:bootstrappers:kubeadm:default-node-token"
 
 
-#: What the attack used, and what is like it.
+#: Header fields of the attack, and similar ones.
 NAMES = (
     BOOTSTRAPPERS,
     "system:cluster-admins",
@@ -30,7 +30,7 @@ NAMES = (
 
 
 class HeadServer(ThreadedServer):
-    """An API server that says yes to everything.
+    """An API server that allows everything.
 
     :ivar heads: of the requests that came, as they came.
     """
@@ -40,7 +40,7 @@ class HeadServer(ThreadedServer):
         super().__init__()
 
     def identities(self) -> list[list[str]]:
-        """Return the lines that say who asks, of each request since the last call."""
+        """Return the lines with the user, of each request since the last call."""
         heads, self.heads = self.heads, []
         return [
             [line for line in head.decode().split("\r\n") if line.startswith("Impersonate-")]

@@ -1,4 +1,4 @@
-"""Strangers who connect, say nothing, and come again, as a program of its own.
+"""Unauthenticated clients that connect, stay silent, and reconnect, as a separate program.
 
 ``python -m tests.attacks.holding PORT[,PORT…] --hold N --rate F --sources 127.0.0.2,127.0.0.3`` holds up to N
 connections, and opens F more each second, closing its own oldest for them.  It prints ``ready`` once it has

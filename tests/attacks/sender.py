@@ -1,4 +1,4 @@
-"""A program that sends to whoever is connected for as long as `Connection.send` says "go on".
+"""A program that sends to every peer for as long as `Connection.send` returns "go on".
 
 ``python -m tests.attacks.sender PLAIN|TLS`` writes two ports: peers connect to the first one.  On the second
 one it takes lines: ``ping`` is answered with the number of peers, ``go`` has it send to each of them.
@@ -39,7 +39,7 @@ class Peer(Recorder):
 
 
 class Control(Recorder):
-    """Does what it is told."""
+    """Executes its input."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(ended=connection.close)

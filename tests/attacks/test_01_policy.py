@@ -20,7 +20,7 @@ LINE = b"GET /api/v1/secrets HTTP/1.1\r\n"
 JANE = b"Impersonate-User: jane\r\n"
 HOST = b"Host: x\r\n"
 
-#: Heads, without the empty line, with which somebody would be another, or nobody.
+#: Heads, without the empty line, that would change or remove the user.
 BAD = (
     LINE + HOST,
     LINE + b"Impersonate-User: \r\n" + HOST,
@@ -44,7 +44,7 @@ BAD = (
     b"CONNECT /a HTTP/1.1\r\n" + JANE + HOST,
 )
 
-#: Tests of whatever reads what others wrote.
+#: Tests of all readers of untrusted input.
 READERS = (
     *(
         "tests.kube.test_head_policy",
@@ -68,7 +68,8 @@ READERS = (
 #: Runs a program of Twisted's whose check of fields takes all of them.
 BROKEN = (
     "import tower.kube.head_policy; from tower.kube.head_fields import CheckedFields; "
-    r"tower.kube.head_policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
+    r"tower.kube.head_policy.check_fields = "
+    r"lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
     "from twisted.scripts.twistd import run; run()"
 )
 
@@ -97,7 +98,7 @@ class PolicyTests(SynchronousTestCase):
         self.addCleanup(self.bench.stop)
 
     def test_heads(self) -> None:
-        """No head with which somebody would be another than the one user reaches the API server."""
+        """No head that would change the user reaches the API server."""
         for head in BAD:
             for again in range(2):
                 code, body = self.bench.ask(head + b"\r\n")

@@ -68,7 +68,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         request: str = "GET /api",
         body: bytes = b"",
     ) -> tuple[int, bytes]:
-        """Ask the agent on a stream of its own to act as somebody; return code and body of the answer."""
+        """Send the agent a request with these users to impersonate on a new stream; return code and body."""
         self.streams += 1
         peer.say(opening("kubernetes", ours=self.streams))
         confirmed = peer.next(CONFIRM)
@@ -94,7 +94,7 @@ class HostileProxyTestCase(SynchronousTestCase):
             answer += message[9:]
 
     def assertRefused(self, answer: tuple[int, bytes], name: str) -> None:
-        """The answer is a Status that names whom nobody acts as, and the cure."""
+        """The answer is a Status that names the forbidden identity, and the fix."""
         self.assertEqual(answer[0], 403, name)
         status = json.loads(answer[1])
         self.assertEqual((status["kind"], status["code"]), ("Status", 403))
@@ -103,10 +103,10 @@ class HostileProxyTestCase(SynchronousTestCase):
 
 
 class HeadTests(HostileProxyTestCase):
-    """What reaches the API server."""
+    """The heads that reach the API server."""
 
     def setUp(self) -> None:
-        """Have an API server."""
+        """Start an API server."""
         super().setUp()
         self.server = HeadServer()
         self.addCleanup(self.server.close)
@@ -130,7 +130,7 @@ class HeadTests(HostileProxyTestCase):
         self.assertReached("Impersonate-User: jane", "Impersonate-Group: dev")
 
     def test_one_that_is_allowed(self) -> None:
-        """The one name that the owner allows passes, and no other; the log says so."""
+        """The one name that the owner allows passes, and no other; the log names it."""
         allowed = "system:cluster-admins"
         peer = self.tunnel(self.kubeconfig, f"--allow-system-identity={allowed}")
         for name in NAMES:
@@ -146,7 +146,7 @@ class HeadTests(HostileProxyTestCase):
         self.assertIn(f"--allow-system-identity {allowed}", self.agent.output())
 
     def test_all_allowed(self) -> None:
-        """All pass where the owner says so, and the log says that this is not secure."""
+        """All pass if the owner allows it, and the log warns that this is not secure."""
         peer = self.tunnel(self.kubeconfig, "--allow-system-identities")
         for name in NAMES:
             self.assertEqual(self.ask(peer, name, [name])[0], 200)
@@ -164,7 +164,7 @@ class CertificateTests(HostileProxyTestCase):
     """A certificate of a node, from a real API server with the rights that kubeadm gives."""
 
     def setUp(self) -> None:
-        """Let kubeadm's bootstrap tokens ask for certificates, as kubeadm does."""
+        """Let kubeadm's bootstrap tokens request certificates, as kubeadm does."""
         super().setUp()
         self.member = member()
         binding = {
@@ -182,7 +182,7 @@ class CertificateTests(HostileProxyTestCase):
         self.addCleanup(self.member.kubectl, "delete", "clusterrolebinding", "kubeadm:kubelet-bootstrap")
 
     def request(self, peer: RawPeer, name: str) -> tuple[int, bytes]:
-        """Ask for a certificate of the node evil by a CertificateSigningRequest of this name."""
+        """Request a certificate of the node evil by a CertificateSigningRequest of this name."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),

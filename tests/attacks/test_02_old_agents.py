@@ -1,4 +1,4 @@
-"""2: nobody acts as the cluster itself through an agent of kubesphere-v1, whatever he was issued."""
+"""2: no user acts as the cluster itself through an agent of kubesphere-v1, with any credential."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tower.kube.status import StatusError
 
 
 class OldAgentTests(OldAgentTestCase):
-    """An old agent sends the proxy its credential, so the proxy is who says no."""
+    """An old agent sends the proxy its credential, so it is the proxy that denies requests."""
 
     def test_credentials(self) -> None:
-        """A credential with such a name, as user or as group, opens nothing; the answer says which it is."""
+        """A credential with such a name, as user or as group, opens nothing; the answer names it."""
         agent = self.old()
         for name in (*NAMES, "tower:admins"):
             for user, groups in ((name, ["dev"]), ("jane", ["dev", name])):

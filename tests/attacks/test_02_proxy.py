@@ -1,4 +1,4 @@
-"""2: the proxy issues no name of the cluster itself, and lets nobody in who was issued one before."""
+"""2: the proxy issues no name of the cluster itself, and rejects users who were issued one before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JANE = ["Impersonate-User: jane", "Impersonate-Group: dev"]
 
 
 class ProxyTestCase(TowerTestCase):
-    """Each test has an API server that says yes to everybody, and that notes who asks."""
+    """Each test has an API server that allows everything, and that records the users."""
 
     def setUp(self) -> None:
         """Start it."""
@@ -28,19 +28,19 @@ class ProxyTestCase(TowerTestCase):
         self.kubeconfig = self.server.kubeconfig(self.folder)
 
     def refusal(self, *arguments: str) -> str:
-        """Run the ``tower`` command, which must fail; return what it says."""
+        """Run the ``tower`` command, which must fail; return its error."""
         code, out, error = self.tower.try_tower(*arguments)
         self.assertEqual((code != 0, out), (True, ""), error)
         return error
 
     def refused(self, person: Person, path: str = "/api") -> str:
-        """Ask; return what the Status of the 403 says."""
+        """Send a request; return the message of the Status of the 403."""
         answer = person.get(path)
         self.assertEqual(answer.status, 403)
         return message(answer.body)
 
     def rename(self, user: str, *groups: str) -> None:
-        """Have jane's credentials say this, as if an earlier version had issued them so."""
+        """Put these names into jane's credentials, as if an earlier version had issued them so."""
         self.tower.proxy.stop()
         with closing(sqlite3.connect(self.tower.state / "tower.db")) as database, database:
             where = "kind = 'credentials'"
@@ -70,7 +70,7 @@ class AgentTests(ProxyTestCase):
         self.assertIn("'system:admin'", said)
 
     def test_issued_before(self) -> None:
-        """A credential of before the upgrade is refused at each request, and says by which name."""
+        """A credential from before the upgrade is refused at each request, with the name in question."""
         agent = self.tower.add("alpha", self.kubeconfig)
         people = [
             self.tower.person("alpha", "jane", "--group", "dev", *words)
@@ -95,7 +95,7 @@ class AgentTests(ProxyTestCase):
 
 
 class NodeTests(ProxyTestCase):
-    """A cluster of type ssh, whose record says whom users may act as."""
+    """A cluster of type ssh, whose record has the users to impersonate."""
 
     def setUp(self) -> None:
         """Add it."""
@@ -129,6 +129,6 @@ class NodeTests(ProxyTestCase):
         self.assertEqual(self.server.identities(), [])
 
     def test_bad_names(self) -> None:
-        """What is no name of the system is refused, with what is wrong with it."""
+        """An invalid name of the system is refused, with the reason."""
         said = self.refusal("cluster", "set", NODES, "--allow-system-identity", "kubeadm:cluster-admin")
         self.assertIn("'kubeadm:cluster-admin' is not a system identity", said)

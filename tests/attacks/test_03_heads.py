@@ -1,4 +1,4 @@
-"""What a hostile proxy puts into heads to get past the agent, or around the API server behind it."""
+"""Heads of a hostile proxy that would get past the agent, or around the API server behind it."""
 
 from __future__ import annotations
 

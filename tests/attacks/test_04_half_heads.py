@@ -1,4 +1,4 @@
-"""Attack 4: what a hostile proxy begins and does not finish costs an agent little, and for a short time."""
+"""Attack 4: unfinished heads of a hostile proxy cost an agent little, and for a short time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANY = 2000
 HALF = REQUEST[:-2] + b"X-A: " + b"a" * (60_000 - len(REQUEST))
 BATCH = 100
 GROWTH = 32 * MIB  # that 2,000 half heads may cost
-REST = 16 * MIB  # of which so much may stay
+REST = 16 * MIB  # the part of it that may stay
 AGAIN = 60.0  # s for the agent to give the rest back
 
 
@@ -36,7 +36,7 @@ class HeadTests(SynchronousTestCase):
     """The agent's end of streams, in memory."""
 
     def setUp(self) -> None:
-        """Have no streams."""
+        """Start without streams."""
         self.clock, self.budget = Clock(), Budget(8 * CAPACITY)
         self.unfinished = UnfinishedHeads(self.clock, self.budget)
 
@@ -85,7 +85,7 @@ class HeadTests(SynchronousTestCase):
             self.nothing_left()
 
     def test_no_room(self) -> None:
-        """Heads for which there is no room are refused; those that were there go on."""
+        """Heads without room for them are refused; existing ones continue."""
         streams = [self.opened() for _ in range(CAPACITY // len(HALF) + 3)]
         for channel, _ in streams:
             channel.deliver(HALF)
@@ -153,14 +153,14 @@ class ProxyTests(SynchronousTestCase):
         return remote
 
     def streams(self, first: int, count: int) -> list[int]:
-        """Have as many streams opened as the agent opens of so many; return its numbers of them."""
+        """Open up to *count* streams, as many as the agent accepts; return its numbers of them."""
         for ours in range(first, first + count):
             self.peer.say(opening("kubernetes", MIB, MIB, ours))
         answers = [self.peer.next(CONFIRM, REFUSE) for _ in range(count)]
         return [int.from_bytes(answer[5:9], "big") for answer in answers if answer[0] == CONFIRM]
 
     def half_heads(self, *, used: bool) -> int:
-        """Send half heads on all streams that can be had, of which each has been used, or none; count them.
+        """Send half heads on all available streams, either used before or not; count them.
 
         :return: how much memory the agent had at the most, B.
         """
@@ -181,7 +181,7 @@ class ProxyTests(SynchronousTestCase):
         return most
 
     def check_given_back(self) -> None:
-        """The agent becomes as small as it was, while its tunnel is up, and still works."""
+        """The agent becomes as small as before, while its tunnel is up, and still works."""
         wait_for(
             "the agent's memory",
             lambda: self.agent.memory() < self.before + REST,

@@ -1,4 +1,4 @@
-"""Strangers who send requests one behind the other and never read the answers."""
+"""Unauthenticated clients that pipeline requests and never read the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PipeliningTests(AttackTestCase):
     """A turn serves a few requests of each connection, and none of a dead one."""
 
     def pipeline(self, port: int, sockets: int, size: int, *options: str) -> None:
-        """Attack a port; users work on, and nothing is left to do once the attackers have gone."""
+        """Attack a port; users work on, and nothing is left to do once the attackers have disconnected."""
         proxy = self.tower.proxy
         with self.bystanders() as users:
             users.until(20)

@@ -1,4 +1,4 @@
-"""Floods of handshakes, of agents that say nothing, and of sockets that hardly do: smaller than real ones."""
+"""Floods of handshakes, of silent agents, and of slow sockets: smaller than real ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FloodTests(AttackTestCase):
     """Users and agents do not notice."""
 
     def setUp(self) -> None:
-        """Have agents that are to connect during it, and descriptors for the attackers."""
+        """Prepare agents that are to connect during it, and descriptors for the attackers."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
@@ -23,7 +23,7 @@ class FloodTests(AttackTestCase):
         self.late = self.arrivals()
 
     def beside(self) -> None:
-        """Work beside the attack that goes on."""
+        """Work during the attack."""
         with self.bystanders() as users:
             users.until(40)
             users.agents_come_in(self.late)
@@ -31,12 +31,12 @@ class FloodTests(AttackTestCase):
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
     def test_handshakes(self) -> None:
-        """TLS handshakes, each on a connection of its own."""
+        """TLS handshakes, each on a new connection."""
         self.attack("handshakes", self.tower.secure_port, f"--rate={HANDSHAKES}")
         self.beside()
 
     def test_upgrades(self) -> None:
-        """WebSocket upgrades of agents that then say nothing."""
+        """WebSocket upgrades of agents that then stay silent."""
         self.attack("upgrades", self.tower.port, f"--rate={UPGRADES}")
         self.beside()
 

@@ -1,4 +1,4 @@
-"""7: behind HAProxy, Tower sees each client's own address, and believes nobody else about it."""
+"""7: behind HAProxy, Tower sees each client's own address, and accepts it only from HAProxy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ listen silent
 
 
 class _Backend(http.server.BaseHTTPRequestHandler):
-    """An API server that answers with whom it is asked for."""
+    """An API server that answers with the impersonated user."""
 
     protocol_version = "HTTP/1.1"
 
@@ -79,7 +79,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class _From(http.client.HTTPSConnection):
-    """A user's connection by way of a port of HAProxy, from an address of the user's."""
+    """A user's connection through a port of HAProxy, from an address of the user's."""
 
     def __init__(self, person: Person, port: int, source: str) -> None:
         super().__init__(LOOPBACK, port, context=person.tls, timeout=PATIENCE, source_address=(source, 0))
@@ -91,7 +91,7 @@ class BalancedTestCase(TowerTestCase):
     options: ClassVar[tuple[str, ...]] = ()
 
     def new_tower(self) -> Tower:
-        """Return a Tower that believes HAProxy."""
+        """Return a Tower that trusts HAProxy."""
         tower = super().new_tower()
         self.audit_log = self.folder / "audit.log"
         tower.proxy = tower.proxy_program(
@@ -135,7 +135,7 @@ class BalancedTestCase(TowerTestCase):
 
 
 class HAProxyTests(BalancedTestCase):
-    """Who is seen."""
+    """Addresses that Tower sees."""
 
     def test_users(self) -> None:
         """Cluster, log and audit log have the user's own address, by version 1, version 2 and its TLVs."""
@@ -159,7 +159,7 @@ class HAProxyTests(BalancedTestCase):
         self.assertNotIn(BALANCER, self.tower.proxy.output())
 
     def tells(self, words: str) -> bool:
-        """Say whether the log has these words."""
+        """Return whether the log has these words."""
         return words in self.tower.proxy.output()
 
     def sources(self) -> set[str]:
@@ -193,7 +193,7 @@ class HAProxyTests(BalancedTestCase):
         self.assertNotIn("DOWN", self.haproxy.output())
 
     def test_header_is_required(self) -> None:
-        """A connection of the balancer without a header is closed, and the log tells it in one line."""
+        """A connection of the balancer without a header is closed, with one log line."""
         self.tower.tower("cluster", "add", "alpha")
         jane = self.tower.person("alpha", "jane")
         for _ in range(5):
@@ -216,7 +216,7 @@ class HAProxyTests(BalancedTestCase):
         self.assertNotIn("192.0.2.66", self.tower.proxy.output())
 
     def say(self, port: int, data: bytes) -> bytes:
-        """Send *data* as a stranger; return what comes back."""
+        """Send *data* without authentication; return the answer."""
         with socket.create_connection((LOOPBACK, port), PATIENCE, source_address=(STRANGER, 0)) as sock:
             sock.sendall(data)
             with contextlib.suppress(ConnectionResetError):
@@ -225,7 +225,7 @@ class HAProxyTests(BalancedTestCase):
 
 
 class ShareTests(BalancedTestCase):
-    """What one address may have is counted by the address that the balancer tells."""
+    """The limits of one address apply to the address from the balancer."""
 
     options = (f"--max-connections-per-address={SHARE}",)
 

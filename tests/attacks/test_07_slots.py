@@ -1,4 +1,4 @@
-"""7: thousands of connections that say nothing keep no user and no agent out."""
+"""7: thousands of silent connections do not keep users or agents out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.integration.programs import PATIENCE, Program, wait_for
 
 MANY = ",".join(f"127.0.0.{number}" for number in range(2, 22))
 ONE = "127.0.0.2"
-SPARE = 400  # descriptors that the proxy gets on top of what it has
-ROUNDS = 30  # requests of each user beside the attack
+SPARE = 400  # descriptors that the proxy gets above its current number
+ROUNDS = 30  # requests of each user during the attack
 
 
 class SlotsTestCase(AttackTestCase):
@@ -30,7 +30,7 @@ class SlotsTestCase(AttackTestCase):
         return tower
 
     def setUp(self) -> None:
-        """Have a connection that was authenticated before anything happens, and agents that will come."""
+        """Open a connection that is authenticated before the attack, and prepare agents for later."""
         super().setUp()
         self.first = self.jane.connect(timeout=PATIENCE)
         self.addCleanup(self.first.close)
@@ -45,7 +45,7 @@ class SlotsTestCase(AttackTestCase):
         return answer.status
 
     def hold(self, *ports: int, hold: int, rate: int, sources: str) -> Program:
-        """Start strangers who hold connections and come again; return when they have opened so many."""
+        """Start clients that hold connections and reconnect; return when they have opened *hold*."""
         argv = [sys.executable, "-m", "tests.attacks.holding", ",".join(map(str, ports))]
         argv += [f"--hold={hold}", f"--rate={rate}", f"--sources={sources}"]
         program = Program("holding", argv, self.folder, {"PYTHONPATH": str(ROOT)})
@@ -56,7 +56,7 @@ class SlotsTestCase(AttackTestCase):
         return program
 
     def withstand(self, attack: Program) -> None:
-        """Have users and agents work beside an attack, of whom none notices it."""
+        """Let users and agents work during an attack without noticing it."""
         self.assertEqual(self.ping(self.first), 200)
         with self.bystanders() as bystanders:
             bystanders.until(ROUNDS)
@@ -72,11 +72,11 @@ class DefaultTests(SlotsTestCase):
     """As the attack was: 10,050 connections, no option set."""
 
     def test_front_door(self) -> None:
-        """10,050 connections to the front door keep nobody out."""
+        """10,050 connections to the front door do not keep users out."""
         self.withstand(self.hold(self.tower.secure_port, hold=10_050, rate=100, sources=MANY))
 
     def test_plain_port(self) -> None:
-        """10,050 connections to the plain port keep nobody out, neither there nor at the front door."""
+        """10,050 connections to the plain port do not keep users out, neither there nor at the front door."""
         attack = self.hold(self.tower.port, hold=10_050, rate=100, sources=MANY)
         self.assertTrue(self.tower.healthy())
         wait_for("the log line", lambda: "running out of connections" in self.tower.proxy.output())
@@ -84,12 +84,12 @@ class DefaultTests(SlotsTestCase):
 
 
 class CountTests(SlotsTestCase):
-    """A small limit, and attackers who come again and again."""
+    """A small limit, and attackers that reconnect all the time."""
 
     options = ("--max-connections=2000", "--max-connections-per-address=0")
 
     def test_many_addresses(self) -> None:
-        """3,000 connections, and 200 new ones a second, from 20 addresses to both ports keep nobody out."""
+        """3,000 connections, and 200 new ones a second, from 20 addresses to both ports keep no user out."""
         before = self.tower.proxy.descriptors()
         ports = self.tower.port, self.tower.secure_port
         self.withstand(self.hold(*ports, hold=3000, rate=200, sources=MANY))
@@ -110,15 +110,15 @@ class ShareTests(SlotsTestCase):
 
 
 class DescriptorTests(SlotsTestCase):
-    """Descriptors are what there is little of."""
+    """Descriptors are scarce."""
 
     options = ("--max-connections-per-address=0",)
 
     def test_descriptors(self) -> None:
-        """With a few hundred descriptors, 1,500 connections and 30 new ones a second keep nobody out."""
+        """With a few hundred descriptors, 1,500 connections and 30 new ones a second keep no user out."""
         proxy = self.tower.proxy
         limits = resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (proxy.descriptors() + SPARE, limits[1]))
         ports = self.tower.port, self.tower.secure_port
         self.withstand(self.hold(*ports, hold=1500, rate=30, sources=MANY))
-        self.assertNotIn("takes no connections for now", proxy.output())
+        self.assertNotIn("accepts no connections for now", proxy.output())

@@ -1,4 +1,4 @@
-"""Strangers who hold heads that do not end."""
+"""Unauthenticated clients that hold unfinished heads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class UnfinishedHeadTests(AttackTestCase):
         return "\r\n".join([*lines, "", ""]).encode() + bytes(BODY)
 
     def test_churn(self) -> None:
-        """Users work on while whoever is sent away comes again; the proxy does not grow."""
+        """Users work on while rejected clients reconnect; the proxy does not grow."""
         before = self.tower.proxy.memory()
         with self.bystanders(writers=WRITERS) as users:
             users.until(5)

@@ -1,4 +1,4 @@
-"""Strangers who stay, and strangers who fill the log."""
+"""Unauthenticated clients that stay, or that fill the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from tests.attacks.case import AttackTestCase
 from tests.integration.programs import LOOPBACK, wait_for
 
-AGE = 120.0  # s that a stranger's connection lives
+AGE = 120.0  # s that an unauthenticated connection lives
 SLACK = 60.0  # s
 EVERY = 1.0  # s between two requests
 SECONDS = 5.0  # of a flood
@@ -16,10 +16,10 @@ LINES = 9  # of log a second that a flood of one kind may cause
 
 
 class AgeTests(AttackTestCase):
-    """A stranger's connection has an end, whatever it asks for."""
+    """An unauthenticated connection has an end, for any request."""
 
     def test_age(self) -> None:
-        """Who asks for the health page, or is rejected, is sent away; a user's connection goes on."""
+        """A client of the health page, or a rejected one, is disconnected; a user's connection goes on."""
         kept = self.jane.connect()
         self.addCleanup(kept.close)
         plain = http.client.HTTPConnection(LOOPBACK, self.tower.port, timeout=30)
@@ -56,10 +56,10 @@ class AgeTests(AttackTestCase):
 
 
 class LogTests(AttackTestCase):
-    """Lines that strangers cause are summed up."""
+    """Lines that unauthenticated clients cause are summed up."""
 
     def test_rejected(self) -> None:
-        """Thousands of 401, 404 and agents that are not let in are a few lines a second."""
+        """Thousands of 401, 404 and rejected agents are a few lines a second."""
         proxy = self.tower.proxy
         with self.bystanders() as users:
             users.until(5)
@@ -78,5 +78,5 @@ class LogTests(AttackTestCase):
             text, r"[0-9]{2,} more requests were rejected with 401 in the last 1 s, .* from 127\.0\.0\.1: 401"
         )
         self.assertRegex(text, r"[0-9]{2,} more requests were rejected with 404 in the last 1 s")
-        wait_for("the sum of agents", lambda: "more agents were not let in in the last 1 s" in proxy.output())
+        wait_for("the sum of agents", lambda: "more agents were rejected in the last 1 s" in proxy.output())
         self.assertNotIn("Traceback", text)

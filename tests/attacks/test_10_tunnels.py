@@ -44,7 +44,7 @@ class KeyTests(AttackTestCase):
         return count
 
     def test_agents(self) -> None:
-        """40 agents with one key: 8 are let in, the others log why and wait long; nobody else notices."""
+        """40 agents with one key: 8 are accepted, the others log why and wait long; users do not notice."""
         lists = []
         for number in range(MANY):
             state = self.folder / f"fleet-{number}"
@@ -69,12 +69,12 @@ class KeyTests(AttackTestCase):
         waits = [float(wait) for wait in WAITS.findall(fleet.output())]
         self.assertEqual(len(waits), MANY - LIMIT, waits)
         self.assertGreaterEqual(min(waits), LONG)
-        self.assertIn("was not let in", self.tower.proxy.output())
+        self.assertIn("was rejected", self.tower.proxy.output())
         for program in (fleet, self.tower.proxy):
             self.assertNotIn("Traceback", program.output())
 
     def test_silent_peers(self) -> None:
-        """Peers that prove the key and answer nothing take each other's places, and never more than those."""
+        """Peers that prove the key and then stay silent replace each other, and never exceed the limit."""
         port, words = self.tower.port, self.evil.argv
         host_key = words[words.index("--host-key") + 1]
         key = load_or_create(StateDir(self.evil.state), "agent-key")
@@ -85,7 +85,7 @@ class KeyTests(AttackTestCase):
             try:
                 peer.authenticate()
             except Gone:
-                peer.ssh.connectionLost(Failure(ConnectionLost()))  # which tells us why
+                peer.ssh.connectionLost(Failure(ConnectionLost()))  # which gives us the reason
             return peer
 
         with self.bystanders() as users, ThreadPoolExecutor(MANY) as pool:
@@ -104,7 +104,7 @@ class LimitTests(AttackTestCase):
     """Limits that are set."""
 
     def test_cluster(self) -> None:
-        """An agent too many for its cluster says why, tries again late, and at once when it gets SIGHUP."""
+        """An agent too many for its cluster logs why, tries again late, and at once when it gets SIGHUP."""
         self.restart("--max-tunnels-per-cluster=1")
         second = self.tower.agent("alpha", self.backend.kubeconfig("alpha"))
         second.program.start()
@@ -120,7 +120,7 @@ class LimitTests(AttackTestCase):
         self.assertEqual(self.jane.get("/ping").body, b"pong")
 
     def test_dead_tunnels(self) -> None:
-        """An agent whose network was cut again and again, so that nobody knows, soon has its place again."""
+        """An agent whose network was cut repeatedly, without any notice, soon has a tunnel again."""
         self.restart("--max-tunnels-per-key=2", PATIENT)
         self.agent.program.stop()
         for number in range(4):
@@ -137,7 +137,7 @@ class LimitTests(AttackTestCase):
             program.kill()
 
     def restart(self, *options: str) -> None:
-        """Start the proxy anew with these options, and wait for the agent."""
+        """Restart the proxy with these options, and wait for the agent."""
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program(*options)
         self.tower.start()

@@ -1,4 +1,4 @@
-"""Item 11: an administrator with the API alone reads no file of the proxy's machine, and makes none there."""
+"""Item 11: an administrator with the API alone cannot read or make any file of the proxy's machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6InNlY3JldCJ9.eyJzdWIiOiJzeXN0ZW06c2VydmljZSJ9.c2VjcmV0-c2lnbmF0dXJl-"
 
-#: Files that are on such machines: their content, and the words of which nothing may be seen.
+#: Files that are on such machines: their content, and the words that must not be shown.
 SECRETS = {
     "shadow": (
         "root:$6$rounds$SaltSaltSalt/HashHashHash:19000:0:99999:7:::\n",
@@ -49,10 +49,10 @@ SECRETS = {
 
 
 class FilesCase(TowerTestCase):
-    """A proxy, an administrator with its API, and files that are none of his business."""
+    """A proxy, an administrator with its API, and files that the administrator must not access."""
 
     def setUp(self) -> None:
-        """Write the files, beside the directory for files and in it."""
+        """Write the files, outside of the directory for files and in it."""
         super().setUp()
         self.inside = self.tower.node_files
         self.outside = self.folder / "outside"
@@ -108,7 +108,7 @@ class FilesCase(TowerTestCase):
         return json.dumps(self.tower.status(CLUSTER)).encode() + self.tower.proxy.log.read_bytes()
 
     def look(self, name: str) -> str:
-        """Have the cluster's files used now; return what is said of one of them then."""
+        """Use the cluster's files now; return the resulting message about one of them."""
         look_now(self.tower)
         place = f"{self.inside}/{name}"
         try:
@@ -125,10 +125,10 @@ class FilesCase(TowerTestCase):
 
 
 class ReadingTests(FilesCase):
-    """What he can have named in an error."""
+    """File names in errors."""
 
     def test_elsewhere(self) -> None:
-        """A file elsewhere is refused by field and value, whatever the way to it, and never looked at."""
+        """A file elsewhere is refused by field and value, for any spelling, and never looked at."""
         self.assertEqual(self.create(nodes=["127.0.0.1:1"]).status, 201)
         (self.inside / "deep").mkdir()
         paths = [
@@ -154,7 +154,7 @@ class ReadingTests(FilesCase):
         self.nothing_in(self.everywhere())
 
     def test_odd_names(self) -> None:
-        """Names that can be none are refused, and shown, but not at any length."""
+        """Invalid names are refused, and shown, but cut."""
         self.create(nodes=["127.0.0.1:1"])
         for path, words in (
             ("a\0b", "without control characters"),
@@ -172,11 +172,11 @@ class ReadingTests(FilesCase):
             self.assertLess(len(said), 300)
 
     def test_content(self) -> None:
-        """Of a file that may be named, but is another one than it should be, an error quotes nothing."""
+        """If a file may be named, but has other content than it should, the error does not quote it."""
         self.create(nodes=["127.0.0.1:1"])
         for name in SECRETS:
             self.assertEqual(self.change(nodesFile=name).status, 200)
-            self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is no name and no address")
+            self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is neither a name nor an address")
             self.assertEqual(self.change(nodes=["127.0.0.1:1"], keyFile=name).status, 200)
             self.assertIn("it is no private key", self.look(name))
             self.assertEqual(self.change(cloudProvider="fake", cloudConfig=name).status, 200)
@@ -184,7 +184,7 @@ class ReadingTests(FilesCase):
                 self.assertRegex(self.look(name), rf"{name}:\d+: ")
 
     def test_ways_out(self) -> None:
-        """Links do not lead out, pipes and devices keep nobody waiting, and neither is replaced by a key."""
+        """Links outside, pipes and devices are refused at once, and none is replaced by a key."""
         self.create(nodes=["127.0.0.1:1"])
         (self.inside / "link").symlink_to(self.outside / "token")
         (self.inside / "folder").symlink_to("../outside")
@@ -217,10 +217,10 @@ class ReadingTests(FilesCase):
 
 
 class MakingTests(FilesCase):
-    """What he can have made."""
+    """Files that the proxy makes."""
 
     def test_key(self) -> None:
-        """A key pair is made below the directory, and nowhere else."""
+        """A key pair is made below the directory only."""
         for path in (f"{self.outside}/id", "../outside/id", f"{self.tower.state}/id"):
             self.assertEqual(self.create(nodes=["127.0.0.1:1"], keyFile=path).status, 422)
         (self.inside / "out").symlink_to(self.outside)
@@ -248,16 +248,16 @@ class MakingTests(FilesCase):
 
 
 class OperatorTests(FilesCase):
-    """What the operator says, and records from before."""
+    """The operator's options, and records from before."""
 
     def start_with(self, *options: str) -> None:
-        """Start the proxy anew with other options."""
+        """Restart the proxy with other options."""
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program(*options)
         self.tower.start()
 
     def test_upgrade(self) -> None:
-        """A record of former times is told with what moves its files, which helps; and nothing is lost."""
+        """An old record's error names the commands that move its files, which work; and nothing is lost."""
         self.start_with(f"--node-files={self.outside}")
         (self.outside / "nodes list").write_text("127.0.0.1:1\n")
         key, nodes = f"{self.outside}/id", f"{self.outside}/nodes list"
@@ -298,7 +298,7 @@ class OperatorTests(FilesCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_other_fields(self) -> None:
-        """Until then everything else of the record can be changed, but no file be named elsewhere anew."""
+        """Until then everything else of the record can be changed, but no new file outside be named."""
         self.start_with(f"--node-files={self.outside}")
         self.create(nodes=["127.0.0.1:1"], keyFile=f"{self.outside}/id")
         self.start_with()
@@ -308,7 +308,7 @@ class OperatorTests(FilesCase):
         self.assertEqual(self.change(nodesFile=f"{self.outside}/hosts").status, 422)
 
     def test_command_line(self) -> None:
-        """What the operator names on the command line is anywhere, for that one cluster, and stays so."""
+        """Files on the operator's command line may be anywhere, for that one cluster, and stay valid."""
         key = self.outside / "given"
         options = ("--ssh-user=core", f"--ssh-keyfile={key}", "--nodes=127.0.0.1:1")
         self.start_with(*options, f"--member-kubeconfig={self.member}", f"--ssh-cluster={CLUSTER}")
@@ -320,7 +320,7 @@ class OperatorTests(FilesCase):
         self.assertNotIn("outside", self.problem())
 
     def test_directory(self) -> None:
-        """The directory is one of its own, without the proxy's state in it, and private where it is made."""
+        """The directory is separate from the proxy's state, and private if the proxy makes it."""
         self.tower.proxy.stop()
         for path in (self.tower.state, self.folder):
             program = self.tower.proxy_program(f"--node-files={path}", name=f"refused-{path.name}")

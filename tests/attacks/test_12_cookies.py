@@ -1,4 +1,4 @@
-"""Item 12: what a member's answers do to the host that it shares with others."""
+"""Item 12: effects of a member's answers on the host that it shares with others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIELDS = b"".join(b"%b: %b\r\n" % field for field in SHARED)
 
 
 class Member(ThreadedServer):
-    """Somebody's API server that acts on its whole host; ``/home`` wants its cookie.
+    """A hostile API server that acts on its whole host; ``/home`` wants its cookie.
 
     :ivar heads: of the requests that came.
     """
@@ -78,7 +78,7 @@ class CookieTests(harness.TowerTestCase):
     """A browser that goes to alpha, and then to beta, by the one front door."""
 
     def setUp(self) -> None:
-        """Have two clusters, of which one's API server is also a target."""
+        """Start two clusters; the API server of one is also a target."""
         super().setUp()
         self.members = {name: Member() for name in ("alpha", "beta")}
         for name, member in self.members.items():
@@ -89,7 +89,7 @@ class CookieTests(harness.TowerTestCase):
         self.jar = CookieJar()
 
     def browse(self, path: str) -> int:
-        """Have a browser, with one jar for all, get *path* of the front door; return the status."""
+        """Get *path* of the front door with a browser's single cookie jar; return the status."""
         person = self.people["beta" if "/beta/" in path else "alpha"]
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=person.tls), urllib.request.HTTPCookieProcessor(self.jar)
@@ -104,14 +104,14 @@ class CookieTests(harness.TowerTestCase):
             return e.code
 
     def raw(self, person: Person, path: str, *fields: str, port: int | None = None) -> bytes:
-        """Return everything that *person* gets for one request, up to the end of the connection."""
+        """Return everything that a user gets for one request, up to the end of the connection."""
         connection = person.connect(port)
         connection.connect()
         lines = [f"GET {path} HTTP/1.1", "Host: x", *(fields or ("Connection: close",))]
         lines += [f"{name}: {value}" for name, value in person.headers().items()]
         connection.sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
         answer = b""
-        with contextlib.suppress(OSError):  # an answer that is no good is cut
+        with contextlib.suppress(OSError):  # a bad answer is cut
             while data := connection.sock.recv(65536):
                 answer += data
         connection.close()
@@ -132,13 +132,13 @@ class CookieTests(harness.TowerTestCase):
         self.assertEqual(self.browse("/clusters/beta/targets/wiki/home"), 401)
 
     def test_without_the_cluster(self) -> None:
-        """What leaves out the cluster's prefix may set a cookie for that cluster alone, too."""
+        """Without the cluster's prefix, an answer may only set a cookie for that cluster, too."""
         self.assertEqual(self.browse("/api/v1/login"), 200)
         (cookie,) = self.jar
         self.assertEqual((cookie.path, cookie.domain_specified), ("/clusters/alpha/", False))
 
     def test_fields(self) -> None:
-        """What acts on the host is dropped: from answers, early ones, upgrades; behind a body it ends it."""
+        """Fields that act on the host are dropped; in trailers they end the answer."""
         alpha = self.people["alpha"]
         upgrade = ("Connection: Upgrade", "Upgrade: websocket")
         for prefix in ("/clusters/alpha", "/clusters/alpha/targets/wiki"):

@@ -32,7 +32,7 @@ class UserTests(harness.TowerTestCase):
     place: Path
 
     def setUp(self) -> None:
-        """Have a cluster."""
+        """Start a cluster."""
         super().setUp()
         backend = Backend(self.folder, "alpha")
         self.addCleanup(backend.program.stop)
@@ -57,13 +57,13 @@ class UserTests(harness.TowerTestCase):
         return str(message)
 
     def assertLogged(self, *wanted: str) -> None:
-        """The log and the audit log are fit to be shown, and the latter has all of what it should."""
+        """The log and the audit log are printable, and the latter has all wanted texts."""
         wait_for("the audit", lambda: all(each in self.place.read_text() for each in wanted))
         self.assertEqual(unfit(self.place.read_bytes()), [])
         self.assertEqual(unfit(self.tower.proxy.output()), [])
 
     def test_requests(self) -> None:
-        """Paths, names in paths, User-Agents and claims to be somebody else."""
+        """Paths, names in paths, User-Agents and claims of other identities."""
         jane = self.tower.person("alpha", "jane")
         raw = HOSTILE.encode().decode("latin-1")  # as http.client sends UTF-8
         path = PODS.format(quote(HOSTILE)) + f"/{quote(WORSE)}"
@@ -75,7 +75,7 @@ class UserTests(harness.TowerTestCase):
         self.assertLogged(*self.wanted)
         self.assertIn("%C2%9B", self.place.read_text())
 
-    #: What the audit log has in place of it.
+    #: Its form in the audit log.
     wanted: ClassVar[tuple[str, ...]] = (
         r'"userAgent":"\u009b31mred\u009d0;title\u009c\u0085forged\u2028',
         r'"namespace":"\u009b31mred',
@@ -106,7 +106,7 @@ class UserTests(harness.TowerTestCase):
         self.assertLogged()
 
     def test_output(self) -> None:
-        """What the command prints of a member's or an administrator's words, in every form."""
+        """The command's output of a member's or an administrator's words, in every form."""
         annotations = {"note": HOSTILE}
         answer = self.tower.admin().request(
             "PATCH",
@@ -130,10 +130,10 @@ class LegacyUserTests(UserTests):
 
 
 class AgentTests(harness.TowerTestCase):
-    """Somebody who is no agent yet."""
+    """A client that is not an agent yet."""
 
     def test_hello(self) -> None:
-        """An agent with such a name or version is not let in; strangers' names are escaped in the log."""
+        """An agent with such a name or version is rejected; names from clients are escaped in the log."""
         self.tower.tower("cluster", "add", "evil")
         line = self.tower.tower("join", "evil")
         words: Any = shlex.split(line)
@@ -151,5 +151,5 @@ class AgentTests(harness.TowerTestCase):
         stranger.close()
         with open_socket(port) as early:
             early.sendall(RawPeer(early, None, from_client=False).writer.wrap(WORSE.encode()))
-        wait_for("the lines", lambda: self.tower.proxy.output().count("was not let in") >= 5)
+        wait_for("the lines", lambda: self.tower.proxy.output().count("was rejected") >= 5)
         self.assertEqual(unfit(self.tower.proxy.output()), [])

@@ -1,4 +1,4 @@
-"""Item 14: what agents, proxies and nodes say of themselves, in logs, answers and conditions."""
+"""Item 14: words of agents, proxies and nodes, in logs, answers and conditions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
 
 BY_APPLICATION = 11
 
-#: What a peer says, and how that begins where it is repeated.
+#: A peer's words, and their start when they are quoted.
 WORDS = 'log in again at "https://evil.example" ' + WORSE + "x" * 2000
 REPEATED = r"log in again at \"https://evil.example\" one\r\n2026"
 
@@ -37,10 +37,10 @@ def farewell(text: str = WORDS) -> bytes:
 
 
 class WordsTestCase(SynchronousTestCase):
-    """What the tests here have in common."""
+    """Base of the tests of quotations."""
 
     def assertReported(self, text: str, who: str) -> None:
-        """*text* has the words above as those of *who*, quoted and within the limit, and is fit."""
+        """*text* has the words above with their speaker, quoted and within the limit, and is printable."""
         self.assertEqual(unfit(text), [])
         begin = f'{who} reports: "'
         self.assertIn(begin + REPEATED, text)
@@ -54,7 +54,7 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
     """An agent's words."""
 
     def test_refusal(self) -> None:
-        """Why it does not open a stream: quoted in the Status, and in the log, whatever code it claims."""
+        """The reason for refusing a stream: quoted in the Status, and in the log, with any code."""
         codes = {"not-allowed: ": 403, "no-such-target: ": 404, "busy: ": 503, "timeout: ": 504, "": 503}
         for code, status in codes.items():
             peer = self.bench.peer()
@@ -85,13 +85,13 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = f"agent of evil at {host}:{port} is gone: "
+        line = f"agent of evil at {host}:{port} disconnected: "
         wait_for(f"the line {line!r}", lambda: line in self.said())
         (said,) = [each for each in self.said().split("\n") if line in each]
         self.assertReported(said, "the agent of evil")
 
     def test_version(self) -> None:
-        """What it calls itself is cut where it is shown, and quoted in the log."""
+        """Its version is cut when shown, and quoted in the log."""
         peer = agent_peer(self.bench.tower.port, "evil", self.bench.key, self.bench.host_key)
         self.addCleanup(peer.close)
         version = 'v1.0", authenticated as "root" ' + "y" * LONGEST_TEXT
@@ -117,7 +117,7 @@ class ProxyTests(HostileProxyTestCase, WordsTestCase):
         return str(lines[-1])
 
     def test_farewell(self) -> None:
-        """Why it ends a tunnel: before the agent is let in, and after that."""
+        """The reason for ending a tunnel: before the agent is authenticated, and after that."""
         peer = self.accepted()
         peer.say(farewell())
         self.assertReported(self.assertLogged(r"the tunnel to \S+ is lost: .*"), "the proxy")
@@ -132,7 +132,7 @@ class ProxyTests(HostileProxyTestCase, WordsTestCase):
         self.assertEqual(unfit(self.said()), [])
 
     def test_version(self) -> None:
-        """What it calls itself."""
+        """Its version."""
         peer = self.bench.proxy.accept()
         peer.ssh._answer = ProxyHello('v1", trusted; "' + "y" * 200, keepalive=60.0).encode()
         self.authenticated(peer)
@@ -147,7 +147,7 @@ class ProxyTests(HostileProxyTestCase, WordsTestCase):
 
 
 class Liar(ThreadedServer):
-    """A node that says something else than SSH."""
+    """A node that does not send SSH."""
 
     def serve(self, connection: socket.socket) -> None:
         """See `ThreadedServer.serve`."""
@@ -162,7 +162,7 @@ class NodeTests(harness.TowerTestCase, WordsTestCase):
     """A node's words, in the log and in the status and the conditions of its cluster."""
 
     def test_banner(self) -> None:
-        """What it says in place of SSH is quoted as what it says, cut and fit to be shown."""
+        """Words in place of SSH are quoted as the node's, cut and printable."""
         node = Liar()
         self.addCleanup(node.close)
         backend = Backend(self.folder, "alpha")

@@ -1,4 +1,4 @@
-"""Item 15: a join token is nowhere but with the agent that spends it, and with nobody once it is spent."""
+"""Item 15: a join token is only with the agent that spends it, and does not exist once it is spent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AgentCase(TowerTestCase):
     """One cluster, the line that ``tower join`` prints, and agents that shells start with it."""
 
     def setUp(self) -> None:
-        """Have a cluster, and a line for its agent."""
+        """Make a cluster, and a line for its agent."""
         super().setUp()
         backend = Backend(self.folder, CLUSTER)
         self.addCleanup(backend.program.stop)
@@ -57,7 +57,7 @@ class AgentCase(TowerTestCase):
         return f"{line.strip()} {shlex.join(self.options)}", token
 
     def started(self, line: str, name: str = "agent") -> int:
-        """Have a shell run a line; return the agent's pid once it has joined."""
+        """Run a line in a shell; return the agent's pid once it has joined."""
         path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
         self.shell = ShellProgram(name, ["sh", "-c", line], self.folder, {"PATH": path})
         self.wait_until_joined(self.shell)
@@ -79,7 +79,7 @@ class AgentCase(TowerTestCase):
 
 
 class TokenTests(AgentCase):
-    """Where the token is to be found."""
+    """Searches for the token."""
 
     def refused(self, name: str, *options: str, stdin: int = subprocess.DEVNULL) -> str:
         """Return the line with which an agent ends at once."""
@@ -113,7 +113,7 @@ class TokenTests(AgentCase):
         return token.encode()
 
     def test_printed_line(self) -> None:
-        """The line works in a shell as it is, and after it nothing of the agent has the token."""
+        """The line works in a shell unchanged, and afterwards no part of the agent has the token."""
         line, token = self.line()
         self.assertTrue(line.startswith(f"printf %s {token} | twistd "), line)
         pid = self.started(line)
@@ -122,7 +122,7 @@ class TokenTests(AgentCase):
         self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
 
     def test_no_program_gets_the_token(self) -> None:
-        """What runs while the line is run is given no token: the shell itself prints it."""
+        """Programs in the line do not get the token: the shell itself prints it."""
         line, token = self.line()
         spy = self.folder / "bin"
         spy.mkdir()
@@ -138,7 +138,7 @@ class TokenTests(AgentCase):
         self.assertNotIn(token, seen)
 
     def test_environment_line(self) -> None:
-        """With ``--format env`` the line is as it was; the agent takes the token out of its environment."""
+        """``--format env`` gives the former line; the agent removes the token from its environment."""
         line, token = self.line("--format", "env")
         self.assertTrue(line.startswith(f"env TOWER_TOKEN={token} twistd --pidfile= -n tower-agent "), line)
         pid = self.started(line)
@@ -158,13 +158,13 @@ class TokenTests(AgentCase):
             self.shell.stop()
 
     def test_nothing_at_standard_input(self) -> None:
-        """An agent that never joined and is given no token ends with a line that says what to do."""
+        """An agent that never joined, without a token, ends with a line that names the fix."""
         said = self.refused("empty", "--token-file=-")
         self.assertIn("--token-file - : standard input is empty", said)
         self.assertIn("'tower join'", said)
 
     def test_terminal(self) -> None:
-        """Nobody is left in front of a terminal that seems to hang."""
+        """A terminal does not seem to hang."""
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)
         self.addCleanup(os.close, theirs)
@@ -172,17 +172,17 @@ class TokenTests(AgentCase):
         self.assertIn("--token-file '-' is a terminal: pipe the secret in", said)
 
     def test_endless_input(self) -> None:
-        """What never ends is read only as far as a token can be long."""
+        """Endless input is read up to the longest token."""
         with open("/dev/zero", "rb") as endless:
             said = self.refused("endless", "--token-file=-", stdin=endless.fileno())
         self.assertIn("--token-file '-' is empty or too large", said)
 
 
 class DumpTests(AgentCase):
-    """What is in memory stays there: no core file, no look at it by programs of the same user."""
+    """Memory is private: no core file, no access for programs of the same user."""
 
     def program(self, words: str, name: str) -> ShellProgram:
-        """Return a program that runs with a group of its own, if we may give it one."""
+        """Return a program that runs with its own group, if we may give it one."""
         other = "setpriv --regid=65534 --clear-groups " if os.geteuid() == 0 else ""
         path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
         return ShellProgram(name, ["sh", "-c", f"exec {other}{words}"], self.folder, {"PATH": path})
@@ -190,7 +190,7 @@ class DumpTests(AgentCase):
     def shown(self, pid: int) -> tuple[list[str], bool]:
         """Return a process's limits for core files, and whether the system shows its memory to its user.
 
-        What is below ``/proc/PID`` belongs to root's user and group where it does not (proc(5)).
+        Files below ``/proc/PID`` belong to root's user and group if it does not (proc(5)).
         """
         limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
         (core,) = (line.split()[4:6] for line in limits if line.startswith("Max core"))
@@ -198,7 +198,7 @@ class DumpTests(AgentCase):
         return core, (status.st_uid, status.st_gid) != (0, 0)
 
     def test_agent(self) -> None:
-        """The agent forbids both, unless it is told to allow them."""
+        """The agent forbids both, unless it is configured to allow them."""
         before = [str(each).replace("-1", "unlimited") for each in resource.getrlimit(resource.RLIMIT_CORE)]
         words = self.line("--format", "env")[0]
         for extra, expected in (("", (["0", "0"], False)), ("--allow-core-dumps", (before, True))):

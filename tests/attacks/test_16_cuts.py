@@ -1,4 +1,4 @@
-"""Attack 16: where a user's bytes are cut decides nothing, not even whether the connection is kept."""
+"""Attack 16: the cuts of a user's bytes decide nothing, not even whether the connection is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tower.errors import Forbidden
 from tower.web.gateway.request import DISCARD_LIMIT, Request
 from tower.web.outcome import Outcome, Response
 
-#: What the fuzzer found, and by which chance it was cut.
+#: The fuzzer's findings, and the chances by which they were cut.
 FOUND = (
     "54202f636c7573746572732f616c70686120485454502f312e310d0a686f73743a610d0a436f6e74656e742d4c656e677468"
     "3a350d0a653a0d0a496d706572736f6e6174652d3a0d0a0d0a6c6c6f4745"
@@ -34,7 +34,7 @@ def decide(request: Request) -> Outcome:
 
 
 def served(*pieces: bytes) -> Seen:
-    """Return what a user gets who sends this, whether it is the end, and how many requests there were."""
+    """Return the answer to these pieces, whether it is the end, and the number of requests."""
     kit = Kit(decide)
     for piece in pieces:
         if not (kit.user.closing or kit.user.lost):
@@ -54,7 +54,7 @@ class CutTests(SynchronousTestCase):
             raise error
 
     def test_found_later(self) -> None:
-        """What a later run found: many digits without a unit took the reader of durations for ever."""
+        """A finding of a later run: many digits without a unit kept the reader of durations busy forever."""
         error = attempt(TARGETS["quantities"], b"9" * 60_000, "2049392828/quantities/11016")
         if error is not None:
             raise error

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from twisted.internet.task import Clock
@@ -31,6 +31,7 @@ from tower.net.tls.ca_pinning import NotThePinnedCA, find_authority, key_hash, s
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
+from tower.reactor.interfaces import ISocketReactor
 from tower.store import MemoryStore
 from tower.trust.authorities import given_authority, own_authority
 from tower.trust.pki import pem_of_key, public_key_hash
@@ -42,7 +43,7 @@ from tower.web.api.cluster_object import read_access
 
 
 def config_of(ca_pem: bytes) -> str:
-    """Return a kubeconfig whose server *ca_pem* vouches for."""
+    """Return a kubeconfig whose server *ca_pem* signs."""
     return kubeconfig(server="https://10.0.0.1:6443", ca_pem=ca_pem, cluster="alpha", user="tower", token="t")
 
 
@@ -59,7 +60,7 @@ class EveryPlaceTests(SynchronousTestCase):
         self.file.write_bytes(authority("good").pem + self.leaked.pem)
 
     def publish(self) -> None:
-        """Have the key count as published from now on."""
+        """Count the key as published from now on."""
         known = PUBLISHED_AUTHORITIES | {public_key_hash(self.leaked.certificate)}
         self.patch(published_authorities, "PUBLISHED_AUTHORITIES", known)
 
@@ -148,7 +149,7 @@ class EveryPlaceTests(SynchronousTestCase):
         self.refused("spec.connection.kubeconfig", lambda: read_access(cluster), Invalid)
 
     def test_database(self) -> None:
-        """A kubeconfig that was stored before: the cluster has no way in, and says why and the cure."""
+        """A kubeconfig that was stored before: requests to the cluster fail with the reason and the fix."""
         store = MemoryStore()
         accesses = MemberCredentials(store, Vault(Path(self.mktemp())))
         clusters = Clusters(store, None, Clock(), accesses)
@@ -156,7 +157,12 @@ class EveryPlaceTests(SynchronousTestCase):
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
         gate = MemberAPIServer(
-            "beta", Clock(), None, lambda: accesses.get(cluster), identities=SystemIdentities, why_not=""
+            "beta",
+            Clock(),
+            cast(ISocketReactor, None),
+            lambda: accesses.get(cluster),
+            identities=SystemIdentities,
+            why_not="",
         )
         gate.renew()
         self.assertEqual(gate.problem, "")
@@ -170,7 +176,7 @@ class EveryPlaceTests(SynchronousTestCase):
         self.assertEqual(gate.problem, "")
 
     def test_old_agent(self) -> None:
-        """What an agent of KubeSphere Tower sends for its API server."""
+        """The CA that an agent of KubeSphere Tower sends for its API server."""
 
         def received() -> MemberCredential:
             return MemberCredential(AgentConfig(kubernetes="10.0.0.1:443", authority=self.signed.pem))
@@ -184,7 +190,7 @@ class EveryPlaceTests(SynchronousTestCase):
     def test_kubelets(self) -> None:
         """The file with the kubelets' authorities."""
         options = NodeDialerOptions(kubelet_authority=str(self.file))
-        self.refused(str(self.file), lambda: create_node_dialer(options, Clock()))
+        self.refused(str(self.file), lambda: create_node_dialer(options, cast(ISocketReactor, Clock())))
 
 
 class ProgramTests(TowerTestCase):
@@ -242,7 +248,7 @@ class ProgramTests(TowerTestCase):
             self.assertIn(digest, (done.stdout + done.stderr).decode())
 
     def test_api(self) -> None:
-        """The API takes no member's kubeconfig with it, and the command sends none."""
+        """The API does not accept a member's kubeconfig with it, and the command does not send it."""
         bad = self.folder / "bad.config"
         bad.write_text(config_of(self.ca.read_bytes()))
         ssh: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""18: a peer that breaks while somebody sends to it in a loop; the process goes on with everything else."""
+"""18: a peer breaks during a loop of sends to it; the process goes on with everything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, die_with_parent, wait_for
 
-#: Connects to a port, with TLS or without, says so, and then neither reads nor writes.
+#: Connects to a port, with TLS or without, prints a line, and then neither reads nor writes.
 PEER = """
 import socket, ssl, sys, time
 peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -55,7 +55,7 @@ class SendLoopTests(SynchronousTestCase):
             try:
                 answer += self.control.recv(1)
             except TimeoutError:
-                self.fail("the program is busy with a peer that is gone")
+                self.fail("the program is busy with a disconnected peer")
         return int(answer)
 
     def peer(self, kind: str) -> subprocess.Popen[bytes]:
@@ -74,7 +74,7 @@ class SendLoopTests(SynchronousTestCase):
         return peer
 
     def attack(self, kind: str) -> None:
-        """Kill peers, with bytes unread or without, such that only who sends finds out."""
+        """Kill peers, with bytes unread or without, such that only the sender finds out."""
         self.begin(kind)
         for is_full in (False, True):
             peer = self.peer(kind)

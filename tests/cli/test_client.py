@@ -44,11 +44,11 @@ class CallTests(SynchronousTestCase):
         wrong = ssl.SSLCertVerificationError(1, "x")
         wrong.verify_message = "self-signed certificate"
         for error, text in (
-            (ConnectionRefusedError(111, "Connection refused"), "is tower-proxy running there?"),
-            (TimeoutError("timed out"), "no answer"),
-            (wrong, "not the one that the kubeconfig names (self-signed certificate)"),
+            (ConnectionRefusedError(111, "Connection refused"), "check that tower-proxy runs there"),
+            (TimeoutError("timed out"), "did not answer within 30 s"),
+            (wrong, "does not match the kubeconfig (self-signed certificate)"),
             (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "TLS with"),
-            (http.client.BadStatusLine("x"), "did not answer as a proxy of Tower does"),
+            (http.client.BadStatusLine("x"), "is not a Tower proxy"),
         ):
             broken: Any = Broken(error)
             with self.assertRaises(CommandFailed) as caught:

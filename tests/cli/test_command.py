@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
+from pathlib import Path
 
 import yaml
 
@@ -226,6 +228,82 @@ class KubeconfigTests(CommandTestCase):
             (("--user", "jane", "--auth", "x"), "--auth"),
         ):
             self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
+
+
+class OutputFileTests(CommandTestCase):
+    """`--output FILE` of `tower kubeconfig` and `tower admin-kubeconfig`."""
+
+    def setUp(self) -> None:
+        """Make a folder, and a cluster."""
+        super().setUp()
+        self.add("alpha")
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+        self.file = self.folder / "jane.kubeconfig"
+        self.words = ("kubeconfig", "alpha", "--user", "jane", "--output", str(self.file))
+
+    def mode(self) -> int:
+        """Return the permissions of the file, which is alone in its folder."""
+        self.assertEqual(list(self.folder.iterdir()), [self.file])
+        return stat.S_IMODE(self.file.stat().st_mode)
+
+    def test_written(self) -> None:
+        """The file is for its owner only, whatever the umask is, and nothing of it is printed."""
+        self.addCleanup(os.umask, os.umask(0))
+        for words in (self.words, ("admin-kubeconfig", "--user", "ops", "-o", str(self.file))):
+            self.assertEqual(self.good(*words), f"kubeconfig written to {self.file}\n")
+            self.assertEqual(self.mode(), 0o600)
+            config = yaml.safe_load(self.file.read_text())
+            self.assertIn(config["users"][0]["name"].partition("@")[0], ("jane", "ops"))
+
+    def test_replaced(self) -> None:
+        """A file that others can read is replaced by one that they cannot, even if they hold it open."""
+        self.file.write_text("old")
+        self.file.chmod(0o644)
+        with self.file.open() as held:
+            self.good(*self.words)
+            self.assertEqual(held.read(), "old")
+        self.assertEqual(self.mode(), 0o600)
+        self.assertIn("jane", self.file.read_text())
+
+    def test_refused_first(self) -> None:
+        """Without a place for the file nothing is issued, and what is there stays."""
+        other = self.folder / "other"
+        other.write_text("dear")
+        link, missing = self.folder / "link", self.folder / "none" / "file"
+        link.symlink_to(other)
+        os.mkfifo(self.folder / "pipe")
+        for path, text in (
+            (str(self.folder), "not a regular file"),
+            (str(link), "not a regular file"),
+            (str(self.folder / "pipe"), "not a regular file"),
+            (str(missing), "no such file or directory"),
+            (str(other / "file"), "not a directory"),
+            ("", "the value is empty"),
+        ):
+            self.assertIn(text, self.bad(*self.words[:-1], path))
+            self.assertIn(f"--output{path and ' '}{path}: ", self.bad(*self.words[:-1], path))
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+        self.assertEqual(other.read_text(), "dear")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["link", "other", "pipe"])
+
+    def test_refused_by_the_proxy(self) -> None:
+        """If nothing is issued, the file from before stays."""
+        self.file.write_text("old")
+        self.assertIn("--max-credential-ttl", self.bad(*self.words, "--ttl", "9999h"))
+        self.assertEqual((list(self.folder.iterdir()), self.file.read_text()), ([self.file], "old"))
+
+    def test_not_written(self) -> None:
+        """A credential that reaches no file is named with the command that revokes it."""
+
+        def replace(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        self.patch(os, "replace", replace)
+        said = self.bad(*self.words)
+        (name,) = self.store.snapshot("credentials")
+        self.assertIn(f"no space left on device; revoke it: tower credential revoke {name}", said)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
 
 class AdminKubeconfigTests(CommandTestCase):

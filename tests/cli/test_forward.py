@@ -31,27 +31,27 @@ class CredentialTests(CommandTestCase):
         self.add("alpha")
         credential = self.credential()
         credential.first()
-        way = self.successResultOf(credential.way())
-        self.assertEqual((way.host, way.port, way.server_name), ("127.0.0.1", 8443, "tower"))
+        address = self.successResultOf(credential.address())
+        self.assertEqual((address.host, address.port, address.server_name), ("127.0.0.1", 8443, "tower"))
         (record,) = self.store.snapshot("credentials").values()
         self.assertEqual((record.value["user"], record.value["cluster"]), ("joe", "alpha"))
-        head = way.request.decode().split("\r\n")
+        head = address.request.decode().split("\r\n")
         self.assertEqual(head[0], "GET /clusters/alpha/targets/pg HTTP/1.1")
         self.assertIn("Upgrade: tower-stream", head)
         self.assertEqual(head[-2:], ["", ""])
         self.assertRegex(head[-3], "^Authorization: Bearer towerk-")
-        self.assertNotIn("towerk-", repr(way))
+        self.assertNotIn("towerk-", repr(address))
 
     def test_renewed(self) -> None:
         """It is used again until shortly before its end, then there is a new one; all are withdrawn."""
         self.add("alpha")
         credential = self.credential()
         credential.first()
-        first = self.successResultOf(credential.way())
+        first = self.successResultOf(credential.address())
         self.clock.advance(7 * 3600)
-        self.assertIs(self.successResultOf(credential.way()), first)
+        self.assertIs(self.successResultOf(credential.address()), first)
         self.clock.advance(3600 - 299)
-        second = self.successResultOf(credential.way())
+        second = self.successResultOf(credential.address())
         self.assertNotEqual(second.request, first.request)
         self.assertEqual(len(self.store.snapshot("credentials")), 2)
         credential.withdraw()
@@ -63,8 +63,8 @@ class CredentialTests(CommandTestCase):
         """A kubeconfig that is for this cluster is used as it is."""
         credential = self.credential("https://127.0.0.1:8443/clusters/alpha")
         credential.first()
-        way = self.successResultOf(credential.way())
-        self.assertIn(b"Bearer t0ken", way.request)
+        address = self.successResultOf(credential.address())
+        self.assertIn(b"Bearer t0ken", address.request)
         self.assertEqual(self.connection.requests, [])
         credential.withdraw()
 
@@ -81,9 +81,9 @@ class CredentialTests(CommandTestCase):
         access = KubeAccess(
             "https://h:1/clusters/alpha", self.serving.pem, issued.certificate_pem, issued.key_pem
         )
-        way = way_of(access, "/clusters/alpha", "pg")
-        self.assertNotIn(b"Authorization", way.request)
-        self.assertIsNotNone(way.tls)
+        address = way_of(access, "/clusters/alpha", "pg")
+        self.assertNotIn(b"Authorization", address.request)
+        self.assertIsNotNone(address.tls)
 
 
 class ListenTests(SynchronousTestCase):

@@ -112,7 +112,7 @@ class ImportTests(V1Case):
             ("s3cr3t", "16 to 1024"),
             ("s3cr3t s3cr3t s3cr3t s3cr3t", "one word"),
             ("s3cr3t" * 1000, "16 to 1024"),
-            (b"s3cr3t\xff\xfe\xff\xff\xff\xff\xff\xff\xff\xff", "no text"),
+            (b"s3cr3t\xff\xfe\xff\xff\xff\xff\xff\xff\xff\xff", "not text"),
         ):
             said = self.nothing_made(*V1, "--token-file", self.written(text))
             self.assertIn(words, said)
@@ -182,7 +182,7 @@ class ManifestTests(V1Case):
         out, _ = self.said(*V1, "--format", "manifest")
         self.assertIn("\n  ca.crt: |\n    -----BEGIN CERTIFICATE-----\n", out)
         self.assertNotRegex(out, r"[&*]id0")
-        self.assertTrue(out.startswith("# The agent of KubeSphere Tower"), out[:80])
+        self.assertTrue(out.startswith("# KubeSphere Tower agent"), out[:80])
 
     def test_image_and_token(self) -> None:
         """Another image may be named; an imported token goes into the Secret."""

@@ -103,6 +103,24 @@ class AddTests(NodesTestCase):
             (spec.cloud_provider, spec.cloud_config, spec.kubelet_insecure), ("fake", "/c", True)
         )
 
+    def test_list_of_the_api(self) -> None:
+        """The API may list nodes where a cloud installs the key; another list takes its place."""
+        spec = self.added("--nodes-from-api", "--cloud-provider", "fake")
+        self.assertEqual((spec.nodes_from_api, spec.cloud_provider), (True, "fake"))
+        self.assertRegex(self.good("cluster", "show", "beta"), r"(?m)^Nodes: +listed by its API server$")
+        for words, fields in (
+            (("--nodes", "n1"), (("n1",), False, "")),
+            (("--nodes-from-api",), ((), True, "")),
+            (("--cloud-provider", "fake"), ((), False, "fake")),
+            (("--nodes-from-api",), ((), True, "fake")),
+            (("--no-nodes-from-api",), ((), False, "fake")),
+        ):
+            self.good("cluster", "set", "beta", *words)
+            spec = self.spec()
+            self.assertEqual((spec.nodes, spec.nodes_from_api, spec.cloud_provider), fields, words)
+        refusal = self.bad("cluster", "set", "beta", "--nodes", "n1", "--nodes-from-api")
+        self.assertIn("--nodes-from-api: --nodes lists the nodes already", refusal)
+
     def test_relative_paths(self) -> None:
         """Names count from the proxy's directory; with a dot before them, from where the command runs."""
         self.least[5] = "beta/id"
@@ -142,7 +160,7 @@ class AddTests(NodesTestCase):
         """Flags that go together are named, and nothing is asked of the proxy."""
         for words, texts in (
             (("--type", "ssh"), ("--ssh-user", "--ssh-keyfile", "--member-kubeconfig")),
-            (self.least[:-2], ("needs --member-kubeconfig",)),
+            (self.least[:-2], ("requires --member-kubeconfig",)),
             (("--ssh-user", "u"), ("--ssh-user is for clusters of type ssh", "--type ssh")),
             (("--no-allow-system-identities",), ("--allow-system-identities is for",)),
             (("--allow-system-identity", "kube:admin"), ("--allow-system-identity is for",)),
@@ -177,9 +195,9 @@ class AddTests(NodesTestCase):
         for words, texts in (
             (("--ssh-user", "u" * 33), ("--ssh-user: ", "32 bytes")),
             (("--nodes", "root@n"), ("--nodes[0]: 'root@n'",)),
-            (("--nodes", "n,n"), ("--nodes[1]: 'n': is given twice",)),
-            (("--nodes", "n", "--nodes-file", "/n"), ("--nodes-file: --nodes says already", "leave one out")),
-            (("--cloud-config", "/c"), ("--cloud-config: ", "for --cloud-provider: name one")),
+            (("--nodes", "n,n"), ("--nodes[1]: 'n': is listed twice",)),
+            (("--nodes", "n", "--nodes-file", "/n"), ("--nodes-file: --nodes lists the nodes already", "omit one of them")),
+            (("--cloud-config", "/c"), ("--cloud-config: ", "requires --cloud-provider")),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", "/k"),
                 ("--ssh-known-hosts: '/k'", "with --ssh-host-keys insecure-ignore"),
@@ -190,7 +208,7 @@ class AddTests(NodesTestCase):
             ),
             (("--nodes", ""), ("--nodes: the value is empty",)),
             (("--ssh-port", ""), ("--ssh-port: the value is empty",)),
-            (("--nodes", " , "), ("--nodes: ' , ' names nothing",)),
+            (("--nodes", " , "), ("--nodes: ' , ' is an empty list",)),
             (("--target", "a=h:1", "--target", "a=h:2"), ("--target: 'a' is given twice",)),
             (("--port", "99999"), ("--port: 99999",)),
             (("--cloud-provider", "rain"), ("--cloud-provider: 'rain'", "fake")),
@@ -251,7 +269,7 @@ class SetTests(NodesTestCase):
             (("jane",), "--allow-system-identity[0]: 'jane' is not a system identity"),
             (("system:authenticated",), "'system:authenticated' needs no permission"),
             (("system:node:*",), "in full"),
-            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is given twice"),
+            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is listed twice"),
         ):
             flags = [word for name in names for word in ("--allow-system-identity", name)]
             self.assertIn(text, self.bad("cluster", "set", "beta", *flags))
@@ -292,9 +310,9 @@ class SetTests(NodesTestCase):
         self.assertIn("alpha is of type 'proxy'", self.bad("cluster", "set", "alpha", "--ssh-user", "u"))
         self.assertIn("--ssh-user: required", self.bad("cluster", "set", "beta", "--ssh-user", ""))
         self.assertIn("--port", self.bad("cluster", "set", "beta", "--port", "6001"))
-        self.assertIn("names nothing", self.bad("cluster", "set", "beta", "--nodes", ","))
+        self.assertIn("is an empty list", self.bad("cluster", "set", "beta", "--nodes", ","))
         said = self.bad("cluster", "set", "beta", "--member-kubeconfig", "")
-        self.assertIn("--member-kubeconfig: the file's name is empty", said)
+        self.assertIn("--member-kubeconfig: the value is empty", said)
 
 
 class ShowTests(NodesTestCase):
@@ -327,7 +345,7 @@ class ShowTests(NodesTestCase):
             r"Target db: +10\.1\.0\.5:5432",
             r"Tunnels: +1 open, 1 failed",
             r"Last sync: +2023-11-14T22:13:16Z",
-            r"Key install: +not by Tower: there is no cloud provider",
+            r"Key install: +not by Tower: no cloud provider",
             r"Last error: +the API server did not answer",
             r"NAME   ADDRESS   STATE    SINCE   ROUND TRIP   STREAMS   CHECKED   HOST KEY",
             rf"n1     n1:22     open     5m40s   1\.2ms        3         20s ago   {KEY}",
@@ -356,7 +374,7 @@ class ShowTests(NodesTestCase):
         said = self.good("cluster", "show", "beta")
         self.assertRegex(said, r"(?m)^Tunnels: +300 failed, 1 open$")
         self.assertEqual(len([line for line in said.splitlines() if line.startswith("n")]), 310)
-        self.assertTrue(said.endswith("and 290 more: 'tower cluster show beta -o yaml' has them all\n"), said)
+        self.assertTrue(said.endswith("and 290 more: 'tower cluster show beta -o yaml' shows all\n"), said)
 
     def test_disabled(self) -> None:
         """Of a cluster that is disabled no nodes are awaited."""
@@ -373,24 +391,24 @@ class ShowTests(NodesTestCase):
                 (),
                 (
                     r"Credential: +certificate, until 2023-11-14T22:14:20Z",
-                    r"Host keys: .*, else learned \(accept-new\)",
-                    r"Nodes: +as its API server lists them",
-                    r"Kubelets: +no target",
-                    r"Identities: +users may act as those of the system",
+                    r"Host keys: .*, otherwise learned \(accept-new\)",
+                    r"Nodes: +listed by its API server",
+                    r"Kubelets: +not accessible \(--kubelet-port 0\)",
+                    r"Identities: +users may act as any system identity",
                 ),
             ),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--nodes-file", "/n", "--kubelet-port", "1"),
                 (
-                    r"Host keys: +not looked at \(insecure-ignore\)",
-                    r"Nodes: +as in /n",
+                    r"Host keys: +not verified \(insecure-ignore\)",
+                    r"Nodes: +listed in /n",
                     r"Kubelets: +port 1",
                 ),
             ),
             (
                 ("--cloud-provider", "fake", "--cloud-config", "/c", "--insecure-skip-kubelet-tls-verify"),
                 (
-                    r"Nodes: +as the cloud fake \(/c\) lists them",
+                    r"Nodes: +listed by the cloud fake \(/c\)",
                     r"Kubelets: +port 1, not verified",
                     r"Key install: +not yet",
                 ),
@@ -400,7 +418,7 @@ class ShowTests(NodesTestCase):
                     *("--cloud-config", "", "--no-insecure-skip-kubelet-tls-verify"),
                     *("--kubelet-certificate-authority", "/ca"),
                 ),
-                (r"Nodes: +as the cloud fake lists them", r"Kubelets: +port 1, verified by /ca"),
+                (r"Nodes: +listed by the cloud fake", r"Kubelets: +port 1, verified by /ca"),
             ),
         ):
             if words:

@@ -29,7 +29,7 @@ from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.reactor.cooperate import PIECE
 
-Make = Callable[[Callable[[Any], CloudSession]], Provider[Any, Any]]
+Make = Callable[[Callable[[Any], CloudSession]], Provider[Any]]
 
 COUNT = 2000
 ADDRESSES = [f"10.1.{number // 250}.{number % 250}" for number in range(COUNT)]
@@ -42,9 +42,7 @@ class FleetTests(SynchronousTestCase):
         """Have a clock that counts."""
         self.clock = CountingClock()
 
-    def list(
-        self, resource: Any, make: Callable[[Callable[[Any], CloudSession]], Provider[Any, Any]]
-    ) -> None:
+    def list(self, resource: Any, make: Callable[[Callable[[Any], CloudSession]], Provider[Any]]) -> None:
         """List all instances, and look that nobody was kept waiting for more than a piece.
 
         :param resource: of the stand-in.

@@ -85,17 +85,17 @@ class SectionTests(GcfgCase):
     def test_bad_headers(self) -> None:
         """What is wrong with a header is said with its line, and without its text."""
         for text, error in {
-            "[": "cloud.conf:1: behind [ a section's name is expected, not the end of the line",
-            "\n[1a]": "cloud.conf:2: behind [ a section's name is expected, not another character",
-            "[a": 'cloud.conf:1: behind the name of a section comes ] or a "subsection" in quotes, '
+            "[": "cloud.conf:1: after [ a section's name is expected, not the end of the line",
+            "\n[1a]": "cloud.conf:2: after [ a section's name is expected, not another character",
+            "[a": 'cloud.conf:1: after a section\'s name, ] or a "subsection" is expected, '
             "not the end of the line",
-            "[a.b]": 'cloud.conf:1: behind the name of a section comes ] or a "subsection" in quotes, '
+            "[a.b]": 'cloud.conf:1: after a section\'s name, ] or a "subsection" is expected, '
             "not another character",
-            '[a ""]': 'cloud.conf:1: a subsection needs a name: leave the "" out',
+            '[a ""]': 'cloud.conf:1: a subsection needs a name: remove the ""',
             '[a "b]\nx=1': "cloud.conf:1: a quote is not closed",
-            '[a "\\q"]': 'cloud.conf:1: a backslash stands before " and \\, and nothing else',
-            "[a] x = 1": "cloud.conf:1: nothing but a comment may stand behind a [section]",
-            "x = 1": "cloud.conf:1: a [section] header has to come first",
+            '[a "\\q"]': 'cloud.conf:1: a backslash is allowed only before " and \\',
+            "[a] x = 1": "cloud.conf:1: only a comment is allowed after a [section]",
+            "x = 1": "cloud.conf:1: there is a key before the first [section]",
         }.items():
             self.assertEqual(self.why_not(text), error, text)
 
@@ -147,17 +147,16 @@ class ValueTests(GcfgCase):
         for text, error in {
             "[s]\n=1": "cloud.conf:2: a key or a [section] is expected, not another character",
             "[s]\n1a=1": "cloud.conf:2: a key or a [section] is expected, not another character",
-            "[s]\npassword hunter2": "cloud.conf:2: '=' is expected behind a key; "
+            "[s]\npassword hunter2": "cloud.conf:2: '=' is expected after a key; "
             "names are letters, digits and hyphens",
-            "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected behind a key; "
+            "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected after a key; "
             "names are letters, digits and hyphens",
             '[s]\na=1\npassword="hunter2\n': "cloud.conf:3: a quote is not closed in a value",
-            "[s]\npassword=hunter2\\x": 'cloud.conf:2: a backslash stands before the end of the line or ",'
-            " and nothing else in a value",
-            "[s]\nkey=a\\": 'cloud.conf:2: a backslash stands before the end of the line or ",'
-            " and nothing else in a value",
-            '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash stands before n, t, " and \\,'
-            " and nothing else in a value",
+            "[s]\npassword=hunter2\\x": "cloud.conf:2: a backslash is allowed only before the end of the line"
+            ' or " in a value',
+            "[s]\nkey=a\\": "cloud.conf:2: a backslash is allowed only before the end of the line"
+            ' or " in a value',
+            '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash is allowed only before n, t, " and \\ in a value',
             "[s]\n\nkey=\0": "cloud.conf:3: a NUL character",
         }.items():
             self.assertEqual(self.why_not(text), error, text)
@@ -192,7 +191,7 @@ class ReadingTests(GcfgCase):
         """What is no truth is told by its key, and not shown."""
         self.assertEqual(
             self.wrong("multizone = maybe", lambda s: s.flag("multizone")),
-            "cloud.conf:2: multizone is neither true nor false",
+            "cloud.conf:2: multizone must be true or false",
         )
         for key in ("use-token", "zone"):
             self.assertNotIn("hunter2", self.wrong(f"{key} = hunter2", methodcaller("flag", key)))
@@ -202,7 +201,9 @@ class ReadingTests(GcfgCase):
         section = read("[s]\na = 010\nb = 0x1F\nc = 7\n").section("s")
         self.assertEqual([section.number(key, 5) for key in "abcd"], [10, 31, 7, 5])
         for text in ("", "x", "-1", "1.0", "1_0", "٣", "0x", "9" * 30):
-            self.assertIn(":2: n is no number from", self.wrong(f"n = {text}", lambda s: s.number("n", 1)))
+            self.assertIn(
+                ":2: n must be a number from", self.wrong(f"n = {text}", lambda s: s.number("n", 1))
+            )
         self.assertIn("from 1 to 9", self.wrong("n = 10", lambda s: s.number("n", 1, least=1, most=9)))
 
     def test_texts(self) -> None:
@@ -236,7 +237,7 @@ class ReadingTests(GcfgCase):
             "http://h:99999",
         ):
             error = self.wrong(f'url = "{text}"', lambda s: s.url("url", ""))
-            self.assertEqual(error, "cloud.conf:2: url is not a URL like https://HOST/PATH")
+            self.assertEqual(error, "cloud.conf:2: url must be a URL like https://HOST/PATH")
 
     def test_wrong(self) -> None:
         """An error has file, line and text, for who wants to show it otherwise."""
@@ -255,9 +256,9 @@ class ReadingTests(GcfgCase):
         self.assertEqual(
             [event["log_format"].format(**event) for event in logs],
             [
-                "cloud.conf:3: there is no such key in [global]: it is ignored",
-                "cloud.conf:5: there is no such section: it is ignored",
-                "cloud.conf:9: there is no such key in [o]: it is ignored",
+                "cloud.conf:3: unknown key in [global] ignored",
+                "cloud.conf:5: unknown section ignored",
+                "cloud.conf:9: unknown key in [o] ignored",
             ],
         )
 

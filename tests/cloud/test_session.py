@@ -25,7 +25,7 @@ from zope.interface.verify import verifyObject
 
 from tower import __version__
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.http.answer import Answer, shorten, what_it_says
+from tower.cloud.http.answer import Answer, error_detail, shorten
 from tower.cloud.http.exchange import BODY_LIMIT, without_query
 from tower.cloud.session import FIRST_WAIT, LONGEST_WAIT, CloudRequest, CloudSession
 from tower.errors import ConfigurationError
@@ -173,7 +173,7 @@ class RequestTests(SessionCase):
         self.cloud.say(200, b"x" * BODY_LIMIT)
         self.assertEqual(len(self.successResultOf(self.ask()).body), BODY_LIMIT)
         self.cloud.say(200, b"x" * (BODY_LIMIT + 1))
-        self.assertIn("answers with more than", str(self.error(self.ask(), CloudError)))
+        self.assertIn("the response has more than", str(self.error(self.ask(), CloudError)))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_not_a_url(self) -> None:
@@ -522,7 +522,7 @@ class FailureTests(SessionCase):
         self.cloud.say(404)
         self.successResultOf(self.ask())
         self.error(self.ask())
-        self.assertEqual(self.session._under_way, set())
+        self.assertEqual(self.session.tasks.running, set())
 
 
 class SecrecyTests(SessionCase):
@@ -587,11 +587,11 @@ class SayingTests(SynchronousTestCase):
             b'{"error": null}': '{"error": null}',
             b"": "",
         }.items():
-            self.assertEqual(what_it_says(body), said)
+            self.assertEqual(error_detail(body), said)
 
     def test_short(self) -> None:
         """No more than 300 characters on one line are shown."""
-        self.assertEqual(len(what_it_says(b"x" * 10_000)), 300)
+        self.assertEqual(len(error_detail(b"x" * 10_000)), 300)
         self.assertEqual(shorten("a\r\nb\tc\u2028d"), "a b c d")
         self.assertEqual(shorten("y" * 300), "y" * 300)
 
@@ -603,13 +603,13 @@ class AuthoritiesTests(SynchronousTestCase):
         """A file that is not there, or has no certificates, is an error that names it."""
         missing = self.assertRaises(ConfigurationError, CloudSession, Clock(), ca_file="/nowhere/ca.pem")
         self.assertEqual(
-            str(missing), "the file of authorities /nowhere/ca.pem cannot be read: No such file or directory"
+            str(missing), "the CA file /nowhere/ca.pem cannot be read: No such file or directory"
         )
         path = self.mktemp()
         with open(path, "w") as file:
             file.write("no certificate")
         empty = self.assertRaises(ConfigurationError, CloudSession, Clock(), ca_file=path)
-        self.assertIn("has no certificates in PEM", str(empty))
+        self.assertIn("has no PEM certificates", str(empty))
 
     def test_helpers(self) -> None:
         """What stands in for agents and clocks here is what the session takes."""

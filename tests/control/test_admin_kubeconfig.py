@@ -1,4 +1,4 @@
-"""Tests of the admin's kubeconfig in the state directory."""
+"""Tests of the administrator's kubeconfig in the state directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters.credentials import ADMINS, Credentials
-from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminAccess
+from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminKubeconfig
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.store import MemoryStore
@@ -24,7 +24,7 @@ from tower.web.access.authentication import Authenticator, authorize_api
 NOW = 1_800_000_000.0
 
 
-class AdminAccessTests(SynchronousTestCase):
+class AdminKubeconfigTests(SynchronousTestCase):
     """The file and its renewal."""
 
     def setUp(self) -> None:
@@ -36,7 +36,7 @@ class AdminAccessTests(SynchronousTestCase):
         self.state = StateDir(Path(folder) / "state")
         store = MemoryStore()
         self.credentials = Credentials(store, self.clock, 86400.0)
-        self.access = AdminAccess(
+        self.access = AdminKubeconfig(
             self.state,
             self.credentials,
             own_authority(self.state, "users-ca", NOW),
@@ -50,7 +50,7 @@ class AdminAccessTests(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(self.access.try_to_renew()))
 
     def test_opens_the_api(self) -> None:
-        """The credential in it is an admin's, for Tower's own API, and short-lived; the file is private."""
+        """The file is private, and its credential short-lived, an administrator's, and for Tower's API."""
         self.successResultOf(Deferred.fromCoroutine(self.access.renew()))
         path = self.state.path / FILE
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)

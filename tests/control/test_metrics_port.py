@@ -18,7 +18,7 @@ HELP = {
     "ssh_tunnel_open_fail_count": "Counter of ssh tunnel failed open attempts",
     "apiserver_proxy_tunnel_sync_duration_seconds": SYNC_HELP,
     "apiserver_proxy_tunnel_sync_latency_secs": "(Deprecated) " + SYNC_HELP,
-    "tower_node_tunnels": "How many nodes there are, by the state of their SSH tunnel.",
+    "tower_node_tunnels": "Number of nodes by the state of their SSH tunnel.",
 }
 PEER = IPv4Address("TCP", "127.0.0.1", 50000)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
+from tower.options import OptionError
 
 
 class OptionsTests(SynchronousTestCase):
@@ -65,6 +68,41 @@ class OptionsTests(SynchronousTestCase):
         """Two ports are two, and none of them is a cluster's."""
         self.assertIn("6443", self.refusal("--port=6443"))
         self.assertIn("8080", self.refusal("--secure-port=8080"))
+
+    def test_no_plain_port(self) -> None:
+        """Ports that are not needed can be none, which is not the same port twice."""
+        options = self.parse("--port=none", "--metrics-port=none", "--kubesphere-ports=none")
+        for name in ("port", "metrics-port", "kubesphere-ports"):
+            self.assertIs(options[name], None)
+        self.assertEqual(self.parse()["port"], 8080)
+        self.assertIn("1 to 65535, or none", self.refusal("--port=never"))
+        self.assertIn("--secure-port 'none'", self.refusal("--secure-port=none"))
+
+    def test_address_of_another_machine(self) -> None:
+        """An address that is not this machine's is named by its own option, and not the port."""
+        for name, value, wanted in (
+            ("host", "203.0.113.7", "Cannot assign requested address"),
+            ("host", "tower.invalid", "tower.invalid"),
+            ("metrics-host", "2001:db8::7", "2001:db8::7"),
+        ):
+            options = self.parse(f"--{name}={value}", "--port=none", "--secure-port=1", "--metrics-port=2")
+            refusal = str(self.assertRaises(OptionError, options.check_listening))
+            for word in (f"--{name} '{value}'", "is not an address of this machine", wanted):
+                self.assertIn(word, refusal)
+
+    def test_taken_port(self) -> None:
+        """A port that is in use is named by its option."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            options = self.parse("--host=127.0.0.1", f"--port={port}", "--cluster-ports=none")
+            refusal = str(self.assertRaises(OptionError, options.check_listening))
+        self.assertIn(f"--port '{port}' cannot be listened on at 127.0.0.1 (address already in use)", refusal)
+
+    def test_defaults(self) -> None:
+        """Defaults are shown as they would be typed."""
+        text = str(Options({}))
+        for default in ("6000-7000", "32MiB", "10s", "24h", "10000"):
+            self.assertIn(f"[default: {default}]", " ".join(text.split()))
 
     def test_connections(self) -> None:
         """One address may have a tenth unless another share is given, which has to be one."""

@@ -62,13 +62,33 @@ class NodeOptionsTests(SynchronousTestCase):
         assert given is not None
         self.assertEqual((given.name, given.spec.host_keys), ("default", "known-hosts"))
 
+    def test_list_of_the_api(self) -> None:
+        """The API lists the nodes and a cloud installs the key."""
+        given = self.parse(*BASE, "--nodes-from-api", "--cloud-provider=gce").given_cluster
+        assert given is not None
+        self.assertEqual((given.spec.nodes_from_api, given.spec.cloud_provider), (True, "gce"))
+
+    def test_external(self) -> None:
+        """As for kube-apiserver, ``external`` is no cloud of Tower's: the API server lists the nodes."""
+        given = self.parse(*BASE, "--cloud-provider=external", "--cloud-config=/dev/null").given_cluster
+        assert given is not None
+        self.assertEqual((given.spec.cloud_provider, given.spec.cloud_config), ("", ""))
+        given = self.parse(*BASE, "--cloud-provider=external", "--nodes=h1").given_cluster
+        assert given is not None
+        self.assertEqual((given.spec.cloud_provider, given.spec.nodes), ("", ("h1",)))
+        self.assertIn(
+            "--nodes and --cloud-provider", self.refusal(*BASE, "--nodes=h1", "--cloud-provider=External")
+        )
+
     def test_refused(self) -> None:
         """What is missing or does not go together is named, with the cure."""
         for words, wanted in (
             (("--ssh-keyfile=/k",), ("--ssh-keyfile", "--ssh-user")),
             (("--nodes=h1,h2",), ("--nodes 'h1,h2'", "--ssh-user")),
             (("--ssh-user=core", "--nodes=h1"), ("--ssh-keyfile is missing",)),
-            (BASE, ("which nodes", "--nodes-file")),
+            (BASE, ("no option lists the nodes", "--nodes-file")),
+            (("--nodes-from-api",), ("--nodes-from-api", "--ssh-user")),
+            ((*BASE, "--nodes=h1", "--nodes-from-api"), ("--nodes and --nodes-from-api",)),
             ((*BASE, "--nodes=h1", "--cloud-provider=gce"), ("--nodes and --cloud-provider",)),
             ((*BASE, "--nodes=h1", "--cloud-config=/dev/null"), ("--cloud-config", "--cloud-provider")),
             ((*BASE, "--nodes=h1:x"), ("h1:x", "host:port")),

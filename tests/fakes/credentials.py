@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import cast
 
 from attrs import evolve
+from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters.credentials import Credential
+from tower.clusters.credentials import Credential, Credentials
+from tower.web.access.authentication import Authenticator
 
 
 def issue(
@@ -47,3 +50,7 @@ class Issues:
     def find(self, digest: str) -> Credential | None:
         """Return one."""
         return self.all.get(digest)
+
+    def authenticator(self, clock: IReactorTime) -> Authenticator:
+        """Return an authenticator of these credentials."""
+        return Authenticator(cast(Credentials, self), clock)

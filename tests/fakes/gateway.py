@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.address import IPv4Address
@@ -14,6 +14,9 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.tunnels import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.net.budget import Budget
+from tower.net.connection import Connection
+from tower.tunnels import Tunnels
+from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, RequestLimits
 from tower.web.gateway.request import Request
@@ -31,8 +34,9 @@ class Jane:
     user: str = "jane"
     groups: tuple[str, ...] = ("dev", "qa")
     token: bytes = b""
+    credential: None = None
 
-    def spent(self, bearer: bytes) -> bool:
+    def uses(self, bearer: bytes) -> bool:
         """Return whether that is what she showed here."""
         return bearer == self.token
 
@@ -98,6 +102,21 @@ class FakeSessions:
         self.inside.remove(session)
 
 
+def connection(user: FakeUser) -> Connection:
+    """Return *user* as the type of a real connection."""
+    return cast(Connection, user)
+
+
+def pool(tunnels: FakeTunnels, **options: Any) -> ChannelPool:
+    """Return a pool of channels in *tunnels*."""
+    return ChannelPool(cast(Tunnels, tunnels), **options)
+
+
+def as_sessions(sessions: FakeSessions) -> Sessions:
+    """Return *sessions* as the type of the real ones."""
+    return cast(Sessions, sessions)
+
+
 class Kit:
     """A gateway with one user and one tunnel to cluster alpha."""
 
@@ -113,18 +132,18 @@ class Kit:
         self.tunnel = FakeTunnel()
         self.tunnels = FakeTunnels([self.tunnel], clock=self.clock)
         self.sessions = FakeSessions()
-        self.pool = ChannelPool(self.tunnels)
-        self.jane = Jane()
+        self.pool = pool(self.tunnels)
+        self.jane: Any = Jane()
         self.requests: list[Request] = []
         self._relay = Relay("alpha", prefix, scope=scope)
         self._router = router or self.relay_it
-        self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits, budget)
+        self.gateway = Gateway(self.clock, self.route, self.pool, as_sessions(self.sessions), limits, budget)
         self.user = self.connect()
 
     def connect(self) -> FakeUser:
         """Have a user connect."""
         user = FakeUser()
-        channel = self.gateway.accept(user)
+        channel = self.gateway.accept(connection(user))
         assert channel is not None
         user.receiver = channel
         return user
@@ -142,7 +161,7 @@ class Kit:
 
     def take_turns(self) -> None:
         """Have all pipelined requests served that wait for their turn."""
-        while len(self.gateway.turns):
+        while len(self.gateway.round_robin):
             self.clock.advance(0)
 
     @property

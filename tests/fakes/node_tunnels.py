@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 
 from tower.clusters.node import Node
+from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
 class FakeChannel:
@@ -107,10 +108,10 @@ class FakeFleet:
     def __init__(self) -> None:
         self.made: list[FakeTunnel] = []
 
-    def create(self, node: Node) -> FakeTunnel:
+    def create(self, node: Node) -> NodeTunnel:
         """Make one."""
         self.made.append(FakeTunnel(node))
-        return self.made[-1]
+        return cast(NodeTunnel, self.made[-1])
 
     def last(self, host: str) -> FakeTunnel:
         """Return the latest one to a host."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
@@ -30,13 +30,14 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_REQUEST,
     MSG_USERAUTH_SUCCESS,
 )
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.reactor.interfaces import ISocketReactor
 
 NODE = Node("192.0.2.7", 22, name="n1")
 EVERY_SIGNATURE = b",".join(name for names in SIGNATURES.values() for name in names)
@@ -123,8 +124,8 @@ class NodeServer(Server):
 
     def admit(self) -> None:
         """Let the client in, and say what OpenSSH says then."""
-        self.let_in()
-        self.greeted()
+        self.start_connection()
+        self.handshake_done()
         self.sendPacket(80, NS(b"hostkeys-00@openssh.com") + b"\0" + NS(KEYS[ED25519].blob))
         self.tunnel.open_up("node", "", "", 0.0, Budget(64 << 20), self._decide)
 
@@ -189,7 +190,7 @@ class FarNode:
         """Return a tunnel to it, not opened yet."""
         login = NodeLogin(user, lambda: key, host_keys or AnyHostKey())
         return NodeTunnel(
-            self.clock,
+            cast(ISocketReactor, self.clock),
             self.clock,
             node,
             login,

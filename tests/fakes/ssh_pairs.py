@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from tower.conch.connection import mux
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.transport import SecureTransport
 from tower.errors import Unauthorized
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
+from tower.v2.userauth import Gatekeeper
 
 HOST_KEY = KeyPair.generate()
 AGENT_KEY = KeyPair.generate()
 
 
 class Wire(StringTransport):
-    """A transport that is gone as soon as somebody closes it."""
+    """A transport that is disconnected as soon as one side closes it."""
 
     disconnected = False
 
@@ -33,8 +35,8 @@ class Wire(StringTransport):
         self.loseConnection()
 
 
-class Gate:
-    """Lets in what the test says.
+class Gate(Gatekeeper):
+    """A gatekeeper with fixed keys and tokens.
 
     :ivar enrolled: pairs of cluster and fingerprint.
     :ivar tokens: token to the cluster it is for.
@@ -57,13 +59,12 @@ class Gate:
         self.pending.append(verdict)
         return verdict
 
-    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> Deferred[None]:
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """See Gatekeeper."""
         self.asked.append(("token", cluster, token, fingerprint))
         if self.tokens.get(token) != cluster:
             raise Unauthorized(reason="the token is unknown")
         self.enrolled.add((cluster, fingerprint))
-        return succeed(None)
 
 
 class Ends:
@@ -71,7 +72,7 @@ class Ends:
 
     :ivar lost: why which end was lost.
     :ivar cut: how many bytes are delivered at once; None for all there are.
-    :ivar carried: what was delivered, and by whom it was sent.
+    :ivar carried: delivered data, and its sender.
     """
 
     def __init__(self, server: SecureTransport, client: SecureTransport) -> None:
@@ -87,7 +88,7 @@ class Ends:
         self.lost[end] = reason
 
     def connect(self) -> None:
-        """Connect both and carry bytes until nobody has any to say."""
+        """Connect both and carry bytes until there are none."""
         for end in self.ends:
             end.makeConnection(Wire())
         self.pump()
@@ -100,7 +101,7 @@ class Ends:
         return self._wires[end]
 
     def pump(self) -> None:
-        """Carry bytes until nobody has any to say, and closed connections to their end."""
+        """Carry bytes until there are none, and close closing connections."""
         while self.turn():
             pass
 
@@ -124,7 +125,7 @@ class Ends:
         return moved
 
     def lose(self) -> None:
-        """Break the connection, after what is on its way."""
+        """Break the connection, after delivering bytes in transit."""
         for end, other in (self.ends, self.ends[::-1]):
             data = self.wire(end).value()
             self.wire(end).clear()
@@ -173,14 +174,14 @@ class Pair(Ends):
             ready.addErrback(lambda failure: None)
 
 
-class Mux:
+class Mux(mux.Mux):
     """Records channel messages."""
 
     def __init__(self) -> None:
         self.got: list[tuple[int, bytes]] = []
 
     def message(self, kind: int, payload: memoryview) -> None:
-        """See tower.conch.connection.global_requests.Mux."""
+        """See tower.conch.connection.mux.Mux."""
         self.got.append((kind, bytes(payload)))
 
 
@@ -202,7 +203,7 @@ class Sent:
         self.order: list[tuple[bytes, int]] = []
 
     def answered(self, name: bytes) -> None:
-        """Note what was answered after how many packets."""
+        """Record the answered request and the number of packets."""
         self.order.append((name, len(self.packets)))
 
     def refused(self, name: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.node_tunnels import FakeFleet
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError
+from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.tunneler import SSHTunneler
 from tower.nodes.tunnels.tunnels import NodeTunnels
 
@@ -80,7 +81,7 @@ class TunnelerCase(SynchronousTestCase):
         return SSHTunneler(
             self.clock,
             user,
-            self.keys,
+            cast(KeyPairFiles, self.keys),
             tunnels,
             lister=self.list,
             install=self.install if install else None,

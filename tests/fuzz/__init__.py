@@ -1,6 +1,6 @@
-"""``python -m tests.fuzz``: everything that reads what others wrote gets what nobody should write.
+"""``python -m tests.fuzz``: invalid inputs for everything that reads untrusted input.
 
-Inputs are mutations of good ones and follow from a seed, so every finding can be had again.  What a parser
-has to keep: it raises what its documentation says and nothing else, comes to an end, needs no memory to
-speak of, does the same however the input is cut, and accepts nothing that a reference reads in another way.
+Inputs are mutations of good ones and follow from a seed, so every finding can be reproduced.  A parser must
+raise only its documented errors, come to an end, need little memory, give the same result for every cut of
+the input, and accept nothing that a reference reads differently.
 """

@@ -15,10 +15,10 @@ def main() -> int:
     """Run; 1 when something broke."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)g)")
-    parser.add_argument("--seed", type=int, help="of all inputs (default: another one each time)")
+    parser.add_argument("--seed", type=int, help="seed of the inputs (default: a new one each time)")
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), help="only this; repeatable")
     parser.add_argument("--replay", metavar="HEX", help="try this input instead; - for the empty one")
-    parser.add_argument("--chance", default="0", help="what a finding said, with --replay")
+    parser.add_argument("--chance", default="0", help="the finding's chance, with --replay")
     options = parser.parse_args()
     targets = [TARGETS[name] for name in options.target or TARGETS]
     if options.replay is not None:
@@ -35,7 +35,7 @@ def main() -> int:
     for finding in findings:
         print(f"BROKEN {finding}\n")
     print(f"{sum(counts.values())} inputs")
-    # as trial closes its runs, so that whoever adds up results counts these too
+    # as trial closes its runs, so that a sum of results counts these too
     well = f"successes={len(targets) - len(findings)}"
     print(f"FAILED (failures={len(findings)}, {well})" if findings else f"PASSED ({well})")
     return 1 if findings else 0

@@ -26,13 +26,13 @@ def _read(pieces: list[bytes]) -> tuple[bool, Origin | None, int]:
                 raise Broken(f"{taken} of {len(piece)} bytes of a header that goes on")
     except BadHeader as e:
         if len(str(e)) > 100 or not str(e).isprintable():
-            raise Broken(f"a refusal says {e}") from None
+            raise Broken(f"a bad refusal: {e}") from None
         return False, None, -1
     return False, None, size
 
 
 def check_header(data: bytes, chance: random.Random) -> None:
-    """Any cut leads to the same, bounded; what it tells is an address, as anybody reads it, and a port."""
+    """The result is bounded and the same for any cut; its origin is a valid address and port."""
     whole = _read([data])
     if (other := _read(list(cuts(chance, data)))) != whole:
         raise Broken(f"{whole} in one piece, {other} in several")
@@ -42,7 +42,7 @@ def check_header(data: bytes, chance: random.Random) -> None:
     if origin is not None and not (
         str(ipaddress.ip_address(origin.host)) == origin.host and 0 <= origin.port <= 65535
     ):
-        raise Broken(f"{origin} is no address")
+        raise Broken(f"{origin} is not an address")
 
 
 TARGETS = (

@@ -1,4 +1,4 @@
-"""Running inputs, and what there is to say about one that breaks something."""
+"""Running inputs, and reporting those that break something."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TURN = 0.1
 
 
 class Broken(AssertionError):
-    """Something that a parser has to keep was not kept; the text says what."""
+    """A parser broke a rule; the text names it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads what others wrote.
+    """A reader of untrusted input.
 
     :ivar corpus: good inputs.
-    :ivar words: what may mean something within one.
-    :ivar check: reads an input; raises `Broken` or anything else if that goes wrong.  What is left to chance,
-        such as where the input is cut, it takes from its second argument.
+    :ivar words: fragments that may have a meaning within one.
+    :ivar check: reads an input; raises `Broken` or anything else if that fails.  Random choices,
+    such as the cuts of the input, come from its second argument.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Finding:
 
 
 def attempt(target: Target, data: bytes, chance: str) -> BaseException | None:
-    """Have *target* read *data*; return what broke."""
+    """Let *target* read *data*; return the error, if any."""
     failures: list[LogEvent] = []
 
     @provider(ILogObserver)
@@ -91,7 +91,7 @@ def attempt(target: Target, data: bytes, chance: str) -> BaseException | None:
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         if grown > MOST_MEMORY:
             raise Broken(f"needed {grown >> 10} MiB")
-    except Exception as e:  # noqa: BLE001 - whatever it is, it is a finding
+    except Exception as e:  # noqa: BLE001 - any exception is a finding
         return e
     finally:
         globalLogPublisher.removeObserver(observe)

@@ -1,4 +1,4 @@
-"""Targets in HTTP's messages: heads, bodies, what the agent lets pass; beside two other readers of HTTP."""
+"""Targets in HTTP: heads, bodies, heads that the agent lets pass; compared with two other readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tower.kube.system_identities import is_system
 
 LIMIT = 1 << 20
 
-#: What a message means: its first line, its fields, and how long its body is.
+#: A message's first line, its fields, and the length of its body.
 Meaning = tuple[tuple[bytes, ...], list[tuple[bytes, bytes]], int]
 
 
@@ -46,7 +46,7 @@ class Behind(Server):
 
 
 class _Collected:
-    """What httptools tells."""
+    """The callbacks of httptools, recorded."""
 
     def __init__(self) -> None:
         self.url = b""
@@ -68,7 +68,7 @@ class _Collected:
 
 
 def framing(fields: list[tuple[bytes, bytes]], otherwise: int = 0) -> int:
-    """Return what *fields* say about the length of the body."""
+    """Return the length of the body according to *fields*."""
     if any(name == b"transfer-encoding" for name, _ in fields):
         return CHUNKED
     for name, value in fields:
@@ -109,10 +109,10 @@ def _agreed(what: str, ours: Meaning, *others: Meaning | None) -> None:
     """At least one other reader takes what we take, and those that do read it in the same way."""
     known = [other for other in others if other is not None]
     if not known:
-        raise Broken(f"nobody else takes {what}")
+        raise Broken(f"no other reader accepts {what}")
     for other in known:
         if other != ours:
-            raise Broken(f"{what}: we read {ours}, somebody else {other}")
+            raise Broken(f"{what}: we read {ours}, another reader {other}")
 
 
 def _fields_of(block: bytes) -> list[tuple[bytes, bytes]]:
@@ -126,14 +126,14 @@ def _plain(name: bytes, value: bytes) -> tuple[bytes, bytes]:
     return lower, value.lower() if lower == b"transfer-encoding" else value
 
 
-#: What is written anew for a target that asks by itself who somebody is.
+#: Fields that are rewritten for a target that authenticates users itself.
 _OURS = (b"connection", b"upgrade", b"content-length", b"transfer-encoding", b"sec-websocket-protocol")
 
 
 def _check_plain(
     method: bytes, target: bytes, fields: Fields, came: list[tuple[bytes, bytes]], *, bearer: bool
 ) -> None:
-    """What a target gets means the same to all, and came in that order; bearer tokens only if they may."""
+    """A target's requests mean the same to all readers, in the same order; bearer tokens only if allowed."""
     block = plain_fields(fields, "wiki", bearer=bearer)
     onward = b"%b %b HTTP/1.1\r\n%b" % (method, target, block)
     sent = _fields_of(block)
@@ -178,7 +178,7 @@ def check_head(data: bytes, chance: random.Random) -> None:
 
 
 def check_path(target: bytes, behind: bytes) -> None:
-    """However often somebody decodes a path, it has no dot segment, and behind *behind* it stays there."""
+    """A path has no dot segment, after any number of decodings, and stays below *behind*."""
     path = target.partition(b"?")[0]
     if not path.startswith(behind):
         raise Broken(f"{target!r} is not behind {behind!r}")
@@ -186,12 +186,12 @@ def check_path(target: bytes, behind: bytes) -> None:
         if any(part in (b".", b"..") for part in re.split(rb"[/\\;]", path)):
             raise Broken(f"{target!r} has a dot segment")
         if behind and (b"//" in path or b"\\" in path):
-            raise Broken(f"{target!r} may lead out of {behind!r}")
+            raise Broken(f"{target!r} may escape from {behind!r}")
         path = unquote_to_bytes(path)
 
 
 def check_passed(head: bytes, user: bytes | None = None, behind: bytes = b"") -> None:
-    """What the agent sends on is read by others as one request, with our credential and one user.
+    """The output of the agent is one request to other readers, with our credential and one user.
 
     :param behind: the path prefix of the API server.
     """
@@ -204,11 +204,11 @@ def check_passed(head: bytes, user: bytes | None = None, behind: bytes = b"") ->
                 raise Broken(f"{name.decode()} is not the agent's alone: {head!r}")
         users = [value for key, value in fields if key.replace(b"_", b"-") == b"impersonate-user"]
         if len(users) != 1 or not users[0] or (user is not None and users[0] != user):
-            raise Broken(f"whose request is this? {head!r}")
+            raise Broken(f"not exactly one expected user: {head!r}")
         groups = [value for key, value in fields if key.replace(b"_", b"-") == b"impersonate-group"]
         for who in (*users, *groups):
             if is_system(who.decode("latin-1")):
-                raise Broken(f"somebody acts as {who!r}")
+                raise Broken(f"a user acts as {who!r}")
         for key, value in fields:
             if key == b"proxy-authorization" or (
                 key == b"sec-websocket-protocol"
@@ -218,17 +218,17 @@ def check_passed(head: bytes, user: bytes | None = None, behind: bytes = b"") ->
         check_path(meaning[0][1], behind)
         break
     else:
-        raise Broken(f"nobody else reads what the agent sends on: {head!r}")
+        raise Broken(f"no other reader accepts the agent's output: {head!r}")
 
 
 def check_policy(data: bytes, chance: random.Random) -> None:
-    """Whatever head the agent takes has one user, no credential but the agent's, and one meaning."""
+    """Every head that the agent accepts has one user, only the agent's credential, and one meaning."""
     head = data[: data.find(b"\r\n\r\n") + 4]
     server = chance.choice((Server, Behind))
     passed = HeadPolicy(server).rewrite(head)
     if isinstance(passed, Refusal):
         if "member-secret" in passed.text or not passed.text.isprintable():
-            raise Broken(f"a refusal says {passed.text!r}")
+            raise Broken(f"a bad refusal: {passed.text!r}")
         return
     check_passed(passed.head, behind=server.prefix)
     for meaning in (by_h11(passed.head), by_httptools(passed.head)):
@@ -296,7 +296,7 @@ def check_chunks(data: bytes, chance: random.Random) -> None:
     wire = data[:end]
     others = [_chunks_by_h11(wire), _chunks_by_httptools(wire)]
     if others == [None, None]:
-        raise Broken("nobody else takes this body")
+        raise Broken("no other reader accepts this body")
     if others[0] not in (None, (end, payload)) or others[1] not in (None, (True, payload)):
         raise Broken(f"we read {whole}, others {others}")
 
@@ -315,7 +315,7 @@ def check_response(data: bytes, chance: random.Random) -> None:
     if plain is not None and plain.end() == len(head):
         fast = int(plain[2]) if plain[2] else CHUNKED
         if plain[1] != b"%d" % read.code or (read.code not in (204, 304) and fast != read.body) or read.close:
-            raise Broken(f"the fast reader says {plain.groups()}, the careful one {read.code} {read.body}")
+            raise Broken(f"the fast reader: {plain.groups()}, the careful one: {read.code} {read.body}")
     if read.code < 200:
         return
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=LIMIT)

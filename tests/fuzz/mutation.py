@@ -13,9 +13,9 @@ _EDGES = (0, 1, 2, 125, 126, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**
 
 
 def mutated(chance: random.Random, corpus: Sequence[bytes], words: Sequence[bytes]) -> bytes:
-    """Return one of *corpus* changed in a few places, with *words* put in now and then.
+    """Return one of *corpus* with a few changes, and sometimes with *words* inserted.
 
-    Now and then it is one of them unchanged, or nothing but noise.
+    Sometimes it is one of them unchanged, or only noise.
     """
     dice = chance.random()
     if dice < 0.02:

@@ -1,4 +1,4 @@
-"""Targets in what is read about clusters that are reached by SSH: files, objects, clouds' answers."""
+"""Targets about clusters that are reached by SSH: files, objects, clouds' answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_known_hosts(data: bytes, chance: random.Random) -> None:
         except ValueError:
             continue
         if line is not None and line.blob == _BLOB and not line.is_revoked:
-            accepted = accepted or line.means("[h1]:2222") or line.means("h1")
+            accepted = accepted or line.matches("[h1]:2222") or line.matches("h1")
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -61,7 +61,7 @@ def check_gcfg(data: bytes, chance: random.Random) -> None:
         parse(ConfigText("cloud.conf", _text(data)))
     except CloudConfigError as e:
         if not str(e).startswith("cloud.conf:"):
-            raise Broken(f"an error without its place: {e}") from e
+            raise Broken(f"an error without its position: {e}") from e
 
 
 def check_node_list(data: bytes, chance: random.Random) -> None:
@@ -70,7 +70,7 @@ def check_node_list(data: bytes, chance: random.Random) -> None:
         nodes = parse_nodes(_text(data), "nodes")
     except ListingFailed as e:
         if not str(e).startswith("nodes:"):
-            raise Broken(f"an error without its place: {e}") from e
+            raise Broken(f"an error without its position: {e}") from e
         return
     addresses = [node.address for node in nodes]
     if len(set(addresses)) != len(addresses):
@@ -119,7 +119,7 @@ def check_kubeconfig(data: bytes, chance: random.Random) -> None:
 
 
 def check_xml(data: bytes, chance: random.Random) -> None:
-    """An answer of AWS's is read, or is no XML; nothing in it is expanded."""
+    """An answer of AWS's is read, or is not valid XML; nothing in it is expanded."""
     try:
         root = parse_xml(data)
     except (BadXML, AnswerTooLarge):

@@ -1,4 +1,4 @@
-"""A target in what a node may say in SSH: to whoever logs in there, and opens a stream."""
+"""A target in a node's SSH messages, to a client that logs in there, and opens a stream."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.fuzz.engine import Broken, Target
 from tests.fuzz.ssh import LONG, listen
 from tests.fuzz.wire import recorded, records
 from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import TowerError
 
 
 class Liar(FarNode):
-    """A node whose messages are others than it would say.
+    """A node that changes its messages.
 
     :ivar change: gets the number of each message and the message; returns what is sent, or nothing.
     """
@@ -49,7 +49,7 @@ class Liar(FarNode):
 
 @cache
 def _conversation() -> tuple[bytes, ...]:
-    """Return what a good node says until a stream is open."""
+    """Return a good node's messages until a stream is open."""
     said: list[bytes] = []
 
     def note(_: int, message: bytes) -> bytes:
@@ -72,7 +72,7 @@ def _met(far: Liar) -> None:
         far.pump()
     far.wait(LONG, 5.0)
     if not ends:
-        raise Broken("nobody knows whether the tunnel is open")
+        raise Broken("it is not known whether the tunnel is open")
     for end in (*ends, *streams):
         if isinstance(end, Failure) and not isinstance(end.value, TowerError):
             raise Broken(f"it ended with {end.value!r}") from end.value
@@ -84,7 +84,7 @@ def _met(far: Liar) -> None:
     if tunnel.is_open:
         raise Broken("the tunnel does not go")
     if far.clock.getDelayedCalls():
-        raise Broken("somebody who is gone has something on the clock")
+        raise Broken("a closed tunnel has something on the clock")
 
 
 def check_node(data: bytes, chance: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""What an old agent may say: its config, and any global request as its first."""
+"""Targets in an old agent's messages: its config, and any global request as its first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_config(data: bytes, chance: random.Random) -> None:
 
 
 def check_registration(data: bytes, chance: random.Random) -> None:
-    """Whatever comes as a config is answered once: with nothing, or with text behind which all ends."""
+    """Any config is answered once: with nothing, or with a text and then the end."""
     pair = OldPair()
     pair.connect()
     answers: list[object] = []
@@ -55,7 +55,7 @@ def check_registration(data: bytes, chance: random.Random) -> None:
     if reply and len(pair.lost) < 2:
         raise Broken("an agent that was refused stays")
     if not reply and pair.lost:
-        raise Broken(f"an agent that was let in is gone: {pair.lost}")
+        raise Broken(f"an accepted agent was disconnected: {pair.lost}")
 
 
 TARGETS = (

@@ -1,4 +1,4 @@
-"""Targets in the SSH handshake: bytes in the clear, and messages on their way into a seal."""
+"""Targets in the SSH handshake: bytes in the clear, and messages before encryption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tower.errors import TowerError
 from tower.v2.hello import AgentHello, ProxyHello
 from tower.v2.transport import ClientTransport, ServerTransport
 
-#: Who is there for longer than this is let in, or gone, s.
+#: A peer that stays longer than this is authenticated, or disconnected, s.
 LONG = 200
 
 _KEY = KeyPair.generate()
@@ -56,7 +56,7 @@ def _met(wire: list[bytes], *, server: bool) -> tuple[bool, int]:
         raise Broken("an end waits for ever")
     end.connectionLost()
     if clock.getDelayedCalls():
-        raise Broken("an end that is gone has something on the clock")
+        raise Broken("a closed end has something on the clock")
     return closed, len(sent)
 
 
@@ -72,7 +72,7 @@ def check_clear(data: bytes, chance: random.Random) -> None:
 
 @cache
 def _conversation() -> tuple[tuple[int, int, bytes], ...]:
-    """Return the messages of a good handshake: whose, the how manieth of his, and what."""
+    """Return the messages of a good handshake: the sender, the sender's count, and the message."""
     messages: list[tuple[int, int, bytes]] = []
     pair = Pair()
     for side, end in enumerate(pair.ends):
@@ -87,7 +87,7 @@ def _conversation() -> tuple[tuple[int, int, bytes], ...]:
 
 
 def listen(end: SecureTransport, change: Any) -> None:
-    """Have what *end* says changed on its way into the seal; an empty message is left out."""
+    """Change the messages of *end* before encryption; an empty message is left out."""
     honest, count = end.sendPacket, iter(range(1 << 30))
 
     def send(kind: int, payload: bytes) -> None:
@@ -99,7 +99,7 @@ def listen(end: SecureTransport, change: Any) -> None:
 
 
 def check_messages(data: bytes, chance: random.Random) -> None:
-    """Either end may say anything: the other gets through, or ends with an error of ours, in bounded time.
+    """Either end may send anything: the other gets through, or ends with a `TowerError`, in bounded time.
 
     Each record is the side, the number of the message that it replaces, and the message.
     """
@@ -117,7 +117,7 @@ def check_messages(data: bytes, chance: random.Random) -> None:
         pair.pump()
     ready = [end.ready.called for end in (pair.server, pair.client)]
     if not pair.lost and ready != [True, True]:
-        raise Broken(f"nobody is gone, and who is let in? {ready}")
+        raise Broken(f"no end was closed, but ready is {ready}")
     for end, reason in pair.lost.items():
         if not isinstance(reason, TowerError | ConnectionDone):
             raise Broken(f"{type(end).__name__} ended with {reason!r}") from reason

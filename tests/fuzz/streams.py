@@ -17,7 +17,7 @@ from tests.fuzz.mutation import cuts
 from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import RequestRelay
 
-#: What differs from answer to answer.
+#: Fields that differ from answer to answer.
 _REQUEST_ID = re.compile(
     rb'(?<=X-Request-Id: )[0-9a-f]{12}|(?<=request )[0-9a-f]{12}|(?<=")[0-9a-f]{12}(?=")'
 )
@@ -30,7 +30,7 @@ _PREFIX = b"/clusters/alpha"
 
 
 class _APIServer:
-    """Reads what comes on a channel with h11, and answers each request.
+    """Reads the data of a channel with h11, and answers each request.
 
     :ivar requests: what was asked: method, target, body.
     """
@@ -44,7 +44,7 @@ class _APIServer:
         self.switched = False
 
     def serve(self) -> bool:
-        """Take what came; return whether there was anything."""
+        """Read the data so far; return whether there was anything."""
         data = self._pipe.taken()
         if not data or self.switched:
             return False
@@ -53,7 +53,7 @@ class _APIServer:
             while self._step(self._connection.next_event()):
                 pass
         except h11.RemoteProtocolError as e:
-            raise Broken(f"the proxy sends what is no HTTP: {e}: {data!r}") from e
+            raise Broken(f"the proxy sends something other than HTTP: {e}: {data!r}") from e
         return True
 
     def _step(self, event: object) -> bool:
@@ -87,7 +87,7 @@ class _APIServer:
 
 
 def _asked(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes, bool]:
-    """Return the requests that reach the cluster, what the user gets, and whether he is cut off."""
+    """Return the requests that reach the cluster, the user's bytes, and whether the user is cut off."""
     kit = Kit()
     servers: list[_APIServer] = []
     for piece in [*pieces, b""]:
@@ -99,7 +99,7 @@ def _asked(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes
                 kit.clock.advance(0)  # requests that came in one piece wait for their turns
             servers += map(_APIServer, kit.tunnel.pipes[len(servers) :])
             busy = sum(server.serve() for server in servers) > 0
-            if not busy and len(kit.gateway.turns):
+            if not busy and len(kit.gateway.round_robin):
                 kit.take_turns()
                 busy = True
     requests = [request for server in servers for request in server.requests]
@@ -107,7 +107,7 @@ def _asked(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes
 
 
 def check_user(data: bytes, chance: random.Random) -> None:
-    """Whatever a user sends, a cluster gets whole requests of his, the same however they were cut."""
+    """For any bytes of a user, a cluster gets whole requests of that user, the same for every cut."""
     whole, cut = _asked([data]), _asked(cuts(chance, data))
     if whole[0] != cut[0]:
         raise Broken(f"in one piece {whole[0]}, cut {cut[0]}")
@@ -131,7 +131,7 @@ def check_agent(data: bytes, chance: random.Random) -> None:
     """The agent passes on whole requests that it has checked, the same however they were cut."""
     whole, cut = _passed([data]), _passed(cuts(chance, data))
     if b"an upgrade comes alone" in whole[1] + cut[1]:
-        return  # whether anything follows depends on the cut, and it goes nowhere either way
+        return  # whether anything follows depends on the cut, and it is dropped in any case
     if whole[1:] != cut[1:] or not (whole[0].startswith(cut[0]) or cut[0].startswith(whole[0])):
         raise Broken(f"in one piece {whole}, cut {cut}")
     wire, refusal, _ = whole
@@ -156,14 +156,14 @@ def _check_requests(wire: bytes, *, refused: bool) -> None:
             elif not isinstance(event, h11.Data):
                 return
     except h11.LocalProtocolError:
-        return  # h11 wants no more on this connection: a request said close, or switches
+        return  # h11 wants no more on this connection: a request had close, or switches
     except h11.RemoteProtocolError as e:
         if not refused:
-            raise Broken(f"the agent passes on what is no HTTP: {e}: {wire!r}") from e
+            raise Broken(f"the agent passes on something other than HTTP: {e}: {wire!r}") from e
 
 
 def _answered(pieces: list[bytes], request: bytes) -> tuple[bytes, bool, bool]:
-    """Return what the user gets, whether his connection is closed, and whether it is cut."""
+    """Return the user's bytes, whether the user's connection is closed, and whether it is cut."""
     kit = Kit()
     kit.user.deliver(request)
     pipe = kit.pipe
@@ -177,7 +177,7 @@ def _answered(pieces: list[bytes], request: bytes) -> tuple[bytes, bool, bool]:
 
 @dataclass
 class _Read:
-    """What h11 makes of what a user gets."""
+    """The reading of a user's bytes by h11."""
 
     heads: list[tuple[int, list[tuple[bytes, bytes]]]] = field(default_factory=list)
     body: bytes = b""
@@ -230,7 +230,7 @@ def check_answer(data: bytes, chance: random.Random) -> None:
     if not (one.complete or one.switched or closing or aborted):
         raise Broken(f"the user waits for ever: {sent!r}")
     if one.error and not aborted:
-        raise Broken(f"the user gets what is no HTTP: {one.error}: {sent!r}")
+        raise Broken(f"the user gets something other than HTTP: {one.error}: {sent!r}")
 
 
 def _of_users(request: bytes) -> bytes:

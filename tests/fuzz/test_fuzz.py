@@ -13,11 +13,11 @@ from tests.fuzz.targets import TARGETS
 
 #: Inputs that broke something, by target.
 FOUND = {
-    # blanks before a chunk's extension, where Go reads no size
+    # blanks before a chunk's extension, which Go does not accept
     "chunks": (b"ff\t;\r\n" + bytes(255) + b"\r\n0\r\n\r\n", b"1 ;a\r\na\r\n0\r\n\r\n"),
     # empty lines before a request were forgiven once for each piece in which they came
     "user": (b"\r\n\r\nGET /clusters/alpha/x HTTP/1.1\r\nHost:a\r\n\r\n", b"\n\r\n\r\n"),
-    # a number of which Python makes none
+    # a number that Python cannot read
     "objects": (b'{"metadata":{"name":"alpha","resourceVersion":"' + b"9" * 5000 + b'"}}',),
     # a refusal repeated control characters
     "agent-head": (b"GET / HTTP/1.1\r\nImpersonate-User:system:node\x1b[2J\r\nHost: a\r\n\r\n",),
@@ -25,7 +25,7 @@ FOUND = {
 
 
 class FoundTests(SynchronousTestCase):
-    """What broke once."""
+    """Former findings."""
 
     def test_found(self) -> None:
         """Nothing of it breaks any more, however it is cut."""
@@ -39,7 +39,7 @@ class CorpusTests(SynchronousTestCase):
     """Every target."""
 
     def test_corpus(self) -> None:
-        """Good inputs break nothing, nor does what a few of them become."""
+        """Good inputs and a few of their mutations break nothing."""
         for target in TARGETS.values():
             for number, data in enumerate(target.corpus):
                 self.assertIsNone(attempt(target, data, str(number)), (target.name, data))
@@ -83,7 +83,7 @@ class EngineTests(SynchronousTestCase):
     """Finding things."""
 
     def test_finding(self) -> None:
-        """What breaks is found, made small, and broken again by what is printed."""
+        """A finding is made small, and can be replayed by its output."""
         target = Target("letters", (b"some input with an A in it",), (b"X",), _read)
         counts, findings = fuzz([target], 5, 7)
         (finding,) = findings
@@ -94,7 +94,7 @@ class EngineTests(SynchronousTestCase):
         self.assertGreater(counts["letters"], 0)
 
     def test_logged(self) -> None:
-        """A failure that only the log hears of is a finding."""
+        """A failure that is only logged is a finding."""
         target = Target("letters", (b"",), (), _read)
         self.assertIn("a Y", str(attempt(target, b"Y", "0")))
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)

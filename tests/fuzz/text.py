@@ -40,7 +40,7 @@ from tower.options.values import (
     read_size,
 )
 from tower.tunnels.targets import parse_target
-from tower.web.api.cluster_object import patched, read_wish, unknown_fields
+from tower.web.api.cluster_object import patched, read_cluster, unknown_fields
 from tower.web.api.selectors import parse_fields, parse_labels
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def check_quantities(data: bytes, chance: random.Random) -> None:
 
 
 def check_addresses(data: bytes, chance: random.Random) -> None:
-    """An address or a `ConfigurationError`, which shows no password."""
+    """An address or a `ConfigurationError` without the password."""
     text = _text(data)
     for read in (parse_address, parse_target):
         _refused_or(read, ConfigurationError, text)
@@ -108,7 +108,7 @@ def _folder() -> Path:
 
 
 def check_kubeconfig(data: bytes, chance: random.Random) -> None:
-    """A way into a cluster or a `ConfigurationError` of one line."""
+    """A kubeconfig or a `ConfigurationError` of one line."""
     path = _folder() / "kubeconfig"
     path.write_bytes(data)
     try:
@@ -138,7 +138,7 @@ def check_options(data: bytes, chance: random.Random) -> None:
 
 
 def check_objects(data: bytes, chance: random.Random) -> None:
-    """What a client writes is taken or refused with an error of ours."""
+    """A client's object is accepted or refused with one of Tower's errors."""
     text = _text(data)
     parse_request_info(b"GET", data)
     choose(text, ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
@@ -152,7 +152,7 @@ def check_objects(data: bytes, chance: random.Random) -> None:
     if not isinstance(value, dict):
         return
     unknown_fields(value)
-    _refused_or(read_wish, TowerError, value)
+    _refused_or(read_cluster, TowerError, value)
     cluster = Cluster("alpha", "1", 1, 0.0)
     changed = _refused_or(patched, TowerError, cluster, value)
     if changed is not None and changed.name != "alpha":

@@ -34,7 +34,7 @@ from tower.conch.transport.packets import ClearOpener, ClearSealer, Opener
 from tower.errors import PeerError
 from tower.websocket import frames
 
-# Frames.  The first byte says whether they come from a client.
+# Frames.  The first byte is whether they come from a client.
 
 
 def _read_frames(masked: bool, pieces: Iterable[bytes]) -> tuple[bytes, list[frames.Control], bool]:
@@ -56,7 +56,7 @@ def _read_frames(masked: bool, pieces: Iterable[bytes]) -> tuple[bytes, list[fra
 
 
 def check_frames(data: bytes, chance: random.Random) -> None:
-    """Any cut leads to the same; what we take, Autobahn takes and reads in the same way."""
+    """Any cut leads to the same; frames that we accept, Autobahn accepts and reads in the same way."""
     masked, wire = bool(data[:1] > b"\x7f"), data[1:]
     whole = _read_frames(masked, [wire])
     cut = _read_frames(masked, cuts(chance, wire))
@@ -150,7 +150,7 @@ def check_packets(data: bytes, chance: random.Random) -> None:
     kind, wire = _KINDS[data[0] % len(_KINDS)] if data else None, data[1:]
     one, two = _opened(_opener(kind), wire), _opened_in_place(_opener(kind), wire)
     if one != two:
-        raise Broken(f"open says {one}, open_next {two}")
+        raise Broken(f"open returns {one}, open_next {two}")
     if kind is not None and tuple(one[0]) != _PAYLOADS[: len(one[0])]:
         raise Broken(f"a seal was broken: {one[0]}")
 
@@ -173,7 +173,7 @@ def _text(data: bytes) -> bytes:
 
 
 def records(data: bytes) -> list[bytes]:
-    """Return what stands behind lengths of two bytes; the last may be cut."""
+    """Return the records with lengths of two bytes; the last may be cut."""
     found, place = [], 0
     while place + 2 <= len(data):
         size = int.from_bytes(data[place : place + 2], "big")
@@ -209,7 +209,7 @@ class _Erratic(Recorder):
 
 
 class _Peer:
-    """One end of a tunnel that hears anything.
+    """One end of a tunnel that accepts anything.
 
     :ivar recorders: of the channels, in the order in which they were opened.
     :ivar answers: messages in answer, data not counted.
@@ -233,7 +233,7 @@ class _Peer:
         channel.resume()
 
     def hear(self, message: bytes) -> None:
-        """Hear *message*, and do what there is to do."""
+        """Receive *message*, and write the answers."""
         self.end.hear(message)
         while self.end.incoming:
             incoming = self.end.incoming.pop()
@@ -247,7 +247,7 @@ class _Peer:
 
 
 def check_mux(data: bytes, chance: random.Random) -> None:
-    """A `PeerError` or nothing; answers are few; who receives hears the end once, and last."""
+    """A `PeerError` or nothing; answers are few; a receiver gets the end once, and last."""
     peer = _Peer(chance)
     messages = [message for message in records(data) if message]
     try:
@@ -259,14 +259,14 @@ def check_mux(data: bytes, chance: random.Random) -> None:
         peer.end.mux.lost(ConnectionError("over"))
     for channel in peer.channels:
         for _ in range(1000):
-            channel.resume()  # who is paused hears of the end when he wants to
+            channel.resume()  # a paused receiver gets the end when it resumes
     if peer.answers > 10 + 4 * len(messages):
         raise Broken(f"{peer.answers} answers to {len(messages)} messages")
     for log in (recorder.log for recorder in peer.recorders):
         if log.count("closed") != 1 or log[-1] != "closed" or log.count("ended") > 1:
-            raise Broken(f"a receiver heard {log}")
+            raise Broken(f"a receiver got {log}")
     if peer.end.mux.channels or peer.end.budget.lent:
-        raise Broken("something is kept of a tunnel that is gone")
+        raise Broken("a closed tunnel still uses memory")
 
 
 _MESSAGES = (

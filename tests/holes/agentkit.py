@@ -22,14 +22,15 @@ from tower.member.targets import Targets
 from tower.net.budget import Budget
 from tower.tunnels.targets import Target
 from tower.v2.hello import AgentHello
-from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.v2.known_proxies import KnownProxies
+from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer, DialFailed
 
 
 class Handshake:
     """Waits for the answer to the WebSocket handshake.
 
-    :ivar done: fires with what came behind it.
+    :ivar done: fires with the bytes after it.
     """
 
     def __init__(self, line: Line) -> None:
@@ -46,7 +47,7 @@ class Handshake:
             if self._head.startswith(b"HTTP/1.1 101 "):
                 self.done.callback((self._line, self._head[end:]))
             else:
-                self.done.errback(DialFailed("this is no proxy"))
+                self.done.errback(DialFailed("this is not a proxy"))
                 self._line.abort()
 
     def ended(self) -> None:
@@ -72,13 +73,13 @@ class _Pinned:
 
 
 class MemoryAgent:
-    """An agent of ours.
+    """A Tower agent.
 
     :param tower: where it connects.
-    :param pinned: fingerprints that it takes for the proxy's.
+    :param pinned: fingerprints that it accepts as the proxy's.
     :ivar dialled: what it was asked to dial, in order: host and port.
     :ivar servers: the connections that it opened.
-    :ivar reach: what becomes of a dial: a new `FakePipe`, or an error.
+    :ivar reach: result of a dial: a new `FakePipe`, or an error.
     :ivar service: keeps the tunnel up.
     """
 
@@ -167,7 +168,7 @@ class MemoryAgent:
         self.dialled.append((host, port))
         try:
             server = self.reach()
-        except Exception as e:  # noqa: BLE001 (the test says what goes wrong)
+        except Exception as e:  # noqa: BLE001 (the test chooses the error)
             return fail(e)
         if isinstance(server, Deferred):
             return server

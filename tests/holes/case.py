@@ -1,4 +1,4 @@
-"""What the tests of holes have in common: a Tower in memory, with one cluster and its agent."""
+"""Base of the tests of holes: a Tower in memory, with one cluster and its agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.holes.towerkit import MemoryTower, done, status_of
 
 
 class HoleTestCase(SynchronousTestCase):
-    """Each test has a proxy, a cluster alpha with the port 6000, and nobody connected."""
+    """Each test has a proxy, a cluster alpha with the port 6000, and no connections."""
 
     def setUp(self) -> None:
         """Start the proxy."""
@@ -23,14 +23,14 @@ class HoleTestCase(SynchronousTestCase):
         self.alpha = self.tower.add("alpha")
 
     def agent(self, **options: Any) -> MemoryAgent:
-        """Have an agent of alpha connect."""
+        """Connect an agent of alpha."""
         agent = MemoryAgent(self.tower, token=self.tower.token("alpha"), **options).start()
         self.addCleanup(self.tower.pump)
         self.addCleanup(agent.service.stopService)
         return agent
 
     def through(self, agent: MemoryAgent, user: FakeUser, target: bytes, *fields: bytes) -> bytes:
-        """Have *user*'s request answered by the API server; return what the API server was asked."""
+        """Let the API server answer *user*'s request; return the request that it received."""
         self.tower.ask(user, get(target, *fields))
         server = agent.servers[-1]
         asked = server.taken()
@@ -48,7 +48,7 @@ class HoleTestCase(SynchronousTestCase):
         self.tower.pump()
         self.assertEqual(self.tower.lines, [])
         self.assertEqual((self.tower.endpoint.pending, self.tower.plain.connections), (0, 0))
-        self.assertEqual(len(self.tower.reception._open), 0)
+        self.assertEqual(len(self.tower.acceptor._open), 0)
         for _ in range(11):  # lines of log and conditions are written with a delay
             self.tower.machine.advance(1.0)
         self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)
@@ -67,9 +67,9 @@ class OldAgentTestCase(HoleTestCase):
         self.jane = self.tower.credential("alpha")
 
     def old(self, **changes: Any) -> MemoryOldAgent:
-        """Have an old agent connect."""
+        """Connect an old agent."""
         return MemoryOldAgent(self.tower, **{"token": self.token, **changes}).start()
 
     def ask_alpha(self, *fields: bytes) -> bytes:
-        """Ask for `/api` at the cluster's own port as a new user; return what came back so far."""
+        """Request `/api` at the cluster's own port as a new user; return the answer so far."""
         return self.tower.ask(self.tower.user(6000), get(b"/api", *fields))

@@ -21,7 +21,7 @@ class Machine(MemoryReactorClock):
 
     :ivar open: the factories of the open ports, by number.
     :ivar opened: every port that was ever opened, in order: number and interface.
-    :ivar taken: numbers that somebody else listens on.
+    :ivar taken: numbers that another process listens on.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Line(MemoryPipe):
 
 
 def run_dry(clock: Clock, lines: Callable[[], list[Line]]) -> None:
-    """Carry what there is on *lines*, and do what is due now, until nothing moves."""
+    """Carry all data on *lines*, and make the calls that are due now, until nothing moves."""
     for _ in range(10_000):
         clock.advance(0)
         moved = [line.carry(1 << 20) for line in lines()]
@@ -84,5 +84,5 @@ def run_dry(clock: Clock, lines: Callable[[], list[Line]]) -> None:
 
 
 def is_due(clock: Clock) -> bool:
-    """Say whether a delayed call is to be made now."""
+    """Return whether a delayed call is due now."""
     return any(call.getTime() <= clock.seconds() for call in clock.getDelayedCalls())

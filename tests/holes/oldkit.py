@@ -24,7 +24,7 @@ from tower.net.tls.client_certificate import load_pair
 from tower.v1.config import CONFIG, AgentConfig
 from tower.websocket.frames import FrameReader, FrameWriter
 
-#: Where the API server is, as the agent says.
+#: Address of the API server in the agent's config.
 KUBERNETES = "10.96.0.1:443"
 KUBESPHERE = "ks-apiserver.kubesphere-system.svc"
 
@@ -44,8 +44,8 @@ class SecureServer:
 
     :param name: in its certificate.
     :ivar asked: what it was asked, decrypted.
-    :ivar finished: whether the proxy has said that it sends no more.
-    :ivar lost: whether the channel is gone.
+    :ivar finished: whether the proxy has ended its side.
+    :ivar lost: whether the channel is closed.
     """
 
     def __init__(self, name: str = "10.96.0.1") -> None:
@@ -107,7 +107,7 @@ class SecureServer:
         """There is room."""
 
     def closed(self, reason: Exception) -> None:
-        """Note it."""
+        """Record it."""
         self.lost = True
 
 
@@ -135,9 +135,9 @@ class _Copy:
 
 
 class _Client(OldAgent):
-    """Says its config when it is let in.
+    """Sends its config when it is authenticated.
 
-    :ivar answer: what the proxy says to it.
+    :ivar answer: of the proxy.
     """
 
     def __init__(self, clock: Any, config: bytes) -> None:
@@ -145,16 +145,16 @@ class _Client(OldAgent):
         self._config = config
         self.answer: Deferred[bytes] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """Send the config."""
-        super().let_in()
+        super().start_connection()
         self.request(CONFIG, self._config).chainDeferred(self.answer)
 
 
 class MemoryOldAgent:
     """One connection of an old agent.
 
-    :param config: what it says in place of a good config.
+    :param config: sent in place of a good config.
     :ivar dialled: what it was asked to dial.
     :ivar servers: what it reached.
     :ivar reach: makes what it reaches: a `SecureServer`, a `tests.fakes.pipes.FakePipe`, or an error.
@@ -202,7 +202,7 @@ class MemoryOldAgent:
         return self.line.gone
 
     def _answered(self, reply: bytes) -> None:
-        """Judge as the Go agent does: a text is an error, whatever it comes in."""
+        """Judge as the Go agent does: a text is an error, in any message."""
         if reply:
             self.refused = reply.decode()
             return
@@ -214,7 +214,7 @@ class MemoryOldAgent:
             self._answered(failure.value.reply)
 
     def _accept(self, incoming: Incoming) -> None:
-        """Accept whatever it is, then dial; who does not answer has his channel closed."""
+        """Accept any channel, then dial; if the dial fails, close it."""
         channel = incoming.accept()
         self.dialled.append(incoming.data.decode())
         try:

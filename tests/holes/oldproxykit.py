@@ -1,4 +1,4 @@
-"""A proxy of kubesphere-v1 in memory, and an agent of ours that was told to speak to one."""
+"""A proxy of kubesphere-v1 in memory, and a Tower agent that may use its protocol."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tower.kube.apiserver import APIServer
 from tower.kube.kubeconfig import KubeAccess
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.net.budget import Budget
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
@@ -43,7 +44,7 @@ class MemoryOldProxy:
 
     :ivar clock: of everything.
     :ivar lines: both ends of the connections.
-    :ivar end: of the last connection: what came, and what is answered.
+    :ivar end: of the last connection: its data, and the answers.
     :ivar tunnel: the last one.
     :ivar reply: to a config.
     """
@@ -57,7 +58,7 @@ class MemoryOldProxy:
         self.tunnel: SSHTunnel
 
     def line(self) -> Line:
-        """Have an agent connect; return its end."""
+        """Connect an agent; return its end."""
         agents, near = Line.pair()
         self.lines += [agents, near]
         near.receiver = _Upgraded(lambda: self._serve(near))
@@ -75,17 +76,17 @@ class MemoryOldProxy:
 
     @property
     def configs(self) -> list[AgentConfig]:
-        """What the last connection's agent said about itself."""
+        """The configs that the last connection's agent sent."""
         return [AgentConfig.decode(data) for name, data in self.end.requests if name == b"config"]
 
     def open(self, address: str, kind: bytes = CHANNEL) -> Deferred[Channel]:
-        """Open a channel to *address*, and carry what follows."""
+        """Open a channel to *address*, and carry its data."""
         opening = self.tunnel.open_channel(kind, address.encode())
         self.pump()
         return opening
 
     def pump(self) -> None:
-        """Carry what there is, and do what is due now, until nothing moves."""
+        """Carry all data, and make the calls that are due now, until nothing moves."""
         run_dry(self.clock, lambda: self.lines)
         self.lines = [line for line in self.lines if not line.gone]
 
@@ -116,7 +117,7 @@ class OldWayAgent(MemoryAgent):
         self._proxy = proxy
         found = access or (lambda: KubeAccess(server=SERVER, token="agents-own-token", insecure=True))
         self.member = APIServer(found, service)
-        self.outgoing_v1 = V1Outgoing(proxy.clock, connect=self._connect)
+        self.outgoing_v1 = V1Outgoing(cast(ISocketReactor, proxy.clock), connect=self._connect)
         self.old = V1Uplink(
             proxy.clock,
             cast(Dialer, self),
@@ -154,7 +155,7 @@ class _Upgraded:
         self._served = served
 
     def received(self, data: memoryview) -> None:
-        """Answer; an agent says no more before."""
+        """Answer; an agent does not send more before."""
         assert bytes(data) == UPGRADE.replace(b"tower-v2", b"kubesphere-v1")
         self._served()
 
@@ -165,7 +166,7 @@ class _Upgraded:
         """Nothing waits."""
 
     def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
+        """No-op."""
 
 
 class OldProxyTestCase(SynchronousTestCase):
@@ -176,7 +177,7 @@ class OldProxyTestCase(SynchronousTestCase):
         self.proxy = MemoryOldProxy()
 
     def agent(self, **options: Any) -> OldWayAgent:
-        """Have an agent of ours connect."""
+        """Connect a Tower agent."""
         agent = OldWayAgent(self.proxy, **options).start()
         self.addCleanup(self.proxy.pump)
         self.addCleanup(agent.service.stopService)

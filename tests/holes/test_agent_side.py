@@ -1,4 +1,4 @@
-"""Holes 10, 17, 18, 19 and 31: what the agent has, knows and says."""
+"""Holes 10, 17, 18, 19 and 31: the agent's credentials, addresses and messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
-from tower.agent import Options, makeService
+from tower.agent import Agent, Options, makeService
 from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.connecting import ConnectFailed
@@ -60,7 +60,7 @@ class CredentialTests(HoleTestCase):
             self.tower.pump()
 
     def test_hole_31_join_token_in_a_file(self) -> None:
-        """Hole 31: nor are they of a join token."""
+        """Hole 31: the same for a join token."""
         path = Path(self.mktemp()).absolute()
         path.write_text("tower-abc\r\n")
         options = Options({})
@@ -69,21 +69,21 @@ class CredentialTests(HoleTestCase):
 
 
 class StreamTests(HoleTestCase):
-    """Holes 17 and 18: raw streams, and when they are said to be open."""
+    """Holes 17 and 18: raw streams, and when they are reported as open."""
 
     def setUp(self) -> None:
-        """Have a target, and a stream to it."""
+        """Open a target, and a stream to it."""
         super().setUp()
         self.connected = self.agent(targets=(Target("db", "10.0.0.5", 5432),))
         self.jane = self.tower.credential("alpha")
         self.user = self.tower.user()
 
     def open(self) -> bytes:
-        """Ask for the stream; return the answer."""
+        """Request the stream; return the answer."""
         return self.tower.ask(self.user, get(b"/clusters/alpha/targets/db", self.jane, *STREAM))
 
     def test_hole_17_the_tail_after_a_half_close(self) -> None:
-        """Hole 17: when a user has said all, the rest of the answer still comes, all of it."""
+        """Hole 17: after a user's end, the rest of the answer still comes, all of it."""
         self.assertEqual(status_of(self.open()), 101)
         target = self.server(self.connected)
         self.user.deliver(b"query")
@@ -98,7 +98,7 @@ class StreamTests(HoleTestCase):
         self.assertTrue(self.user.finished)
 
     def test_hole_17_the_tail_of_an_upload(self) -> None:
-        """Hole 17: when a target has said all, what the user still sends reaches it."""
+        """Hole 17: after a target's end, the user's further data reaches it."""
         self.open()
         target = self.server(self.connected)
         target.deliver(b"go on")
@@ -125,7 +125,7 @@ class StreamTests(HoleTestCase):
         self.assertEqual((error.code, error.said), ("refused", "10.0.0.5:5432: connection refused"))
 
     def test_hole_18_a_user_is_told(self) -> None:
-        """Hole 18: whoever wanted the stream gets a Status in place of a 101 and an end."""
+        """Hole 18: the user who wanted the stream gets a Status in place of a 101 and an end."""
 
         def refuse() -> Any:
             raise ConnectFailed("refused", "10.0.0.5:5432: connection refused")
@@ -137,7 +137,7 @@ class StreamTests(HoleTestCase):
 
 
 class AddressTests(HoleTestCase):
-    """Hole 19: the options and files that say where the API server is, and by what it knows the agent."""
+    """Hole 19: the options and files with the address of the API server and the agent's trust in it."""
 
     def folder_with(self, **files: bytes) -> Path:
         """Return a new folder with *files*."""
@@ -218,6 +218,8 @@ class AddressTests(HoleTestCase):
                 "--kubesphere-service=ks-apiserver.kubesphere-system.svc",
             ]
         )
-        agent: Any = makeService(options, MemoryReactorClock())
-        target = agent._targets.find("kubesphere")
+        reactor: Any = MemoryReactorClock()
+        agent = makeService(options, reactor)
+        assert isinstance(agent, Agent)
+        target = agent.targets.find("kubesphere")
         self.assertEqual((target.host, target.port), ("ks-apiserver.kubesphere-system.svc", 80))

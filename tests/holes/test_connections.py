@@ -20,13 +20,13 @@ class SilenceTests(HoleTestCase):
     """Hole 11: nothing is closed, and nothing comes any more."""
 
     def stop_agent(self, agent: MemoryAgent) -> None:
-        """Have an agent do nothing any more."""
+        """Stop an agent from doing anything."""
         for line in self.tower.lines:
             line.frozen = True
         self.patch(agent, "reach_proxy", lambda: Line.pair()[0])
 
     def test_hole_11_a_stopped_agent_is_noticed(self) -> None:
-        """Hole 11: three keepalives after an agent's last sign of life it is out, and users are told."""
+        """Hole 11: three keepalives after an agent's last sign of life it is out, and users get errors."""
         self.stop_agent(self.agent())
         jane = self.tower.credential("alpha")
         self.tower.sweep(int(3 * KEEPALIVE) + GOODBYE)
@@ -40,7 +40,7 @@ class SilenceTests(HoleTestCase):
         self.assertEqual((found.status, found.reason), ("False", "AgentDisconnected"))
 
     def test_hole_11_no_request_goes_to_a_dead_tunnel(self) -> None:
-        """Hole 11: of two agents one is stopped; when that is known every request goes to the other."""
+        """Hole 11: one of two agents is stopped; once that is known every request goes to the other."""
         stopped = self.agent()
         self.stop_agent(stopped)
         self.tower.sweep(5)
@@ -54,7 +54,7 @@ class SilenceTests(HoleTestCase):
         self.assertEqual(stopped.dialled, [])
 
     def test_hole_11_a_stopped_proxy_is_noticed(self) -> None:
-        """Hole 11: an agent whose proxy says nothing drops the tunnel and dials anew."""
+        """Hole 11: an agent with a silent proxy drops the tunnel and dials again."""
         agent = self.agent()
         for line in self.tower.lines:
             line.frozen = True
@@ -63,7 +63,7 @@ class SilenceTests(HoleTestCase):
 
 
 class RefusalTests(HoleTestCase):
-    """Holes 12 and 13: who is refused, who says nothing, and who goes too early."""
+    """Holes 12 and 13: peers that are refused, stay silent, or disconnect too early."""
 
     def test_hole_12_refused_agents_leave_nothing(self) -> None:
         """Hole 12: after a hundred refusals both sides have closed each connection and hold nothing."""
@@ -77,7 +77,7 @@ class RefusalTests(HoleTestCase):
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
 
     def test_hole_12_silence_has_an_end(self) -> None:
-        """Hole 12: whoever stops talking before he is let in is closed within half a minute, at any point."""
+        """Hole 12: a peer that goes silent before it is authenticated is closed within 30 s, at any point."""
         before = len(self.tower.machine.getDelayedCalls())
         for said in (
             b"",
@@ -96,7 +96,7 @@ class RefusalTests(HoleTestCase):
         self.assert_nothing_left(before)
 
     def test_hole_12_no_limitless_reading(self) -> None:
-        """Hole 12: what comes before an agent is let in is limited, message, frame and all."""
+        """Hole 12: data before an agent's authentication is limited, message, frame and all."""
         before = len(self.tower.machine.getDelayedCalls())
         for said in (
             b"GET /agent HTTP/1.1\r\nA: " + b"a" * 100_000,
@@ -136,7 +136,7 @@ class CrowdTests(HoleTestCase):
     """Hole 14."""
 
     def test_hole_14_two_hundred_agents_of_one_cluster(self) -> None:
-        """Hole 14: 200 agents of one cluster that come at once are all let in; the cluster is as it was."""
+        """Hole 14: 200 agents of one cluster at once are all accepted; the record does not change."""
         token = self.tower.token("alpha", uses=2)
         MemoryAgent(self.tower, token=token).start()
         before = self.tower.clusters.require("alpha")
@@ -163,7 +163,7 @@ class ComingBackTests(HoleTestCase):
         first.service.stopService()
         self.tower.sweep(2)
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
-        self.tower.ask(user, get(b"/api", jane))  # which waits for whoever comes
+        self.tower.ask(user, get(b"/api", jane))  # which waits for any agent
         second = self.agent(key=KeyPair.generate())
         self.assertEqual(len(second.servers), 1)
         self.server(second).deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -172,7 +172,7 @@ class ComingBackTests(HoleTestCase):
         self.assertEqual(self.tower.machine.opened, [(6000, "127.0.0.1")])
 
     def test_hole_16_no_handshake_error_ends_the_agent(self) -> None:
-        """Hole 16: a proxy that is none, breaks off or stays silent is tried again, until it is one."""
+        """Hole 16: after a wrong proxy, an early end or silence, the agent tries again, until it succeeds."""
         played = [
             None,
             b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
@@ -195,7 +195,7 @@ class ComingBackTests(HoleTestCase):
         self.assertTrue(all(e["log_level"] is LogLevel.warn for e in failures))
 
     def impostor(self, says: bytes | None) -> Line:
-        """Return a connection to something that is no proxy; saying nothing it closes."""
+        """Return a connection to something other than a proxy; without an answer it closes."""
         near, far = Line.pair()
 
         def play() -> None:
@@ -207,13 +207,13 @@ class ComingBackTests(HoleTestCase):
         return near
 
     def test_hole_16_giving_up_is_said(self) -> None:
-        """Hole 16: an agent told to try so often only says that it gives up, and ends with an error."""
+        """Hole 16: an agent with a limited number of tries logs that it gives up, and ends with an error."""
         agent = MemoryAgent(self.tower, token="tower-wrong", max_retry=2).start()
         self.tower.sweep(10)
         self.assertEqual((agent.gave_up, agent.tries), (1, 3))
 
     def test_hole_28_a_restarted_proxy_knows_its_agents(self) -> None:
-        """Hole 28: after a crash an enrolled agent is let in at its first try: records come before ports."""
+        """Hole 28: after a crash an enrolled agent connects at its first try: records come before ports."""
         agent = self.agent()
         agent.service.stopService()
         self.tower.pump()
@@ -232,7 +232,7 @@ SWITCHED = (
 
 
 class Sink:
-    """The receiver of somebody who does not listen.
+    """A receiver that ignores everything.
 
     :param play: called when something comes, once.
     """
@@ -247,13 +247,13 @@ class Sink:
             play()
 
     def ended(self) -> None:
-        """Note nothing."""
+        """No-op."""
 
     def drained(self) -> None:
-        """Note nothing."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """Note nothing."""
+        """No-op."""
 
 
 def frame(payload: bytes) -> bytes:

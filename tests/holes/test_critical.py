@@ -1,10 +1,11 @@
-"""Holes 1 to 6: who is let in, and what an unknown peer gets."""
+"""Holes 1 to 6: authentication, and the answers to unknown peers."""
 
 from __future__ import annotations
 
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 from cryptography.x509 import load_pem_x509_certificate
 from twisted.internet.testing import MemoryReactorClock
@@ -30,7 +31,7 @@ class NobodyTests(HoleTestCase):
     """Hole 1, with every port that users can reach."""
 
     def test_hole_01_no_user_without_a_credential(self) -> None:
-        """Hole 1: nobody, garbage and unknown certificates get 401 everywhere; the cluster hears nothing."""
+        """Hole 1: no credential, garbage and unknown certificates get 401 everywhere, without the cluster."""
         agent = self.agent()
         for port, target in ((None, b"/clusters/alpha/api"), (None, b"/api"), (6000, b"/api")):
             for certificate in (None, b"DER"):
@@ -73,7 +74,7 @@ class AuthorityTests(HoleTestCase):
             self.assertIn("private key of this CA is public", str(error))
 
     def test_hole_02_no_agent_takes_it_for_a_proxys(self) -> None:
-        """Hole 2: nor does an agent take it for what vouches for its proxy, by its hash."""
+        """Hole 2: an agent does not accept it as its proxy's either, by its hash."""
         certificate = load_pem_x509_certificate(PUBLISHED.encode())
         for pinned in (public_key_hash(certificate), *PUBLISHED_AUTHORITIES):
             options = Options({})
@@ -85,7 +86,7 @@ class ServerTests(HoleTestCase):
     """Hole 3."""
 
     def test_hole_03_nothing_secret_for_a_server_that_is_not_proven(self) -> None:
-        """Hole 3: a proxy with another host key gets no token and no hello, and nothing of the cluster."""
+        """Hole 3: a proxy with another host key does not get a token, a hello, or anything of the cluster."""
         token = self.tower.token("alpha")
         agent = MemoryAgent(self.tower, token=token, pinned=OTHER_KEY.fingerprint).start()
         self.addCleanup(agent.service.stopService)
@@ -100,7 +101,7 @@ class DialTests(HoleTestCase):
     """Hole 4, both ways."""
 
     def test_hole_04_no_agent_has_the_proxy_dial(self) -> None:
-        """Hole 4: a channel that an agent opens is refused, whatever it is called; nothing is connected."""
+        """Hole 4: a channel that an agent opens is refused, with any type; nothing is connected."""
         agent = self.agent()
         connected = len(self.tower.machine.tcpClients)
         for kind in (b"kubesphere", b"direct-tcpip", b"session", b"stream@tower.kubesphere.io"):
@@ -122,10 +123,10 @@ class DialTests(HoleTestCase):
 
 
 class RevocationTests(HoleTestCase):
-    """Hole 5: an agent, a port, somebody who watches, and somebody between two requests."""
+    """Hole 5: an agent, a port, a user with a watch, and a user between two requests."""
 
     def setUp(self) -> None:
-        """Have them all."""
+        """Start them all."""
         super().setUp()
         self.connected = self.agent()
         jane = self.tower.credential("alpha")
@@ -148,7 +149,7 @@ class RevocationTests(HoleTestCase):
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
 
     def test_hole_05_removed(self) -> None:
-        """Hole 5: removing a cluster ends its tunnels, its port and what people do there, at once."""
+        """Hole 5: removing a cluster ends its tunnels, its port and its users' requests, at once."""
         done(self.tower.clusters.remove("alpha"))
         self.assert_cut()
 
@@ -169,7 +170,7 @@ class RevocationTests(HoleTestCase):
         self.assertIn("does not let this agent serve", self.connected.service.state)
 
     def test_hole_05_credential_revoked(self) -> None:
-        """Hole 5: revoking a user's credential ends his watch and his idle connection."""
+        """Hole 5: revoking a user's credential ends the user's watch and idle connection."""
         (credential,) = self.tower.credentials.list("alpha")
         done(self.tower.credentials.revoke(credential.id))
         self.assertTrue(self.watching.lost)
@@ -180,7 +181,7 @@ class TokenTests(HoleTestCase):
     """Hole 6."""
 
     def test_hole_06_tokens_cannot_be_guessed(self) -> None:
-        """Hole 6: the clock and the generator's seed have no say in a token, and it is long enough."""
+        """Hole 6: a token does not depend on the clock or the generator's seed, and it is long enough."""
         tokens = set()
         for _ in range(2):
             random.seed(1)
@@ -202,7 +203,7 @@ class TokenTests(HoleTestCase):
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
 
     def test_hole_06_no_token_in_the_agents_log(self) -> None:
-        """Hole 6: what an agent logs at its start does not hold the token, wherever it came from."""
+        """Hole 6: an agent's log at its start does not hold the token, from any source."""
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
         kubeconfig = folder / "kubeconfig"
@@ -214,7 +215,7 @@ class TokenTests(HoleTestCase):
             options.parse(
                 [*line(), f"--kubeconfig={kubeconfig}", f"--state-dir={folder / str(number)}", *arguments]
             )
-            reactor = MemoryReactorClock()
+            reactor: Any = MemoryReactorClock()
             self.patch(reactor, "nameResolver", Unresolving())
             with capturedLogs() as events:
                 agent = makeService(options, reactor)

@@ -24,7 +24,7 @@ class RightsTests(OldAgentTestCase):
     """Holes 1 to 6."""
 
     def test_hole_01_an_old_agent_opens_nothing(self) -> None:
-        """Hole 1: an old agent's cluster asks for a user as every other, and takes him for who he is."""
+        """Hole 1: an old agent's cluster requires a user as every other, and impersonates that user."""
         agent = self.old()
         for fields in ((), (b"Authorization: Bearer garbage",)):
             self.assertEqual(status_of(self.ask_alpha(*fields)), 401)
@@ -38,7 +38,7 @@ class RightsTests(OldAgentTestCase):
         self.assertNotIn(self.jane, asked)
 
     def test_hole_01_nobody_acts_as_the_system(self) -> None:
-        """Hole 1: nor does anybody act as a system identity with an old agent's rights."""
+        """Hole 1: no user acts as a system identity with an old agent's rights."""
         agent = self.old()
         _, secret = done(self.tower.credentials.issue_token("alpha", "system:kube-x", ["system:masters"], 60))
         answer = self.ask_alpha(b"Authorization: Bearer " + secret.encode())
@@ -47,13 +47,13 @@ class RightsTests(OldAgentTestCase):
         self.assertEqual([server.taken() for server in agent.servers], [])
 
     def test_hole_02_an_api_server_of_the_published_authority(self) -> None:
-        """Hole 2: an agent whose API server is vouched for by the published CA is refused, and told why."""
+        """Hole 2: an agent whose API server's CA is published is refused, with the reason."""
         agent = self.old(authority=PUBLISHED.encode())
         self.assertIn("public", agent.refused or "")
         self.assertTrue(agent.gone)
 
     def test_hole_03_an_old_agent_is_told_of(self) -> None:
-        """Hole 3: an old agent verifies nobody, which only its owner can change; log and condition say so."""
+        """Hole 3: an old agent verifies no proxy, which only its owner can change; log and condition warn."""
         with capturedLogs() as events:
             self.old()
         warnings = [eventAsText(event) for event in events if event["log_level"] is LogLevel.warn]
@@ -65,7 +65,7 @@ class RightsTests(OldAgentTestCase):
         self.assertIn("does not verify this proxy's key", found.message)
 
     def test_hole_03_old_agents_can_be_turned_away(self) -> None:
-        """Hole 3: with `--require-v2` an old agent is turned away before it sends anything."""
+        """Hole 3: with `--require-v2` an old agent is rejected before it sends anything."""
         strict = MemoryTower(store=self.tower.store, require_v2=True)
         self.addCleanup(strict.stop)
         agent = MemoryOldAgent(strict, token=self.token).start()
@@ -129,7 +129,7 @@ class TunnelTests(OldAgentTestCase):
     """Holes 11 to 16, 20, 23, 24 and 28: tunnels."""
 
     def test_hole_11_a_refusal_is_a_sign_of_life(self) -> None:
-        """Hole 11: old agents refuse the proxy's probes, which shows that they live; who is silent is out."""
+        """Hole 11: old agents refuse the proxy's probes, which shows that they live; a silent one is out."""
         self.old()
         self.tower.sweep(int(10 * KEEPALIVE))
         self.assertEqual(len(self.tower.tunnels.live("alpha")), 1)
@@ -139,7 +139,7 @@ class TunnelTests(OldAgentTestCase):
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
 
     def test_hole_12_a_refused_agent_is_closed(self) -> None:
-        """Hole 12: a refusal says something, as an empty one is a yes to old agents, and then closes."""
+        """Hole 12: a refusal has a text, as an empty one is a yes to old agents, and then closes."""
         before = len(self.tower.machine.getDelayedCalls())
         for number in range(100):
             agent = self.old(token=f"wrong-{number}")
@@ -148,7 +148,7 @@ class TunnelTests(OldAgentTestCase):
         self.assert_nothing_left(before)
 
     def test_hole_12_and_23_a_config_that_is_none(self) -> None:
-        """Holes 12 and 23: what cannot be read is answered, closed, and logged without a word of it."""
+        """Holes 12 and 23: an invalid config is answered, closed, and logged without its content."""
         before = len(self.tower.machine.getDelayedCalls())
         good = AgentConfig(name="alpha", token=self.token, bearer=b"bearer-word", key=KEY).encode()
         with capturedLogs() as events:
@@ -166,12 +166,12 @@ class TunnelTests(OldAgentTestCase):
                     self.assertNotIn(secret, agent.refused or "")
             self.assert_nothing_left(before)
         text = "\n".join(map(eventAsText, events)) + repr(events)
-        self.assertEqual(text.count("was not let in"), 2 * 5)  # as text and in the representation
+        self.assertEqual(text.count("was rejected"), 2 * 5)  # as text and in the representation
         for secret in (self.token, "bearer-word", "YmVhcmVyLXdvcmQ", "c2VjcmV0LWtleQ", "BEGIN PRIVATE"):
             self.assertNotIn(secret, text)
 
     def test_hole_12_who_says_nothing(self) -> None:
-        """Hole 12: an old agent that is let in by SSH and sends no config is closed after 10 s."""
+        """Hole 12: an old agent that authenticates by SSH and never sends a config is closed after 10 s."""
         before = len(self.tower.machine.getDelayedCalls())
         agent = MemoryOldAgent(self.tower)
         self.patch(agent.ssh, "request", lambda *_: agent.ssh.answer)
@@ -236,7 +236,7 @@ class TunnelTests(OldAgentTestCase):
             self.assertNotIn(secret, shown)
 
     def test_hole_28_a_restarted_proxy_knows_its_agents(self) -> None:
-        """Hole 28: a proxy that starts anew lets its old agents in at once."""
+        """Hole 28: a restarted proxy accepts its old agents at once."""
         again = MemoryTower(store=self.tower.store)
         self.addCleanup(again.stop)
         self.assertTrue(MemoryOldAgent(again, token=self.token).start().registered)

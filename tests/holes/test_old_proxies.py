@@ -32,10 +32,10 @@ KUBERNETES = "10.0.0.1:6443"
 
 
 class TrustTests(OldProxyTestCase):
-    """Holes 3, 4 and 6: what an old proxy is given, and what it can do with it."""
+    """Holes 3, 4 and 6: the credentials of an old proxy, and their use."""
 
     def test_hole_03_credentials_for_anybody_only_on_request(self) -> None:
-        """Hole 3: the agent gives nothing to a proxy without a known key, unless it is told so in words."""
+        """Hole 3: the agent gives nothing to a proxy without a known key, unless it is set explicitly."""
         for arguments in ([], ["--protocol=v1"], ["--protocol=v2"]):
             self.assertIn("key", str(self.assertRaises(UsageError, self.parsed, *arguments)))
         self.assertFalse(self.parsed(f"--host-key={FINGERPRINT}").may_speak_v1)
@@ -43,13 +43,13 @@ class TrustTests(OldProxyTestCase):
         self.assertRaises(UsageError, self.parsed, "--insecure-v1-any-host-key", f"--host-key={FINGERPRINT}")
 
     def test_hole_03_another_key(self) -> None:
-        """Hole 3: with a key that is known, another proxy gets no password, no token and no credential."""
+        """Hole 3: with a key that is known, another proxy gets neither password, token nor credential."""
         agent = self.agent(pinned=(FINGERPRINT,))
         self.assertIn("not your proxy", agent.service.state)
         self.assertEqual((self.proxy.end.shown, self.proxy.end.requests), ([], []))
 
     def test_hole_03_and_06_what_the_log_says(self) -> None:
-        """Holes 3 and 6: the agent says loudly what it gives away, and shows neither token nor credential."""
+        """Holes 3 and 6: the agent logs a warning about its credentials, without their values."""
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
         kubeconfig = folder / "kubeconfig"
@@ -60,7 +60,7 @@ class TrustTests(OldProxyTestCase):
             f"--kubeconfig={kubeconfig}",
             f"--state-dir={folder / 'state'}",
         )
-        reactor = MemoryReactorClock()
+        reactor: Any = MemoryReactorClock()
         self.patch(reactor, "nameResolver", Unresolving())
         with capturedLogs() as events:
             agent = makeService(options, reactor)
@@ -130,7 +130,7 @@ class WayTests(OldProxyTestCase):
 
 
 class LifeTests(OldProxyTestCase):
-    """Holes 11, 12 and 16: an old proxy that is silent, refuses, or is none."""
+    """Holes 11, 12 and 16: an old proxy that is silent, refuses, or is something else."""
 
     def test_hole_11_a_stopped_proxy_is_noticed(self) -> None:
         """Hole 11: an old proxy that answers no ping any more is left within three of them."""
@@ -169,10 +169,10 @@ class LifeTests(OldProxyTestCase):
         self.assertTrue(first.gone)
 
     def test_hole_16_no_handshake_error_ends_the_agent(self) -> None:
-        """Hole 16: whatever goes wrong before the registration is tried again, until it is right."""
+        """Hole 16: after any failure before the registration the agent tries again, until it succeeds."""
         agent = OldWayAgent(self.proxy)
         self.addCleanup(agent.service.stopService)
-        played = ["lost", "not let in", "no SSH", "refused"]
+        played = ["lost", "rejected", "no SSH", "refused"]
         serve = self.proxy._serve
 
         def served(near: Line) -> None:
@@ -186,7 +186,7 @@ class LifeTests(OldProxyTestCase):
                 near.close()
                 return
             serve(near)
-            if play == "not let in":
+            if play == "rejected":
                 self.proxy.end.lets_in = False
 
         self.patch(self.proxy, "_serve", served)

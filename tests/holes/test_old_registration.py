@@ -1,4 +1,4 @@
-"""Holes 10, 19 and 31, with our agent at a proxy of kubesphere-v1: what it tells that proxy."""
+"""Holes 10, 19 and 31, with our agent at a proxy of kubesphere-v1: its config for that proxy."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KUBERNETES = "10.0.0.1:6443"
 
 
 class ConfigTests(OldProxyTestCase):
-    """Holes 10, 19 and 31: what the old proxy is told."""
+    """Holes 10, 19 and 31: the config that the old proxy gets."""
 
     def config(self, **options: Any) -> AgentConfig:
-        """Return what an agent with these options tells."""
+        """Return the config of an agent with these options."""
         agent = self.agent(**options)
         (config,) = self.proxy.configs
         agent.service.stopService()
@@ -53,7 +53,7 @@ class ConfigTests(OldProxyTestCase):
         self.assertFalse(agent.old.is_stale)
 
     def test_hole_19_kubernetes_service(self) -> None:
-        """Hole 19: `--kubernetes-service` is what the old proxy is told, and what is dialled."""
+        """Hole 19: `--kubernetes-service` is the address in the config, and the one to dial."""
         agent = self.agent(service="api.example:7443")
         self.assertEqual(self.proxy.configs[0].kubernetes, "api.example:7443")
         self.successResultOf(self.proxy.open("api.example:7443"))

@@ -34,7 +34,7 @@ class WayTests(OldAgentTestCase):
         self.assertEqual(agent.dialled, ["10.96.0.1:443"])
 
     def test_hole_09_an_api_server_that_is_another(self) -> None:
-        """Hole 9: a certificate for another name is a 503 that says so; nothing was sent to it."""
+        """Hole 9: a certificate for another name is a 503 with the reason; nothing was sent to it."""
         agent = self.old()
         agent.reach = lambda: SecureServer("10.96.0.99")
         self.assert_told(self.ask_alpha(self.jane), 503, "certificate")
@@ -56,7 +56,7 @@ class WayTests(OldAgentTestCase):
         self.assertTrue(user.lost)
 
     def test_hole_17_the_tail_after_a_half_close(self) -> None:
-        """Hole 17: an old agent ends both ways at the first end, so it is not told of the user's."""
+        """Hole 17: an old agent ends both directions at the first end, so the user's is held back."""
         agent = self.old()
         user = self.tower.user(6000)
         self.tower.ask(user, get(b"/exec", self.jane, b"Connection: Upgrade", b"Upgrade: SPDY/3.1"))
@@ -99,19 +99,19 @@ class WayTests(OldAgentTestCase):
         self.assertEqual(len(agent.dialled), 32)
 
     def test_hole_31_a_line_end_behind_the_token(self) -> None:
-        """Hole 31: an old agent sends its token as it lies in the file; the line end is no part of it."""
+        """Hole 31: an old agent sends the token file unchanged; the line end is not part of the token."""
         agent = self.old(bearer=b"word\r\n\n")
         self.ask_alpha(self.jane)
         self.assertEqual(agent.servers[0].taken().count(b"\r\nAuthorization: Bearer word\r\n"), 1)
 
     def test_hole_31_a_token_that_is_none(self) -> None:
-        """Hole 31: what can be no token is refused when the agent registers, not at each request."""
+        """Hole 31: an invalid token is refused when the agent registers, not at each request."""
         agent = self.old(bearer=b"two words")
         self.assertIn("bearer token", agent.refused or "")
         self.assertTrue(agent.gone)
 
     def test_hole_32_a_handshake_that_never_ends(self) -> None:
-        """Hole 32: an address behind an old agent that takes bytes and says nothing is a 504 after 10 s."""
+        """Hole 32: a silent address behind an old agent is a 504 after 10 s."""
         agent = self.old()
         agent.reach = FakePipe
         user = self.tower.user(6000)

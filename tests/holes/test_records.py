@@ -1,4 +1,4 @@
-"""Holes 7, 8, 20, 22 and 24 to 30: what is written down about a cluster, and what follows from it."""
+"""Holes 7, 8, 20, 22 and 24 to 30: a cluster's record, and its effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PortTests(HoleTestCase):
     """Holes 7 and 22: which port a cluster has, and where it is open."""
 
     def test_hole_07_three_hundred_clusters(self) -> None:
-        """Hole 7: 300 clusters added at once, by two who know nothing of each other, get 300 ports."""
+        """Hole 7: 300 clusters added at once, by two independent clients, get 300 ports."""
         tower = MemoryTower(ports=range(6000, 6301))
         self.addCleanup(tower.stop)
         other = Clusters(tower.store, range(6000, 6301), tower.machine)
@@ -73,7 +73,7 @@ class PortTests(HoleTestCase):
         self.assertEqual(self.tower.machine.opened, [(6000, "127.0.0.1")])
 
     def test_hole_22_plain_ports_are_asked_for(self) -> None:
-        """Hole 22: no port without TLS and users is open unless asked for, and then on the loopback."""
+        """Hole 22: no port without TLS and users is open by default, and if set, then on the loopback."""
         options = Options({})
         options.parse([])
         self.assertEqual((options["kubesphere-ports"], options["kubesphere-host"]), (None, "127.0.0.1"))
@@ -90,7 +90,7 @@ class CertificateTests(HoleTestCase):
     """Holes 8, 20 and 27: the one certificate that users see."""
 
     def setUp(self) -> None:
-        """Have an authority."""
+        """Make an authority."""
         super().setUp()
         self.now = time.time()  # which TLS clients look at
         self.state = StateDir(self.mktemp())
@@ -147,7 +147,7 @@ class CertificateTests(HoleTestCase):
 
 
 class ConditionTests(HoleTestCase):
-    """Holes 20, 21, 25, 26 and 29: what conditions say, and that it is so."""
+    """Holes 20, 21, 25, 26 and 29: conditions, and that they are true."""
 
     def conditions(self) -> dict[str, str]:
         """Return the status of the conditions of alpha that may change."""
@@ -155,7 +155,7 @@ class ConditionTests(HoleTestCase):
         return {c.type: c.status for c in found if c.type in (AGENT_AVAILABLE, PORT_OPEN)}
 
     def test_hole_21_no_write_without_a_change(self) -> None:
-        """Hole 21: what is true already is not written again, and keeps the time at which it became so."""
+        """Hole 21: an unchanged condition is not written again, and keeps its time of transition."""
         self.agent()
         version = self.tower.store.version
         before = self.tower.clusters.require("alpha").conditions
@@ -166,7 +166,7 @@ class ConditionTests(HoleTestCase):
         self.assertEqual(self.tower.clusters.require("alpha").conditions, before)
 
     def test_hole_25_off_and_on_again(self) -> None:
-        """Hole 25: a cluster that was off and is on again is all there: port, agent, requests, conditions."""
+        """Hole 25: a cluster that was off and is on again is complete: port, agent, requests, conditions."""
         agent = self.agent()
         jane = self.tower.credential("alpha")
         done(self.tower.clusters.set_enabled("alpha", False))
@@ -178,7 +178,7 @@ class ConditionTests(HoleTestCase):
         self.assertEqual(self.conditions(), {AGENT_AVAILABLE: "True", PORT_OPEN: "True"})
 
     def test_hole_26_nothing_stays_when_it_is_off(self) -> None:
-        """Hole 26: the conditions of a cluster that is switched off say so, and nothing is left open."""
+        """Hole 26: the conditions of a cluster that is switched off show it, and nothing is left open."""
         self.agent()
         self.assertEqual(self.conditions(), {AGENT_AVAILABLE: "True", PORT_OPEN: "True"})
         done(self.tower.clusters.set_enabled("alpha", False))
@@ -187,7 +187,7 @@ class ConditionTests(HoleTestCase):
         self.assertEqual(list(self.tower.machine.open), [])
 
     def test_hole_29_after_a_crash(self) -> None:
-        """Hole 29: what a crashed proxy left as available is so no more when no agent comes back."""
+        """Hole 29: a cluster that a crashed proxy left as available becomes unavailable without its agent."""
         self.agent()
         self.assertEqual(self.conditions()[AGENT_AVAILABLE], "True")
         again = MemoryTower(store=self.tower.store)
@@ -218,7 +218,7 @@ class SecretTests(HoleTestCase):
 
 
 class WordTests(HoleTestCase):
-    """Hole 30: what can be read without asking for more."""
+    """Hole 30: messages at normal verbosity."""
 
     def lines(self, events: Iterable[LogEvent]) -> str:
         """Return what of *events* is logged by default."""
@@ -231,7 +231,7 @@ class WordTests(HoleTestCase):
             agent = MemoryAgent(self.tower, "beta", "tower-wrong").start()
             self.tower.sweep(1)
         self.addCleanup(agent.service.stopService)
-        self.assertIn("192.0.2.1:4321 was not let in: as 'beta': ", self.lines(events))
+        self.assertIn("192.0.2.1:4321 was rejected: as 'beta': ", self.lines(events))
         self.assertIn("unknown cluster", self.lines(events))
         self.assertNotIn("tower-wrong", self.lines(events))
 

@@ -1,4 +1,4 @@
-"""Holes 9, 21 and 32: what a user's request meets on its way."""
+"""Holes 9, 21 and 32: failures of a user's request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ API = b"/clusters/alpha/api"
 
 
 class FailureTests(HoleTestCase):
-    """Hole 9: whatever goes wrong behind the proxy, the user reads what it was."""
+    """Hole 9: for any failure behind the proxy, the user reads the reason."""
 
     def setUp(self) -> None:
-        """Have an agent, and jane."""
+        """Connect an agent, and jane."""
         super().setUp()
         self.connected = self.agent()
         self.jane = self.tower.credential("alpha")
@@ -51,7 +51,7 @@ class FailureTests(HoleTestCase):
             self.assert_status(answer, code, f"{kind} it is")
 
     def test_hole_09_an_answer_that_breaks(self) -> None:
-        """Hole 9: a connection that is lost before its answer, and an answer that is none, are a 502."""
+        """Hole 9: a connection that is lost before its answer, and an invalid answer, are a 502."""
         for play in (
             lambda server: server.lose(),
             lambda server: server.end(),
@@ -75,7 +75,7 @@ class FailureTests(HoleTestCase):
         self.assertTrue(user.lost)
 
     def test_hole_09_no_agent(self) -> None:
-        """Hole 9: without an agent the Status says since when there is none."""
+        """Hole 9: without an agent the Status has the time of the disconnection."""
         self.connected.service.stopService()
         self.tower.pump()
         user = self.tower.user()
@@ -119,13 +119,13 @@ class WaitTests(HoleTestCase):
     """Hole 32: how long anything may take."""
 
     def setUp(self) -> None:
-        """Have an agent, and jane."""
+        """Connect an agent, and jane."""
         super().setUp()
         self.connected = self.agent()
         self.jane = self.tower.credential("alpha")
 
     def test_hole_32_no_answer(self) -> None:
-        """Hole 32: an API server that takes a request and says nothing is a 504 after two minutes."""
+        """Hole 32: an API server that takes a request and stays silent is a 504 after two minutes."""
         user = self.tower.user()
         self.tower.ask(user, get(API, self.jane))
         self.tower.sweep(119)
@@ -152,7 +152,7 @@ class WaitTests(HoleTestCase):
         self.assertEqual(status_of(user.taken()), 504)
 
     def test_hole_32_long_requests_may_be_long(self) -> None:
-        """Hole 32: a watch that has nothing to tell yet is none of those; it ends with its user."""
+        """Hole 32: a silent watch is not affected; it ends with its user."""
         user = self.tower.user()
         self.tower.ask(user, get(b"/clusters/alpha/api/v1/pods?watch=1", self.jane))
         self.server(self.connected).deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -164,7 +164,7 @@ class WaitTests(HoleTestCase):
         self.assertTrue(self.server(self.connected).lost)
 
     def test_hole_32_silent_users(self) -> None:
-        """Hole 32: nor does a user keep a connection by saying nothing, or half a request."""
+        """Hole 32: a user cannot keep a connection by silence, or by half a request."""
         silent, slow = self.tower.user(), self.tower.user(6000)
         slow.deliver(b"GET /api HTTP/1.1\r\n")
         self.tower.sweep(12)

@@ -6,7 +6,7 @@ agents dial, and between proxy and agent run real HTTP, real frames and real SSH
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -23,13 +23,15 @@ from tower.conch.transport.keys import KeyPair
 from tower.control.availability import Availability
 from tower.control.revocation import Revocation
 from tower.net.budget import Budget
+from tower.net.connection import Connection
+from tower.net.listening import ConnectionReactor
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import Notices
+from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import identification, user_chain
+from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router
@@ -62,8 +64,8 @@ class MemoryTower:
     """The proxy.
 
     :param store: of an earlier run.
-    :param kubesphere_ports: what ``--kubesphere-ports`` says.
-    :param require_v2: what ``--require-v2`` says.
+    :param kubesphere_ports: of ``--kubesphere-ports``.
+    :param require_v2: of ``--require-v2``.
     :ivar lines: the proxy's ends of the connections of agents, and after each the agent's end.
     """
 
@@ -85,7 +87,7 @@ class MemoryTower:
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
         self.pool = ChannelPool(self.tunnels)
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,
             self.tokens,
@@ -95,37 +97,41 @@ class MemoryTower:
             epoch=machine.seconds,
         )
         self.old_tokens = V1Tokens(self.store, machine)
-        old = V1AgentAcceptor(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
-        welcomes = {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
+        old = V1AgentAcceptor(machine, self.acceptor, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
+        welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
             del welcomes[b"kubesphere-v1"]
         self.endpoint = AgentEndpoint(machine, welcomes)
-        rights = AdmissionGeneration(self.store, machine.seconds)
+        generation = AdmissionGeneration(self.store, machine.seconds)
         chain = user_chain(authenticator, self.clusters.get)
         self.front = self._gateway(
             FrontDoor(
                 chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 lambda request: Response(200, b"API"),
                 self.endpoint.accept,
-                rights,
+                generation,
             )
         )
         self.plain = self._gateway(PlainPort(self.endpoint.accept))
-        doors = KubernetesPorts(
-            machine, self.clusters, "127.0.0.1", lambda name: self._gateway(ClusterPort(chain, name, rights))
+        listening = cast(ConnectionReactor, machine)
+        ports_of_clusters = KubernetesPorts(
+            listening,
+            self.clusters,
+            "127.0.0.1",
+            lambda name: self._gateway(ClusterPort(chain, name, generation)),
         )
-        self.ports = ClusterProxies(self.clusters, doors)
+        self.ports = ClusterProxies(self.clusters, ports_of_clusters)
         kubespheres = KubeSpherePorts(
-            machine, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
+            listening, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []
         self._services = [
             Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
             self.availability,
-            Notices(self.clusters, self.tunnels, machine.seconds),
-            self.reception,
+            V1Warnings(self.clusters, self.tunnels, machine.seconds),
+            self.acceptor,
             self.ports,
             ClusterProxies(self.clusters, kubespheres),
         ]
@@ -143,7 +149,7 @@ class MemoryTower:
         for service in reversed(self._services):
             service.stopService()
 
-    # What the test does
+    # Actions of the test
 
     def add(self, name: str) -> Cluster:
         """Add a cluster."""
@@ -159,7 +165,7 @@ class MemoryTower:
         return b"Authorization: Bearer " + secret.encode()
 
     def user(self, port: int | None = None) -> FakeUser:
-        """Have somebody connect without a certificate, to the front door or to a cluster's port."""
+        """Connect a user without a certificate, to the front door or to a cluster's port."""
         user = FakeUser()
         user.certificate = None
         self._connect(user, port)
@@ -173,28 +179,28 @@ class MemoryTower:
         pipe.resume()
 
     def ask(self, user: FakeUser, request: bytes) -> bytes:
-        """Have *user* ask; return what came back so far."""
+        """Send *request* as *user*; return the answer so far."""
         user.deliver(request)
         self.pump()
         return user.taken()
 
     def line(self) -> Line:
-        """Have an agent's connection come to the plain port; return the agent's end."""
+        """Connect an agent to the plain port; return the agent's end."""
         near, far = Line.pair()
         self.lines += [near, far]
-        receiver = self.plain.accept(near)
+        receiver = self.plain.accept(cast(Connection, near))
         assert receiver is not None
         near.receiver = receiver
         near.resume()
         return far
 
     def pump(self) -> None:
-        """Carry what there is, and do what is due now, until nothing moves."""
+        """Carry all data, and make the calls that are due now, until nothing moves."""
         run_dry(self.machine, lambda: self.lines)
         self.lines = [line for line in self.lines if not line.gone]
 
     def carry(self, limit: int) -> bool:
-        """Carry so many bytes and no more; return whether that was all there is to say."""
+        """Carry at most *limit* bytes; return whether nothing was left."""
         while True:
             self.machine.advance(0)
             moved = 0
@@ -216,7 +222,7 @@ class MemoryTower:
 
 
 def done(answer: Deferred[T]) -> T:
-    """Return the result of what is done already."""
+    """Return the result of a finished Deferred."""
     results: list[T] = []
     failures: list[Failure] = []
     answer.addCallbacks(results.append, failures.append)

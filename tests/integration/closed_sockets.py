@@ -13,7 +13,7 @@ reactor: Any = _reactor
 
 
 async def sockets_closed() -> None:
-    """Wait until the last one is closed: when its peer, or else `tower.net.lingering_close.LINGER`, has ended it.
+    """Wait until the last one is closed, by its peer or after `tower.net.lingering_close.LINGER`.
 
     Make it the first cleanup of a test, which is the last to run.
     """

@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater, react
 
 from tests.fakes.tunnelers import FakeKeys
@@ -24,6 +25,7 @@ from tests.integration.conch_nodes import address
 from tower.clusters.node import Node
 from tower.net.budget import Budget
 from tower.nodes.health import kubelet_health
+from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey
 from tower.nodes.tunneler import SSHTunneler
@@ -66,7 +68,7 @@ class Fleet:
         self._port = port
         self.nodes: list[Node] = []
         self.checks: Counter[str] = Counter()
-        clock = FastClock(reactor)
+        clock = cast(IReactorTime, FastClock(reactor))
         poller, wheel, budget = Poller(reactor), Wheel(reactor), Budget(64 << 20)
         key = ClientKey(Ed25519PrivateKey.generate())
         login = NodeLogin("joe", lambda: key, AnyHostKey())
@@ -80,7 +82,13 @@ class Fleet:
             check_timeout=CHECK_TIMEOUT * FASTER,
         )
         self.tunneler = SSHTunneler(
-            clock, "joe", FakeKeys(), self.tunnels, lister=self._list, install=None, epoch=time.time
+            clock,
+            "joe",
+            cast(KeyPairFiles, FakeKeys()),
+            self.tunnels,
+            lister=self._list,
+            install=None,
+            epoch=time.time,
         )
 
     async def _check(self, tunnel: Any) -> str:
@@ -145,7 +153,7 @@ async def scenario(reactor: Any, port: int) -> None:
     before = await fleet.memory()
     used = time.process_time()
     fleet.have(range(ALL))
-    fleet.tunneler.hurry()
+    fleet.tunneler.list_soon()
     found["opened_s"] = await fleet.settled()
     found["open_cpu_s"] = time.process_time() - used
     found["memory_per_node"] = (await fleet.memory() - before) / (ALL - FEW)

@@ -15,8 +15,8 @@ from tests.fakes.ssh_node import FarNode, NodeServer
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.net.pipes import Receiver

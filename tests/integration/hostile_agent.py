@@ -120,7 +120,7 @@ class HostileAgentTestCase(SynchronousTestCase):
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = f"agent of evil at {host}:{port} is gone: " if known else f"{host}:{port} was not let in: "
+        line = f"agent of evil at {host}:{port} disconnected: " if known else f"{host}:{port} was rejected: "
         wait_for(f"the line {line!r}{reason}", lambda: line in self.said())
         said = re.findall(re.escape(line) + ".*", self.said())[0]
         self.assertRegex(said, reason, what)

@@ -44,7 +44,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> range:
-    """Return *count* consecutive ports that are not in use now, nor are those `PARTNER` above them.
+    """Return *count* consecutive ports that, like those `PARTNER` above them, are not in use now.
 
     They may be opened much later: the kernel does not give them to any process, and no other process of tests
     gets them.  This process gets them again when it has used its whole share.

@@ -48,9 +48,9 @@ class Admitted(OldAgent):
         super().__init__(Clock())
         self.ready: Deferred[None] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """See `OldAgent`."""
-        super().let_in()
+        super().start_connection()
         self.ready.callback(None)
 
 

@@ -24,6 +24,7 @@ from tests.integration.programs import LOOPBACK
 from tower.conch.transport.keys import KeyPair
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
+from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import BINARY, Control, FrameReader, FrameWriter
 from tower.websocket.subprotocols import TOWER_V2
 
@@ -44,14 +45,17 @@ def first(payload: bytes) -> int:
     return int.from_bytes(payload[1:5], "big")
 
 
-class Everybody:
+class Everybody(Gatekeeper):
     """A gatekeeper that accepts every agent."""
 
-    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool:
+    def __init__(self) -> None:
+        """It has no records."""
+
+    def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
         """Return true."""
         return True
 
-    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Never asked."""
 
 

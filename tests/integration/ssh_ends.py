@@ -1,6 +1,6 @@
 """Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
 
-Such a peer sends no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
+Such a peer does not send a hello, so these ends open their tunnel as soon as the peer is authenticated.  All
 else is what proxy and agent run: the same transports, the same fast path.
 """
 
@@ -18,8 +18,8 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.net.connection import Connection
@@ -61,7 +61,7 @@ class ProxyEnd(ServerTransport):
 
     def _accepted(self, claim: Claim) -> None:
         super()._accepted(claim)
-        self.met(self.clock.seconds())
+        self.start_keepalives(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB), self.echo)
         self.changes = counted(self)
 
@@ -119,7 +119,7 @@ class AgentEnd(ClientTransport):
     def _accepted(self) -> None:
         self.authenticated()
         self.setService(self.connection)
-        self.met(self.clock.seconds())
+        self.start_keepalives(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB))
         self.changes = counted(self)
         self.opened.callback(self)

@@ -1,4 +1,4 @@
-"""The audit log: kubectl's requests are in it, with the cluster's own IDs, whatever happens to the disk."""
+"""The audit log: kubectl's requests are in it, with the cluster's own IDs, in spite of disk errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTERS = re.compile(r"^apiserver_audit_(event|error)_total(?:\{plugin=\"log\"\
 
 
 class AuditTestCase(harness.TowerTestCase):
-    """What the tests here have in common."""
+    """Base of the tests of the audit log."""
 
     place: Path
 
@@ -44,10 +44,10 @@ class AuditTestCase(harness.TowerTestCase):
 
 
 class KubectlTests(AuditTestCase):
-    """A real cluster, and people with kubectl."""
+    """A real cluster, and users with kubectl."""
 
     def setUp(self) -> None:
-        """Have an agent there."""
+        """Start an agent."""
         super().setUp()
         self.tower.add("alpha", member().agent)
 
@@ -68,7 +68,7 @@ class KubectlTests(AuditTestCase):
         return done.stdout.decode()
 
     def test_kubectl(self) -> None:
-        """What jane does is there from its beginning to its end, and the cluster has it under the same ID."""
+        """The log has jane's request from beginning to end, and the cluster has it under the same ID."""
         since = member().audit_size()
         jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
         self.kubectl(jane, "get", "pods")
@@ -96,7 +96,7 @@ class KubectlTests(AuditTestCase):
         self.assertIn("command=it+works", request["RequestReceived"]["requestURI"])
 
     def test_stop(self) -> None:
-        """A stop writes down the end of what it cuts, on the cluster's own port and on the front door."""
+        """A stop logs the end of each request that it cuts, on the cluster's own port and the front door."""
         for via in ("port", "front-door"):
             jane = self.tower.person("alpha", "jane", "--group", "dev", "--via", via)
             connection = jane.connect()
@@ -109,7 +109,7 @@ class KubectlTests(AuditTestCase):
             self.assertEqual(list(request), ["RequestReceived", "ResponseStarted", "ResponseComplete"])
 
     def test_refused(self) -> None:
-        """Who is known and may not is there with the reason; who is nobody we know is not there."""
+        """The log has denied users with the reason, and not the requests that fail authentication."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         self.assertEqual(jane.get(PODS).status, 200)
         self.assertEqual(jane.request("GET", CLUSTERS).status, 403)
@@ -125,7 +125,7 @@ class KubectlTests(AuditTestCase):
         self.assertIn("Impersonate-User", ends[3]["message"])
 
     def test_revoked(self) -> None:
-        """The log names the credential, so that it can be revoked; what comes with it then is nobody's."""
+        """The log names the credential, so that it can be revoked; then requests with it are rejected."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         self.assertEqual(jane.get(PODS).status, 200)
         wait_for("the log", lambda: self.place.stat().st_size and len(self.of_jane()) == 2)
@@ -136,7 +136,7 @@ class KubectlTests(AuditTestCase):
         self.assertEqual(len(self.of_jane()), 2)
 
     def of_jane(self) -> list[dict[str, Any]]:
-        """Return what the log has of her."""
+        """Return jane's log lines."""
         return [event for event in self.events() if event["user"]["username"] == "jane"]
 
 
@@ -167,7 +167,7 @@ class FullDiskTests(AuditTestCase):
         }
 
     def test_full(self) -> None:
-        """While the disk is full everybody is served; then every line comes, once and whole."""
+        """While the disk is full all users are served; then every line is written, once and whole."""
         disk = Path(f"/proc/{self.tower.proxy.pid}/root{self.folder}/tiny")
         self.place = disk / "audit.log"
         admin = self.tower.admin()

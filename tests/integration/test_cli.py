@@ -1,4 +1,4 @@
-"""What cannot work says so in one line and exits 1; the commands people type, without a member cluster."""
+"""Invalid starts fail with one line and exit code 1; the `tower` commands, without a member cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration import harness
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, Program, run, script
+from tests.integration.programs import LOOPBACK, Program, is_ready, run, script, wait_for
 
-TAP = Path(__file__).resolve().parent.parent.parent / "tap"
 TINY = 256 * 1024  # B, of a disk that is soon full
 
 
@@ -41,8 +40,10 @@ class WrongOptionTests(SynchronousTestCase):
         kept = [f"{name}={value}" for name, value in defaults.items() if name not in given]
         return [script("twistd"), "-n", "--pidfile=", "tower-proxy", *kept, *options]
 
-    def refusal(self, argv: list[str], *words: str, environment: dict[str, str] | None = None) -> str:
-        """Run what must fail: exit code 1, one line that has all the words, no traceback."""
+    def refusal(
+        self, argv: list[str], *words: str, environment: dict[str, str] | None = None, count: int = 1
+    ) -> str:
+        """Run what must fail: exit code 1, a line for each of *count* errors, all the words, no traceback."""
         done = run(argv, folder=self.folder, environment=environment)
         said = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, said)
@@ -50,28 +51,32 @@ class WrongOptionTests(SynchronousTestCase):
         lines = [line for line in said.splitlines() if line.strip()]
         for word in words:
             self.assertIn(word, said)
-        self.assertEqual(len(lines), 1, said)
+        self.assertEqual(len(lines), count, said)
         return lines[0]
 
     def test_taken_port(self) -> None:
-        """A port that somebody else listens on is named with its option."""
+        """A port that another process listens on is named with its option."""
         with socket.create_server((LOOPBACK, 0)) as taken:
             port = str(taken.getsockname()[1])
             self.refusal(self.proxy(f"--port={port}"), "--port", port)
             self.refusal(self.proxy(f"--secure-port={port}"), "--secure-port", port)
 
+    def test_host_of_another_machine(self) -> None:
+        """An address of another machine is named by its own option."""
+        self.refusal(self.proxy("--host=203.0.113.7"), "--host '203.0.113.7'", "of this machine")
+
     def test_port_that_is_no_number(self) -> None:
-        """A port that is no number is named with its option."""
+        """A port that is not a number is named with its option."""
         for option in ("--port", "--secure-port"):
             self.refusal(self.proxy(f"{option}=xyz"), option, "xyz")
             self.refusal(self.proxy(f"{option}=70000"), option, "70000")
 
     def test_cluster_ports(self) -> None:
-        """A range that is none is named with its option."""
+        """An invalid range is named with its option."""
         self.refusal(self.proxy("--cluster-ports=7000-6000"), "--cluster-ports", "7000-6000")
 
     def test_duration(self) -> None:
-        """A duration that is none is named with its option."""
+        """An invalid duration is named with its option."""
         self.refusal(self.proxy("--keepalive=soon"), "--keepalive", "soon")
 
     def test_later_options(self) -> None:
@@ -89,16 +94,18 @@ class WrongOptionTests(SynchronousTestCase):
         self.refusal(self.proxy(f"--ca-cert={ca}", f"--ca-key={missing}"), str(self.folder))
 
     def test_forbidden_key(self) -> None:
-        """A key that this user may not read is named, not shown as a traceback."""
+        """A key that this user cannot read is named, without a traceback."""
         argv: list[str] = []
-        if os.geteuid() == 0:  # who reads everything, unless that is taken away
+        if os.geteuid() == 0:  # root reads everything, unless these capabilities are dropped
             argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
             if not shutil.which("setpriv") or run([*argv, "true"]).returncode:
                 self.skipTest("root cannot be kept from reading a file here")
         key = self.folder / "ca.key"
         key.write_text("secret")
         key.chmod(0)
-        self.refusal([*argv, *self.proxy(f"--ca-cert={key}", f"--ca-key={key}")], str(key), "ermission")
+        self.refusal(
+            [*argv, *self.proxy(f"--ca-cert={key}", f"--ca-key={key}")], str(key), "ermission", count=2
+        )
 
     def test_state_that_others_can_read(self) -> None:
         """A state directory that others can read is refused with the cure."""
@@ -155,8 +162,8 @@ class WrongOptionTests(SynchronousTestCase):
             self.skipTest("this machine lets us mount nothing")
         self.refusal([*own, "sh", "-c", tiny], str(mount))
 
-    def test_tac(self) -> None:
-        """The ready-made applications take the environment, and complain in one line as well."""
+    def test_environment(self) -> None:
+        """Both programs take all options from the environment, and report bad ones in one line."""
         tower = harness.Tower(self.folder)
         self.addCleanup(tower.stop)
         given = {
@@ -166,11 +173,11 @@ class WrongOptionTests(SynchronousTestCase):
             "TOWER_SECURE_PORT": str(tower.secure_port),
             "TOWER_CLUSTER_PORTS": "none",
         }
-        argv = [script("twistd"), "-n", "--pidfile=", "-y"]
-        wrong = [*argv, str(TAP / "proxy.tac")]
-        self.refusal(wrong, "xyz", environment={**given, "TOWER_PORT": "xyz"})
-        self.refusal([*argv, str(TAP / "agent.tac")], "--name", environment={})
-        tower.proxy = Program("tower-proxy", [*argv, str(TAP / "proxy.tac")], self.folder, given)
+        argv = [script("twistd"), "-n", "--pidfile="]
+        self.refusal([*argv, "tower-proxy"], "xyz", environment={**given, "TOWER_PORT": "xyz"})
+        required = ("--name", "--proxy-server", "--host-key")
+        self.refusal([*argv, "tower-agent"], *required, environment={}, count=len(required))
+        tower.proxy = Program("tower-proxy", [*argv, "tower-proxy"], self.folder, given)
         tower.start()
         tower.tower("cluster", "add", "alpha")
         words = shlex.split(tower.tower("join", "alpha", "--format", "env"))
@@ -189,13 +196,13 @@ class WrongOptionTests(SynchronousTestCase):
         }
         agent = harness.Agent(tower, "agent", [], environment, [])
         agent.health_port = health
-        agent.program = Program("agent", [*argv, str(TAP / "agent.tac")], self.folder, environment)
+        agent.program = Program("agent", [*argv, "tower-agent"], self.folder, environment)
         tower.agents.append(agent)
         agent.program.start()
         agent.wait_until_ready()
 
     def test_agent_options(self) -> None:
-        """An agent without a name, a server or a fingerprint says which is missing."""
+        """An agent without a name, a server or a fingerprint names the missing option."""
         base = [script("twistd"), "-n", "--pidfile=", "tower-agent", f"--state-dir={self.folder / 'agent'}"]
         good = {
             "--name": "alpha",
@@ -213,7 +220,7 @@ class WrongOptionTests(SynchronousTestCase):
 
 
 def is_database(path: Path) -> bool:
-    """Say whether a file is an SQLite database."""
+    """Return whether a file is an SQLite database."""
     return path.is_file() and path.read_bytes()[:15] == b"SQLite format 3"
 
 
@@ -289,12 +296,12 @@ class CommandTests(harness.TowerTestCase):
         self.assertIn("alpha", self.tower.tower("cluster", "list"))
 
     def test_no_proxy(self) -> None:
-        """With no proxy running the command says where it looked."""
+        """Without a running proxy the command names the address that it tried."""
         self.tower.proxy.stop()
         self.assertIn(str(self.tower.secure_port), self.refusal("cluster", "list"))
 
     def test_state_survives(self) -> None:
-        """What was answered is there after kill -9."""
+        """The answered objects exist after kill -9."""
         self.tower.tower("cluster", "add", "alpha")
         port = self.tower.cluster_port("alpha")
         self.tower.proxy.kill()
@@ -307,17 +314,37 @@ class CommandTests(harness.TowerTestCase):
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
 
-class WildcardTests(SynchronousTestCase):
-    """A proxy that listens everywhere does not know what others call it."""
+class AddressTests(SynchronousTestCase):
+    """Addresses of the proxy that need care."""
+
+    def test_no_plain_port(self) -> None:
+        """With ``--port none`` the proxy serves all but unencrypted agents, and old agents use https."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        tower = harness.Tower(folder)
+        self.addCleanup(tower.stop)
+        tower.proxy = tower.proxy_program("--port=none")
+        tower.proxy.start()
+        wait_for("the proxy", lambda: "listening on" in tower.proxy.output())
+        self.assertFalse(is_ready(tower.port, "/health"))
+        tower.tower("cluster", "add", "alpha")
+        self.assertIn(f"wss://{LOOPBACK}:{tower.secure_port}", tower.tower("join", "alpha"))
+        line, note = tower.try_tower("join", "alpha", "--protocol", "v1")[1:]
+        self.assertIn(f"https://{LOOPBACK}:{tower.secure_port}", line)
+        self.assertIn("no plain port", note)
+        self.assertTrue(tower.proxy.stop())
+        self.assertNotIn("--publish-service-address", tower.proxy.output())
 
     def test_no_address(self) -> None:
-        """``join`` and ``kubeconfig`` name the flag and never print 0.0.0.0."""
+        """The start, ``join`` and ``kubeconfig`` name the flag; the commands never print 0.0.0.0."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         tower = harness.Tower(folder)
         self.addCleanup(tower.stop)
         tower.proxy = tower.proxy_program("--host=0.0.0.0")
         tower.start()
+        (warning,) = (line for line in tower.proxy.output().splitlines() if "#warn" in line)
+        self.assertIn("--publish-service-address is not set", warning)
         tower.tower("cluster", "add", "alpha")
         for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
             code, out, error = tower.try_tower(*words)

@@ -64,7 +64,7 @@ class Echo(Recorder):
 
 
 class Waiting(Recorder):
-    """Has a Deferred for the end."""
+    """Provides a Deferred for the end."""
 
     def __init__(self) -> None:
         super().__init__(closed=lambda: self.over.callback(None))
@@ -72,7 +72,7 @@ class Waiting(Recorder):
 
 
 def closed_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
@@ -80,12 +80,12 @@ def closed_port() -> int:
 
 
 class ConnectTests(TestCase):
-    """Connects, or says why not."""
+    """Connects, or reports the reason for the failure."""
 
     timeout = 120
 
     def setUp(self) -> None:
-        """Nobody has come yet."""
+        """Start without any connections."""
         self.addCleanup(sockets_closed)
         self.accepted: list[Connection] = []
         self.is_serving = False
@@ -104,7 +104,7 @@ class ConnectTests(TestCase):
         return number
 
     def silent(self) -> int:
-        """Return the port of somebody who takes connections and says nothing."""
+        """Return the port of a server that accepts connections and sends nothing."""
         sock = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(sock.close)
         number: int = sock.getsockname()[1]
@@ -121,7 +121,7 @@ class ConnectTests(TestCase):
         self.assertEqual(recorder.log[-2:], ["ended", "closed"])
 
     async def failing(self, *arguments: Any, **options: Any) -> ConnectFailed:
-        """Return why it failed; that nothing is left behind is for trial to find."""
+        """Return the failure's reason; trial checks that nothing is left behind."""
         before = len(self.accepted)
         try:
             await connect(*arguments, **options)
@@ -152,7 +152,7 @@ class ConnectTests(TestCase):
         await self.echoed(await connect(both, "some.name", port))
 
     async def test_refused(self) -> None:
-        """Nobody listens."""
+        """Nothing listens."""
         port = closed_port()
         error = await self.failing(reactor, "127.0.0.1", port)
         self.assertEqual((error.kind, str(error)), ("refused", f"127.0.0.1:{port}: connection refused"))
@@ -165,7 +165,7 @@ class ConnectTests(TestCase):
         await self.echoed(connection)
 
     async def test_tls_not_trusted(self) -> None:
-        """A server with another name, or nobody to vouch for it, is none."""
+        """A server with another name, or with an untrusted certificate, is rejected."""
         port = self.serve(lambda connection: Recorder(), tls=True)
         error = await self.failing(
             reactor, "127.0.0.1", port, tls=client_context(), server_hostname="other.example"
@@ -193,7 +193,7 @@ class ConnectTests(TestCase):
         self.assertIn(error.kind, ("tls", "unreachable"))
 
     async def test_timeout(self) -> None:
-        """A server that says nothing is not waited for longer than wanted."""
+        """A server that sends nothing is not waited for longer than wanted."""
         port = self.silent()
         error = await self.failing(
             reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST, timeout=0.1
@@ -210,7 +210,7 @@ class ConnectTests(TestCase):
             self.failureResultOf(connecting, CancelledError)
 
     async def test_reset_is_no_end(self) -> None:
-        """A peer that resets is heard out, but did not end."""
+        """Data before a reset is delivered, but the reset is not an end of the stream."""
         accepted: Deferred[Connection] = Deferred()
 
         def accept(connection: Connection) -> Recorder:

@@ -1,4 +1,4 @@
-"""Many people at once, and disconnections everywhere: no byte goes to where it does not belong."""
+"""Many users at once, and disconnections everywhere: no byte goes to the wrong side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.exchanges import Somebody
 from tests.integration.programs import wait_for
 
 SOMEBODIES = 200
-EXCHANGES = 10  # of each
+EXCHANGES = 10  # for each user
 SEED = 20261121
 AT_REST = 2.5  # s, longer than what is closed on one side waits for the other
 PEOPLE = (
@@ -25,7 +25,7 @@ PEOPLE = (
 
 
 class CrosstalkTests(harness.TowerTestCase):
-    """Two clusters and three people, two of whom share the tunnel of one cluster."""
+    """Two clusters and three users; two of the users share the tunnel of one cluster."""
 
     def setUp(self) -> None:
         """Start all of it."""
@@ -60,12 +60,12 @@ class CrosstalkTests(harness.TowerTestCase):
         return counted
 
     def descriptors(self) -> list[int]:
-        """Return how many files each program has open, after a while: who closes waits for the other side."""
+        """Return how many files each program has open, after a while: a close waits for the other side."""
         time.sleep(AT_REST)
         return [program.descriptors() for program in self.programs]
 
     def exchange(self, each: int, somebodies: int, first: int = 0) -> Counter[str]:
-        """Have everybody exchange bytes at the same time; return how that went."""
+        """Exchange bytes by many clients at once; return the number of each outcome."""
 
         async def everybody() -> Counter[str]:
             crowd = [
@@ -96,7 +96,7 @@ class CrosstalkTests(harness.TowerTestCase):
             self.assertNotIn("Traceback", program.output())
 
     def test_strays_are_noticed(self) -> None:
-        """The backend would notice a request that came as somebody else, and bytes of somebody else's."""
+        """The backend notices a request as the wrong user, and bytes of another owner."""
         (jane, *_), (joe, *_), (jill, *_) = self.people
         for person, owner in ((joe, "jane@alpha/1"), (jill, "jane@alpha/2")):
             self.assertEqual(person.get(f"/marks/{owner}?size=1").status, 502)

@@ -18,7 +18,7 @@ AGENTS = "/apis/cluster.kubesphere.io/v1alpha1/clusters/alpha/agents"
 BACK = 60.0  # s for the agent to come back
 DEADLINE = 10.0  # s that a handshake may take
 MESSAGES = 8  # in each direction, from the head of HTTP to the hello, at the least
-TLS_RECORDS = 8  # of which the handshake is part
+TLS_RECORDS = 8  # including the handshake
 SLOW = 0.006  # s between two bytes; a handshake has thousands
 
 
@@ -26,7 +26,7 @@ class HandshakeTests(harness.TowerTestCase):
     """One agent behind a relay that fails on purpose."""
 
     def setUp(self) -> None:
-        """Have the agent enrolled and its tunnel up."""
+        """Enroll the agent and start its tunnel."""
         super().setUp()
         self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
@@ -37,13 +37,13 @@ class HandshakeTests(harness.TowerTestCase):
         self.asking: http.client.HTTPSConnection | None = None
 
     def new_tower(self) -> harness.Tower:
-        """Have a proxy that takes any number of agents with one key, as the tests have only one."""
+        """Return a proxy that accepts any number of agents with one key, as the tests have only one."""
         tower = super().new_tower()
         tower.proxy = tower.proxy_program("--max-tunnels-per-key=0")
         return tower
 
     def begin(self, *, tls: bool) -> tuple[list[int], list[int]]:
-        """Start the agent; return where its messages end on the way up and down, once it is known."""
+        """Start the agent; return the ends of its messages in each direction, once they are known."""
         port = self.tower.secure_port if tls else self.tower.port
         self.relay = Relay(port)
         self.addCleanup(self.relay.close)
@@ -70,26 +70,26 @@ class HandshakeTests(harness.TowerTestCase):
         )
 
     def works(self) -> bool:
-        """Say whether a request of jane's gets through, on the one connection that she keeps."""
+        """Return whether a request of jane's gets through, on one kept-alive connection."""
         if self.asking is None:
             self.asking = self.jane.connect()
             self.addCleanup(self.asking.close)
         return self.jane.ask(self.asking, f"{self.jane.prefix}/ping").read() == b"pong"
 
     def tunnels(self) -> int:
-        """Return how many tunnels the proxy believes to have."""
+        """Return the number of tunnels of the proxy."""
         items = json.loads(self.tower.admin().get(AGENTS).body)["items"]
         return sum(len(item["status"]["tunnels"]) for item in items)
 
     def check_cuts(self, faults: list[Fault]) -> None:
-        """Have each of them befall one connection, and find everything as it was before."""
+        """Inject each fault into one connection, and find everything as it was before."""
         programs = (self.tower.proxy, self.agent.program)
         before = [each.descriptors() for each in programs]
         for fault in faults:
             self.relay.fault = fault
             self.cut_and_wait(2)
             self.assertTrue(self.works(), fault)
-        wait_for("the end of what was cut", lambda: (self.relay.open, self.tunnels()) == (1, 1), BACK)
+        wait_for("the end of the cut connection", lambda: (self.relay.open, self.tunnels()) == (1, 1), BACK)
         for program, count in zip(programs, before, strict=True):
             self.wait_for_descriptors(program, count)
             self.assertNotIn("Traceback", program.output())
@@ -114,7 +114,7 @@ class HandshakeTests(harness.TowerTestCase):
         self.check_cuts(faults)
 
     def test_stall(self) -> None:
-        """Behind each message all goes silent: both sides let go in time, and the agent comes back."""
+        """After each message, both directions stall: both sides close in time, and the agent reconnects."""
         ways = zip((True, False), self.begin(tls=False), strict=True)
         faults = [Fault(up, end, stalls=True) for up, ends in ways for end in ends[:MESSAGES]]
         relays = [Relay(self.tower.port) for _ in faults]

@@ -16,7 +16,7 @@ from tests.integration.member import BUILD_PATIENCE, REALCLUSTER, kubectls, memb
 from tests.integration.programs import Program, run, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEMO_PATIENCE = 200.0  # s until the lines are there
+DEMO_PATIENCE = 200.0  # s until the lines are printed
 
 
 class DemoTests(SynchronousTestCase):
@@ -29,7 +29,7 @@ class DemoTests(SynchronousTestCase):
         (self.folder / "kubectl").symlink_to(kubectls()[-1])
 
     def demo(self, **environment: str) -> list[str]:
-        """Run the demo, paste what it says, end it with Ctrl-C; return what the lines said."""
+        """Run the demo, run the commands that it prints, end it with Ctrl-C; return their output."""
         given = {
             "DEMO_KUBECONFIG": "",
             "KUBEBUILDER_ASSETS": "",
@@ -72,7 +72,7 @@ class DemoTests(SynchronousTestCase):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def test_tower_itself(self) -> None:
-        """On any machine, Tower's own API stands in for a cluster."""
+        """Without a real cluster, Tower's own API serves as one."""
         self.assertIn("alpha", self.demo()[-1])
 
     def test_given_cluster(self) -> None:

@@ -1,4 +1,4 @@
-"""Bytes and their SHA-256 through every path: each way of an agent, each door, each framing, and streams."""
+"""Bytes and their SHA-256 on every path: each protocol of agents, each port, each framing, and streams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def digest(data: bytes) -> str:
 class DigestTests(harness.TowerTestCase):
     """Three clusters: their agents come by wss, by ws at the plain port, and through an HTTP proxy.
 
-    The API server of the second is spoken to without TLS.  Keys change all the time.
+    The API server of the second is reached without TLS.  Keys change all the time.
     """
 
     def setUp(self) -> None:
@@ -65,7 +65,7 @@ class DigestTests(harness.TowerTestCase):
         return tower
 
     def way(self, agent: harness.Agent) -> tuple[list[str], Path, dict[str, str]]:
-        """Return how the agent of a cluster is to be started."""
+        """Return the arguments, the kubeconfig and the environment of a cluster's agent."""
         argv, environment = agent.argv, agent.environment
         if "proxied" in agent.name:
             environment = {**environment, "HTTPS_PROXY": f"http://{LOOPBACK}:{self.between.port}"}
@@ -78,7 +78,7 @@ class DigestTests(harness.TowerTestCase):
         return argv, self.folder, environment
 
     def person(self, cluster: str, user: str, *options: str) -> Person:
-        """Return somebody who finds the proxy without knowing its name."""
+        """Return a user who finds the proxy without knowing its name."""
         path = self.tower.kubeconfig(cluster, user, *options)
         path.write_text(path.read_text().replace(NAME, LOOPBACK))
         return Person(path)
@@ -104,7 +104,7 @@ class DigestTests(harness.TowerTestCase):
     # Streams
 
     def check_stream(self, person: Person, path: str, protocol: str) -> None:
-        """Send bytes into what a request was upgraded to, while they come back."""
+        """Send bytes on an upgraded connection, while they are echoed."""
         fields = {**person.headers(), "Host": person.host, "Connection": "Upgrade", "Upgrade": protocol}
         lines = [
             f"GET {person.prefix}{path} HTTP/1.1",
@@ -144,7 +144,7 @@ class DigestTests(harness.TowerTestCase):
         )
 
     def test_every_path(self) -> None:
-        """What arrives is what was sent, whichever way it went."""
+        """On every path, the received bytes are the sent ones."""
         for cluster in CLUSTERS:
             jane = self.person(cluster, "jane", "--auth", "token")
             joe = self.person(cluster, "joe", "--auth", "cert", "--via", "port")

@@ -18,8 +18,8 @@ from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, Program, wait_for
 
 MIB = 2**20
-SPARE = 40  # descriptors that a program gets on top of what it has
-CROWD = 60  # who comes all the same
+SPARE = 40  # descriptors that a program gets above its current number
+CROWD = 60  # clients that still connect
 WINDOW = 2.0  # s in which the log and the CPU are watched
 RECOVERY = 60.0  # s
 EACH = 500  # unfinished handshakes of each kind
@@ -39,7 +39,7 @@ class DescriptorTests(harness.TowerTestCase):
     """The limit of a running program is set to little more than what it uses."""
 
     def setUp(self) -> None:
-        """Have a cluster that works."""
+        """Start a working cluster."""
         super().setUp()
         self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
@@ -55,14 +55,14 @@ class DescriptorTests(harness.TowerTestCase):
         resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (program.descriptors() + SPARE, limits[1]))
 
     def test_proxy(self) -> None:
-        """Behind users who have authenticated newcomers wait; those are served on, the log says it once."""
+        """Newcomers wait while authenticated users are served; the log reports it once."""
         proxy = self.tower.proxy
         kept = self.jane.connect()
         self.addCleanup(kept.close)
         self.assertEqual(ping(self.jane, kept), 200)
         self.limit(proxy)
         crowd: list[http.client.HTTPSConnection] = []
-        while "takes no connections for now" not in proxy.output():
+        while "accepts no connections for now" not in proxy.output():
             self.assertLess(len(crowd), CROWD)
             crowd.append(self.jane.connect())
             self.addCleanup(crowd[-1].close)
@@ -88,12 +88,12 @@ class DescriptorTests(harness.TowerTestCase):
         began = time.monotonic()
         self.assertEqual(self.jane.get("/ping").status, 200)
         self.assertLess(time.monotonic() - began, RECOVERY)
-        wait_for("the word that it goes on", lambda: "takes connections again" in proxy.output(), RECOVERY)
-        self.assertEqual(proxy.output().count("takes no connections for now"), 1)
+        wait_for("the word that it goes on", lambda: "accepts connections again" in proxy.output(), RECOVERY)
+        self.assertEqual(proxy.output().count("accepts no connections for now"), 1)
         self.assertNotIn("Traceback", proxy.output())
 
     def test_agent(self) -> None:
-        """Requests that would need one more connection get a Status that says why; others go on."""
+        """Requests that need one more connection get a Status with the reason; others are served."""
         program = self.agent.program
         kept = self.jane.connect()
         self.addCleanup(kept.close)
@@ -136,7 +136,7 @@ class DescriptorTests(harness.TowerTestCase):
 
 
 class CrowdTests(harness.TowerTestCase):
-    """Thousands come and say nothing, or too little, from one address that may have as many as all."""
+    """Thousands of clients send nothing, or too little, from one address that may have all connections."""
 
     def new_tower(self) -> harness.Tower:
         """Return one that does not count by address."""
@@ -145,7 +145,7 @@ class CrowdTests(harness.TowerTestCase):
         return tower
 
     def setUp(self) -> None:
-        """Have a cluster that works, and be allowed enough descriptors ourselves."""
+        """Start a working cluster, with enough descriptors for ourselves."""
         super().setUp()
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
@@ -158,7 +158,7 @@ class CrowdTests(harness.TowerTestCase):
         self.crowd: list[socket.socket] = []
 
     def come(self, port: int, *, says: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
-        """Connect and say something that is not enough."""
+        """Connect and send an incomplete message."""
         plain = socket.create_connection((LOOPBACK, port), RECOVERY)
         sock = plain if tls is None else tls.wrap_socket(plain)
         self.crowd.append(sock)
@@ -166,7 +166,7 @@ class CrowdTests(harness.TowerTestCase):
         sock.sendall(says)
 
     def test_unfinished(self) -> None:
-        """They cost little, users and agents still get through, and in the end they are gone."""
+        """They cost little, users and agents still get through, and finally all are disconnected."""
         proxy = self.tower.proxy
         kept = self.jane.connect()
         self.addCleanup(kept.close)
@@ -192,11 +192,11 @@ class CrowdTests(harness.TowerTestCase):
         self.assertEqual(self.jane.get("/ping").status, 200)
         wait_for("the end of them", lambda: proxy.descriptors() <= descriptors + 2, FIRST_BYTE + SLACK, 0.5)
         self.assertNotIn("Traceback", proxy.output())
-        self.assertLess(proxy.output().count("turned away"), 3)
+        self.assertLess(proxy.output().count("agent connection"), 3)
 
     @contextlib.contextmanager
     def more(self) -> Iterator[None]:
-        """Have more agents come that say nothing, one after the other."""
+        """Connect more agents that send nothing, one after the other."""
         over = threading.Event()
 
         def come() -> None:
@@ -213,7 +213,7 @@ class CrowdTests(harness.TowerTestCase):
 
 
 def half_a_hello() -> bytes:
-    """Return the first half of what a TLS client says first."""
+    """Return the first half of a TLS ClientHello."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     session = context.wrap_bio(incoming, outgoing, server_hostname="localhost")

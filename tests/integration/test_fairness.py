@@ -1,4 +1,4 @@
-"""Slow readers and slow writers, and others in the same tunnel who must not notice them."""
+"""Slow readers and slow writers do not slow down other streams of the same tunnel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 3  # of four measurements: without, with, with, without
 SECONDS = 1.0  # of one measurement
 FACTOR = 2.0  # by which the 95th percentile may be longer with the slow streams
 FLOOR = 0.004  # s below which differences are the machine's
-RESTING = 16 * 2**20  # B a second that go to and from slow ones at most, when no buffer on the way has room
+RESTING = 16 * 2**20  # most B a second to and from slow ones, when all buffers of the path are full
 LOOK = 0.25  # s
 
 
@@ -53,7 +53,7 @@ class Load:
         )
 
     def __call__(self, command: str) -> Any:
-        """Have it do something; return what it says."""
+        """Send a command; return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(command + "\n")
@@ -87,7 +87,7 @@ class FairnessTests(SynchronousTestCase):
         self.jane = self.tower.person("alpha", "jane", "--auth", "token")
 
     def is_full(self, slow: Load) -> bool:
-        """Say whether every buffer on the way is full: then no more goes in than slow ones take out."""
+        """Return whether every buffer of the path is full: then the input is as slow as the readers."""
 
         def moved() -> int:
             return int(self.backend.report()["flooded"] + slow("pushed"))

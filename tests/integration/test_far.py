@@ -19,11 +19,11 @@ from tests.integration.backends import Backend
 from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK
 
-DELAY = 0.1  # s each way
+DELAY = 0.1  # s in each direction
 RATE = 50e6  # B/s; two and a half times what a window of 4 MiB carries over this distance
 WARM_UP = 4.0  # s until the windows have grown
 MEASURED = 4.0  # s
-PART = 0.6  # of what a plain connection carries
+PART = 0.6  # fraction of a plain connection's throughput
 OLD_PART = 0.8  # the same with an old agent, to which a window of 2 MiB would leave a fifth
 
 
@@ -98,7 +98,7 @@ class FarTestCase(SynchronousTestCase):
 
 
 class FarTests(FarTestCase):
-    """An agent of ours."""
+    """A Tower agent."""
 
     def test_download(self) -> None:
         """A download from far away is about as fast as one over a plain connection as far."""

@@ -22,10 +22,10 @@ LOG = f"{PODS}/shell/log?container=sidecar&follow=true&tailLines=1"
 NOTICE = 60.0  # s within which a dead peer must have been noticed: after three keepalives
 MEND = 60.0  # s for the agent to come back afterwards
 BOUNDED = 30.0  # s within which a request has an answer; it waits 5 s for an agent that reconnects
-SILENT = "nothing came from the peer during three keepalive periods"
+SILENT = "the peer sent nothing during three keepalive intervals"
 MIB = 2**20
 GIB = 2**30
-BUDGET = 32 * MIB  # of each program, for buffers
+BUDGET = 32 * MIB  # for the buffers of one program
 RECONNECTS = 2000
 AT_REST = 3.0  # s that a side that closes waits for the other at the most, and some more
 LOADED = 600.0  # s for anything that moves much, among all the rest
@@ -44,20 +44,20 @@ class FaultTests(harness.TowerTestCase):
         self.jane = self.tower.person("alpha", "jane", "--group", "dev")
 
     def works(self) -> bool:
-        """Say whether a request of jane's gets through."""
+        """Return whether a request of jane's gets through."""
         return self.jane.get("/version").status == 200
 
     def mended(self) -> None:
         """Return once requests get through again."""
-        wait_for("the way into alpha", self.works, MEND)
+        wait_for("requests to alpha", self.works, MEND)
         self.assertEqual(self.jane.get(PODS).status, 200)
 
     def wait_for_reason(self, program: Program) -> None:
-        """Return once a program has said that it noticed by its keepalives."""
-        wait_for(f"{program.name} to say why", lambda: SILENT in program.output())
+        """Return once a program has logged that its keepalives were not answered."""
+        wait_for(f"{program.name} to log the reason", lambda: SILENT in program.output())
 
     def check_bounded(self) -> float:
-        """Ask while there is no way in: a Status comes, in bounded time; return how long it took, s."""
+        """Send a request while there is no tunnel: a Status is returned in time; return the time, s."""
         began = time.monotonic()
         answer = self.jane.get(PODS)
         seconds = time.monotonic() - began
@@ -68,7 +68,7 @@ class FaultTests(harness.TowerTestCase):
         return seconds
 
     def test_agent_killed(self) -> None:
-        """An agent that dies leaves a clear answer, and a new one mends it."""
+        """An agent that dies leaves a clear answer, and a new one restores the service."""
         self.agent.program.kill()
         self.assertLess(self.check_bounded(), BOUNDED)
         self.agent.program.start()
@@ -117,7 +117,7 @@ class FaultTests(harness.TowerTestCase):
         self.mended()
 
     def test_cable_pulled(self) -> None:
-        """When nothing is forwarded any more, and nothing closed, both sides notice and mend it."""
+        """If nothing is forwarded any more, and nothing closed, both sides notice and recover."""
         with Following(self.jane) as log:
             log.lines(1)
             self.relay.stall()
@@ -141,7 +141,7 @@ class FaultTests(harness.TowerTestCase):
         self.assertEqual(self.relay.accepted, before)
 
     def test_handover(self) -> None:
-        """Of two replicas one is stopped while requests run, and none of them fails."""
+        """One of two replicas is stopped while requests run, and none of them fails."""
         second = self.tower.agent("alpha", member().agent)
         second.program.start()
         second.wait_until_ready()
@@ -182,17 +182,17 @@ class FaultTests(harness.TowerTestCase):
             self.assertLess(program.memory() - memory, 2 * MIB, program.name)
 
     def reconnect(self, times: int) -> None:
-        """Cut the tunnel again and again, and come to rest."""
+        """Cut the tunnel *times* times, and wait until all is idle."""
         for _ in range(times):
             before = self.relay.accepted
             self.relay.cut()
             self.come_back(before)
         self.mended()
-        wait_for("the end of what was cut", lambda: self.relay.open == 1)
+        wait_for("the end of the cut connection", lambda: self.relay.open == 1)
         time.sleep(AT_REST)
 
     def come_back(self, before: int) -> None:
-        """Have the agent dial at once, and wait until its tunnel is up again."""
+        """Make the agent dial at once, and wait until its tunnel is up again."""
 
         def dialled() -> bool:
             self.agent.program.signal(signal.SIGHUP)
@@ -266,14 +266,14 @@ class Following:
         self._path = path
         self._connection = person.connect()
 
-    def __enter__(self) -> Following:  # noqa: PYI034 (nobody subclasses it)
-        """Ask for it."""
+    def __enter__(self) -> Following:  # noqa: PYI034 (there are no subclasses)
+        """Send the request."""
         self._response = self._person.ask(self._connection, self._person.prefix + self._path)
         assert self._response.status == 200, self._response.read()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Go away."""
+        """Disconnect."""
         self._connection.close()
 
     def lines(self, count: int) -> None:
@@ -306,7 +306,7 @@ class Following:
 
 
 class Exec:
-    """``kubectl exec -i`` of a shell command in the real cluster; what it writes is counted and hashed.
+    """``kubectl exec -i`` of a shell command in the real cluster; counts and hashes its output.
 
     :ivar size: bytes read so far.
     """
@@ -374,7 +374,7 @@ class Exec:
 
 
 def still(download: Exec) -> bool:
-    """Say whether a download does not grow for a second."""
+    """Return whether a download does not grow for a second."""
     before = download.size
     time.sleep(1.0)
     return download.size == before

@@ -1,4 +1,4 @@
-"""Holes that only programs show: what they leave open, how they end, and what they write.
+"""Holes that only programs show: open descriptors, ends, and output.
 
 Those of old peers are with the tests of old agents, old proxies and fleets of them; see docs/holes.md.
 """
@@ -23,7 +23,7 @@ SETTLED = 60.0  # s
 
 
 class Impostor:
-    """Takes connections, says something that no proxy says, and closes.
+    """Accepts connections, sends something that no proxy sends, and closes.
 
     :ivar port: where it listens.
     :ivar taken: connections so far.
@@ -52,10 +52,10 @@ class Impostor:
 
 
 class HoleTests(harness.TowerTestCase):
-    """A proxy, and a cluster with an agent of ours."""
+    """A proxy, and a cluster with a Tower agent."""
 
     def setUp(self) -> None:
-        """Have them."""
+        """Start them."""
         super().setUp()
         self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
@@ -72,7 +72,7 @@ class HoleTests(harness.TowerTestCase):
         return f"{found['status']} {found['reason']}"
 
     def test_hole_01_22_nobody_comes_in_anywhere(self) -> None:
-        """Holes 1 and 22: no port takes anybody without a credential, and none is on another address."""
+        """Holes 1 and 22: no port serves clients without a credential, and none is on another address."""
         anybody = ssl.create_default_context(cadata=self.jane.ca)
         port = self.tower.cluster_port("alpha")
         for number, path in ((port, "/api"), (self.tower.secure_port, "/clusters/alpha/api")):
@@ -94,7 +94,7 @@ class HoleTests(harness.TowerTestCase):
         self.assertNotIn("Traceback", again.output())
 
     def test_hole_12_refusals_leave_nothing_open(self) -> None:
-        """Hole 12: an agent that is refused again and again keeps no descriptor, nor does the proxy."""
+        """Hole 12: an agent that is refused repeatedly leaks no descriptors on either side."""
         self.agent.program.stop()
         proxy = self.tower.proxy
         refused = self.tower.agent("alpha", self.kubeconfig, "--max-retry-interval=100ms")
@@ -108,9 +108,9 @@ class HoleTests(harness.TowerTestCase):
         wait_for("it to close them", lambda: refused.program.descriptors() <= few + 2, SETTLED)
         wait_for("the proxy to close them", lambda: proxy.descriptors() <= before + 2, SETTLED)
         logged = proxy.output()
-        self.assertIn("was not let in: as 'alpha': ", logged)
-        summed_up = sum(map(int, re.findall(r"(\d+) more agents were not let in", logged)))
-        self.assertGreater(logged.count("was not let in: as 'alpha': ") + summed_up, REFUSALS // 2)
+        self.assertIn("was rejected: as 'alpha': ", logged)
+        summed_up = sum(map(int, re.findall(r"(\d+) more agents were rejected", logged)))
+        self.assertGreater(logged.count("was rejected: as 'alpha': ") + summed_up, REFUSALS // 2)
         for program in (proxy, refused.program):
             self.assertNotIn("tower-of-nobody", program.output())
             self.assertNotIn("Traceback", program.output())
@@ -120,7 +120,7 @@ class HoleTests(harness.TowerTestCase):
         return Program(agent.name, agent.argv, self.folder, {**agent.environment, "TOWER_TOKEN": token})
 
     def test_hole_16_what_is_no_proxy(self) -> None:
-        """Hole 16: an agent goes on trying whatever answers, and when it may not, ends with an error."""
+        """Hole 16: an agent retries after any answer, and ends with an error if it must not retry."""
         impostor = Impostor()
         self.addCleanup(impostor.close)
         for extra, ends in (([], False), (["--max-retry=3"], True)):
@@ -137,11 +137,11 @@ class HoleTests(harness.TowerTestCase):
             self.assertIn("trying again in", agent.program.output())
 
     def test_hole_28_29_after_a_crash(self) -> None:
-        """Holes 28 and 29: after kill -9 the agent is let in at once; if it was killed too, that is said."""
+        """Holes 28 and 29: after kill -9 the agent reconnects at once; its death, if any, is shown."""
         self.tower.proxy.kill()
         self.tower.start()
-        wait_for("the way", lambda: self.jane.get("/ping").status == 200, SETTLED)
-        self.assertNotIn("was not let in", self.tower.proxy.output())
+        wait_for("jane's request", lambda: self.jane.get("/ping").status == 200, SETTLED)
+        self.assertNotIn("was rejected", self.tower.proxy.output())
         self.assertEqual(self.available(), "True AgentConnected")
         self.tower.proxy.kill()
         self.agent.program.kill()
@@ -149,7 +149,7 @@ class HoleTests(harness.TowerTestCase):
         wait_for("the condition", lambda: self.available() == "False AgentDisconnected", SETTLED)
 
     def test_hole_30_what_one_can_read(self) -> None:
-        """Hole 30: at normal verbosity both logs say that the agent is connected, and so does the object."""
+        """Hole 30: at normal verbosity both logs and the object show that the agent is connected."""
         self.assertIn("connected to ", self.agent.program.output())
         wait_for("the proxy's line", lambda: "agent of alpha connected from" in self.tower.proxy.output())
         self.assertEqual(self.available(), "True AgentConnected")

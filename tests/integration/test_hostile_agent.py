@@ -1,4 +1,4 @@
-"""Agents that break the protocol: each costs itself its tunnel, and nobody else anything."""
+"""Agents that break the protocol lose their own tunnel, without any effect on others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OffenceTests(HostileAgentTestCase):
     """One wrong word."""
 
     def test_authenticated(self) -> None:
-        """After authentication each of `OFFENCES` costs the tunnel, and the log says which it was."""
+        """After authentication each of `OFFENCES` ends the tunnel, and the log has the reason."""
         for name, (offend, reason) in OFFENCES.items():
             peer = self.bench.peer()
             offend(peer)
@@ -57,12 +57,12 @@ class OffenceTests(HostileAgentTestCase):
 
 
 class StreamTests(HostileAgentTestCase):
-    """Streams that people want, in the hands of an agent that means them ill."""
+    """Streams of users, to an agent that is hostile."""
 
     def asked(
         self, window: int = MIB, longest: int = MIB, method: str = "GET", size: int = 0
     ) -> tuple[Asking, RawPeer, int]:
-        """Have joe ask; return his request, the agent, and the proxy's number of the stream for it."""
+        """Send a request as joe; return it, the agent, and the proxy's number of the stream for it."""
         peer = self.bench.peer()
         self.addCleanup(peer.close)
         asking = Asking(self.bench.victim, method, size)
@@ -70,11 +70,11 @@ class StreamTests(HostileAgentTestCase):
         return asking, peer, peer.confirm(window, longest)
 
     def test_offences(self) -> None:
-        """What RFC 4254 forbids on an open stream costs the tunnel; whoever waits gets an answer."""
+        """Violations of RFC 4254 on an open stream end the tunnel; waiting users get an answer."""
         offences: dict[str, tuple[Callable[[RawPeer, int], object], str]] = {
             "more than the window": (
                 lambda peer, it: peer.say(*[bytes((DATA,)) + number(it) + NS(bytes(65536))] * 20),
-                "B were granted",
+                "B granted",
             ),
             "a window of more than 2**32 - 1": (
                 lambda peer, it: peer.say(bytes((ADJUST,)) + number(it, MOST)),
@@ -97,7 +97,7 @@ class StreamTests(HostileAgentTestCase):
             ),
             "a second confirmation": (
                 lambda peer, it: peer.say(bytes((CONFIRM,)) + number(it, 7, MIB, MIB)),
-                "which nobody wants to open",
+                "which is not being opened",
             ),
             "extended data": (
                 lambda peer, it: peer.say(bytes((EXTENDED,)) + number(it, 1) + NS(b"x")),
@@ -105,7 +105,7 @@ class StreamTests(HostileAgentTestCase):
             ),
             "an answer to a request": (
                 lambda peer, it: peer.say(bytes((SUCCESS,)) + number(it)),
-                "an answer to a channel request",
+                "a reply to a channel request",
             ),
         }
         for name, (offend, reason) in offences.items():
@@ -125,10 +125,10 @@ class StreamTests(HostileAgentTestCase):
         self.assertEqual((asking.answer(), asking.body), (200, b"ok"))
 
     def test_no_credit(self) -> None:
-        """Where no window is granted nothing is sent; when the user goes, so does the stream."""
+        """Without a window nothing is sent; when the user disconnects, the stream is closed."""
         asking, peer, stream = self.asked(window=0)
         peer.say(b"\x50" + NS(b"x") + b"\1")
-        self.assertEqual(peer.next(FAILURE, DATA, 82)[0], 82)  # what came before it was no data
+        self.assertEqual(peer.next(FAILURE, DATA, 82)[0], 82)  # no data before it
         asking.close()
         self.assertEqual(peer.next(DATA, CLOSE)[0], CLOSE)
         peer.say(bytes((CLOSE,)) + number(stream))
@@ -142,20 +142,20 @@ class StreamTests(HostileAgentTestCase):
         self.assertNotIn(asking.answer(), (0, 200))
 
     def stands_still(self, asking: Asking) -> bool:
-        """Say whether the proxy takes none of joe's bytes for a while."""
+        """Return whether the proxy takes none of joe's bytes for a while."""
         before = self.proxy.memory()
         threading.Event().wait(0.5)
         return abs(self.proxy.memory() - before) < MIB // 4 and asking.status == 0
 
     def test_answers_that_are_none(self) -> None:
-        """What is no HTTP costs the stream alone, and its user gets 502."""
+        """Answers that are not HTTP end only the stream, and its user gets 502."""
         answers = {
             "no HTTP": b"SSH-2.0-x\r\n\r\n",
             "an endless line": b"HTTP/1.1 200 " + b"x" * 100_000,
             "endless fields": b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 20_000,
             "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-            "a switch nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            "an unrequested switch": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
             "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
         }
         for name, answer in answers.items():
@@ -167,7 +167,7 @@ class StreamTests(HostileAgentTestCase):
             peer.close()
 
     def test_broken_bodies(self) -> None:
-        """A body that is cut, or has no chunks where chunks were said, cuts the user's connection."""
+        """A body that is cut, or is not chunked as declared, cuts the user's connection."""
         for body in (b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", b"Content-Length: 10\r\n\r\nshort"):
             asking, peer, stream = self.asked()
             peer.data(stream, b"HTTP/1.1 200 OK\r\n" + body)
@@ -176,7 +176,7 @@ class StreamTests(HostileAgentTestCase):
             peer.close()
 
     def test_answer_before_the_question(self) -> None:
-        """Bytes that nobody asked for close the stream that waits for its next request."""
+        """Unsolicited bytes close the stream that waits for its next request."""
         asking, peer, stream = self.asked()
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
         peer.data(stream, answer)
@@ -191,10 +191,10 @@ class StreamTests(HostileAgentTestCase):
 
 
 class FloodTests(HostileAgentTestCase):
-    """Too much of what is allowed once."""
+    """Too many of things that are allowed once."""
 
     def test_opens(self) -> None:
-        """Every stream that an agent opens is refused; who does not read the refusals is dropped."""
+        """Every stream that an agent opens is refused; one that does not read the refusals is dropped."""
         opening = bytes((OPEN,)) + STREAM + number(1, MIB, MIB) + NS(b"kubernetes")
         peer = self.bench.peer()
         for _ in range(50):
@@ -202,7 +202,7 @@ class FloodTests(HostileAgentTestCase):
             for _ in range(20):
                 self.assertEqual(peer.next(REFUSE)[5:9], number(1))
         self.assertFalse(peer.storm(opening, 400_000))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_global_requests(self) -> None:
         """More than so many global requests at once are too many."""
@@ -212,14 +212,14 @@ class FloodTests(HostileAgentTestCase):
             self.assertDropped(peer, "too many global requests")
 
     def test_unknown_messages(self) -> None:
-        """More than so many messages that nobody knows are too many."""
+        """Unknown messages beyond a limit end the tunnel."""
         for payload in (b"\xc0nobody knows", b"\x07", b"\x57"):
             peer = self.bench.peer()
             peer.storm(payload, 1000, 100)
             self.assertDropped(peer, "too many unknown messages")
 
     def test_idle_talk(self) -> None:
-        """Messages that are to be ignored are, however many there are."""
+        """Messages to be ignored are ignored, in any number."""
         peer = self.bench.peer()
         for payload in (
             b"\x02" + NS(bytes(50)),
@@ -237,12 +237,12 @@ class FloodTests(HostileAgentTestCase):
         peer.close()
 
     def test_pings(self) -> None:
-        """Who asks for pongs and takes none is dropped, authenticated or not."""
+        """A peer that pings and does not read the pongs is dropped, authenticated or not."""
         for known in (True, False):
             peer = self.bench.peer() if known else RawPeer(self.socket(), None, from_client=False)
             pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
             peer.flood(pings for _ in range(2000))
-            reason = "does not take what it asks for" if known else "too much before the hello"
+            reason = "does not read the replies to its requests" if known else "too much before the hello"
             self.assertDropped(peer, reason, known=known)
 
     def socket(self) -> socket.socket:
@@ -250,7 +250,7 @@ class FloodTests(HostileAgentTestCase):
         return open_socket(self.bench.tower.port)
 
     def test_early_talk(self) -> None:
-        """Before authentication there is an end to what may be said, in packets or in frames."""
+        """Before authentication the number of packets and frames is limited."""
         peer = RawPeer(self.socket(), None, from_client=False)
         peer.flood(peer.writer.wrap(b"x" * 1000) for _ in range(1000))
         self.assertDropped(peer, "no SSH version line", known=False)
@@ -259,7 +259,7 @@ class FloodTests(HostileAgentTestCase):
         stranger.begin()
         stranger.until(lambda: stranger.ssh.sessionID is not None)
         stranger.storm(b"\x02" + NS(bytes(50)), 20_000)
-        self.assertDropped(stranger, "too much before authentication|may not come now", known=False)
+        self.assertDropped(stranger, "too much before authentication|is not allowed now", known=False)
 
     def test_empty_frames(self) -> None:
         """Frames with nothing in them, and one for each byte, only take their time."""
@@ -272,7 +272,7 @@ class FloodTests(HostileAgentTestCase):
         self.assertAlive(peer)
 
     def test_keys(self) -> None:
-        """Keys that are changed again and again only take their time."""
+        """Repeated changes of keys only take their time."""
         peer = self.bench.peer()
         for _ in range(100):
             peer.rekey()
@@ -291,7 +291,7 @@ class FloodTests(HostileAgentTestCase):
 
 
 class KeyExchangeTests(HostileAgentTestCase):
-    """What may not be said while keys are changed (RFC 4253 section 7.1)."""
+    """Messages that are not allowed during a key exchange (RFC 4253 section 7.1)."""
 
     def begun(self) -> RawPeer:
         """Return an agent that has sent its KEXINIT and nothing more."""
@@ -311,13 +311,13 @@ class KeyExchangeTests(HostileAgentTestCase):
         ):
             peer = self.begun()
             peer.say(payload)
-            self.assertDropped(peer, f"message {payload[0]} instead of 30 may not come now")
+            self.assertDropped(peer, f"message {payload[0]} instead of 30 is not allowed now")
         peer = self.begun()
         peer.say(peer.ssh.ourKexInitPayload)
-        self.assertDropped(peer, "message 20 instead of 30 may not come now")
+        self.assertDropped(peer, "message 20 instead of 30 is not allowed now")
 
     def test_bad_halves(self) -> None:
-        """A half of a key exchange that is no key, or a weak one, ends the tunnel."""
+        """A half of a key exchange that is not a valid key, or a weak one, ends the tunnel."""
         for half in (b"", bytes(32), bytes(1216), b"\1" + bytes(31)):
             peer = self.begun()
             peer.say(b"\x1e" + NS(half))
@@ -341,10 +341,10 @@ class StallTests(HostileAgentTestCase):
     options = ()
 
     def test_partial_packet(self) -> None:
-        """A packet that does not end is no sign of life, and costs at most its buffer."""
+        """A packet that does not end does not count as sign of life, and costs at most its buffer."""
         peers = []
-        for _ in range(6):  # of the 8 that one key may have
+        for _ in range(6):  # one key may have 8
             peers.append(peer := self.bench.peer())
-            peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))  # at once: it may not be silent
+            peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))  # at once, before the time limit
         for peer in peers:
-            self.assertDropped(peer, "nothing came from the peer")
+            self.assertDropped(peer, "the peer sent nothing")

@@ -35,10 +35,10 @@ DRAIN = b"\x50" + NS(b"drain@tower.kubesphere.io") + b"\0"
 
 
 class DialTests(HostileProxyTestCase):
-    """What comes in place of a proxy's answer to the WebSocket handshake."""
+    """Bad answers to the WebSocket handshake."""
 
     def test_answers(self) -> None:
-        """Whatever it is, the agent says what was wrong and tries again."""
+        """The agent logs what is wrong with each and tries again."""
         upgraded = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         for answer in (
             b"",
@@ -50,7 +50,7 @@ class DialTests(HostileProxyTestCase):
             upgraded + b"X-Y: z\r\n" * 20_000,
         ):
             sock, _ = self.bench.proxy.bare()
-            with sock, contextlib.suppress(OSError):  # the agent may have gone already
+            with sock, contextlib.suppress(OSError):  # the agent may have disconnected already
                 sock.sendall(answer)
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(4096):
@@ -63,7 +63,7 @@ class OffenceTests(HostileProxyTestCase):
     """One wrong word."""
 
     def test_authenticated(self) -> None:
-        """After authentication each of `OFFENCES` costs the tunnel, and the log says which it was."""
+        """After authentication each of `OFFENCES` ends the tunnel, and the log has the reason."""
         for name, (offend, reason) in OFFENCES.items():
             peer = self.accepted()
             offend(peer)
@@ -80,9 +80,9 @@ class OffenceTests(HostileProxyTestCase):
             self.assertDropped(peer, reason, name, known=False)
 
     def test_streams(self) -> None:
-        """What RFC 4254 forbids on an open stream costs the tunnel."""
+        """Violations of RFC 4254 on an open stream end the tunnel."""
         for name, payloads, reason in (
-            ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B came where 65536"),
+            ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B received"),
             (
                 "a window of more than 2**32 - 1",
                 [bytes((ADJUST,)) + b"%b" + number(MOST)] * 2,
@@ -106,7 +106,7 @@ class StreamTests(HostileProxyTestCase):
     """Streams of a proxy that means its agents ill."""
 
     def test_what_is_refused(self) -> None:
-        """Streams that are none, to targets that nobody listed, or in packets too short, are refused."""
+        """Invalid streams, unlisted targets, and packets that are too short are refused."""
         peer = self.accepted()
         other = bytes((OPEN,)) + NS(b"direct-tcpip") + number(1, MIB, MIB) + NS(b"10.0.0.1") + number(22)
         nameless = bytes((OPEN,)) + STREAM + number(1, MIB, MIB)
@@ -124,7 +124,7 @@ class StreamTests(HostileProxyTestCase):
         self.serve(peer)
 
     def test_too_many_dials(self) -> None:
-        """Of more streams than may be dialled at once the rest hears that the agent is busy; none leaks."""
+        """Streams beyond the limit of concurrent dials are refused because the agent is busy; none leaks."""
         before = self.agent.descriptors()
         peer = self.accepted()
         peer.say(*(opening("full", ours=one) for one in range(DIAL_LIMIT + 50)))
@@ -157,7 +157,7 @@ class StreamTests(HostileProxyTestCase):
         self.assertEqual(self.bench.backend.report()["served"], served)
 
     def test_smuggled(self) -> None:
-        """What follows a body is a head and is checked as one."""
+        """The bytes after a body are a head and are checked as one."""
         peer = self.accepted()
         stream = self.opened(peer)
         fields = b"Impersonate-User: jane\r\nHost: x\r\n\r\n"
@@ -169,7 +169,7 @@ class StreamTests(HostileProxyTestCase):
         self.assertNotIn(b"pong", came)
 
     def test_no_credit(self) -> None:
-        """Where no window is granted the agent stops reading; a grant of 2**32 - 1 that nobody reads, too."""
+        """Without a window the agent stops reading, also after a grant of 2**32 - 1 that is not used."""
         for window in (0, MOST):
             peer = self.accepted()
             peer.say(*(opening("slow", window, MOST, one) for one in range(20)))
@@ -179,20 +179,20 @@ class StreamTests(HostileProxyTestCase):
             peer.close()
 
     def stands_still(self) -> bool:
-        """Say whether nothing more is read from the target for a while."""
+        """Return whether nothing more is read from the target for a while."""
         before = self.bench.backend.report()["flooded"]
         time.sleep(0.3)
         return bool(self.bench.backend.report()["flooded"] == before)
 
 
 class FloodTests(HostileProxyTestCase):
-    """Too much of what is allowed once."""
+    """Too many of things that are allowed once."""
 
     def test_opens(self) -> None:
-        """Who opens streams and reads no refusal is dropped."""
+        """A peer that opens streams and does not read the refusals is dropped."""
         peer = self.accepted()
         self.assertFalse(peer.storm(opening("nobody"), 400_000))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_requests(self) -> None:
         """More than so many global requests at once are too many, and unknown messages likewise."""
@@ -206,14 +206,14 @@ class FloodTests(HostileProxyTestCase):
             self.assertDropped(peer, reason)
 
     def test_pings(self) -> None:
-        """Who asks for pongs and takes none is dropped."""
+        """A peer that pings and does not read the pongs is dropped."""
         peer = self.accepted()
         pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
         self.assertFalse(peer.flood(pings for _ in range(2000)))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_idle_talk(self) -> None:
-        """What is to be ignored is, and keys that change again and again only take their time."""
+        """Messages to be ignored are ignored, and repeated changes of keys only take their time."""
         peer = self.accepted()
         for payload in (b"\x02" + NS(bytes(50)), b"\x04\0" + NS(b"debug") + NS(b""), b"\x33"):
             self.assertTrue(peer.storm(payload, 20_000))
@@ -240,7 +240,7 @@ class FloodTests(HostileProxyTestCase):
 
 
 class KeyExchangeTests(HostileProxyTestCase):
-    """What may not be said while keys are changed (RFC 4253 section 7.1)."""
+    """Messages that are not allowed during a key exchange (RFC 4253 section 7.1)."""
 
     def begun(self) -> RawPeer:
         """Return a tunnel on which we sent our KEXINIT and nothing more."""
@@ -254,10 +254,10 @@ class KeyExchangeTests(HostileProxyTestCase):
         for payload in (opening("raw"), bytes((ADJUST,)) + number(0, 1), DRAIN):
             peer = self.begun()
             peer.say(payload)
-            self.assertDropped(peer, f"message {payload[0]} instead of 31 may not come now")
+            self.assertDropped(peer, f"message {payload[0]} instead of 31 is not allowed now")
         peer = self.begun()
         peer.say(peer.ssh.ourKexInitPayload)
-        self.assertDropped(peer, "message 20 instead of 31 may not come now")
+        self.assertDropped(peer, "message 20 instead of 31 is not allowed now")
 
 
 class StallTests(HostileProxyTestCase):
@@ -266,7 +266,7 @@ class StallTests(HostileProxyTestCase):
     keepalive = "--keepalive=1s"
 
     def test_partial_packet(self) -> None:
-        """A packet that does not end is no sign of life."""
+        """A packet that does not end does not count as sign of life."""
         peer = self.accepted()
         peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))
-        self.assertDropped(peer, "nothing came from the peer")
+        self.assertDropped(peer, "the peer sent nothing")

@@ -27,9 +27,9 @@ PODS = "/api/v1/namespaces/default/pods"
 WATCH = f"{PODS}?watch=1"
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
 CLUSTERS = f"{GROUP}/clusters"
-BOUND = 5.0  # s within which an expired or revoked credential is out
-SLACK = 10.0  # s that this test itself may take to notice; who goes on is noticed by that, too
-TTL = 6.0  # s that a credential lives, beside what it takes to come to its user
+BOUND = 5.0  # s within which an expired or revoked credential stops working
+SLACK = 10.0  # s that this test itself may take to notice; enough to notice a user who is still served
+TTL = 6.0  # s that a credential lives, without the time until its user has it
 
 
 def put_behind(tower: harness.Tower) -> None:
@@ -59,14 +59,14 @@ def shared_tower() -> harness.Tower:
 
 
 class IsolationTests(SynchronousTestCase):
-    """Two clusters with one agent each, as they are; jane may use alpha, joe beta."""
+    """Two clusters with one deployed agent each; jane may use alpha, joe beta."""
 
     def setUp(self) -> None:
-        """Have them."""
+        """Start them."""
         self.tower = shared_tower()
 
     def assertRefused(self, person: Person, path: str, port: int | None = None) -> None:
-        """Both 401 and 403 are refusals; the answer is a Status that says why."""
+        """Both 401 and 403 are refusals; the answer is a Status with the reason."""
         answer = person.request("GET", path, port=port)
         self.assertIn(answer.status, (401, 403), path)
         status = json.loads(answer.body)
@@ -86,7 +86,7 @@ class IsolationTests(SynchronousTestCase):
             self.assertRefused(jane, f"{CLUSTERS}/alpha/jointokens")
 
     def test_without_a_path(self) -> None:
-        """Whoever leaves out the path of the front door gets to his own cluster, and nowhere else."""
+        """A request without the front door's path is only served by the user's own cluster."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         joe = self.tower.person("beta", "joe", "--group", "dev", "--auth", "token")
         for person in (jane, joe):
@@ -98,7 +98,7 @@ class IsolationTests(SynchronousTestCase):
         self.assertEqual(joe.request("GET", PODS).status, 200)
 
     def enable(self, jane: Person) -> None:
-        """Have alpha as it was."""
+        """Restore alpha."""
         self.tower.tower("cluster", "enable", "alpha")
         wait_for("alpha again", lambda: jane.get(PODS).status == 200)
 
@@ -116,7 +116,7 @@ class IsolationTests(SynchronousTestCase):
             self.assertIn(jane.request("GET", path).status, (400, 401, 403, 404), path)
 
     def test_admin_is_nobody_in_a_member(self) -> None:
-        """Tower's administrator has no way into a cluster without a credential for it."""
+        """Tower's administrator cannot access a cluster without a credential for it."""
         admin = self.tower.admin()
         self.assertEqual(admin.request("GET", CLUSTERS).status, 200)
         self.assertRefused(admin, f"/clusters/alpha{PODS}")
@@ -166,7 +166,7 @@ class IsolationTests(SynchronousTestCase):
                 self.assertIn(resumed, (401, None), way)
 
     def expired(self, way: tuple[str, str]) -> tuple[float, int | None, int | None]:
-        """Have jane hold a watch open until her credential expires.
+        """Hold a watch of jane's open until the credential expires.
 
         :return: how late it ended, s; and what the kept-alive connection and a resumed session still give.
         """
@@ -242,7 +242,7 @@ class ChangeTests(harness.TowerTestCase):
 
 
 class Open:
-    """What jane holds open: a watch, a kept-alive connection, and a TLS session to resume."""
+    """Jane's open connections: a watch, a kept-alive connection, and a TLS session to resume."""
 
     def __init__(self, jane: Person) -> None:
         self.jane = jane

@@ -14,11 +14,11 @@ from tests.integration.programs import Program, wait_for
 from tests.integration.relay import Relay
 from tests.integration.uses import ENDLESS, RATE, Download, Upgrade, Upload
 
-GONE = 60.0  # s within which everybody must have heard of a death; what is under way comes first
+GONE = 60.0  # s within which all peers must have noticed a death, after the data in flight
 MEND = 60.0  # s for all to be up again
 PAUSE = 1.5  # s that a side stands still, shorter than the patience of the others
 BETWEEN = 0.3  # s
-WHOLE = 300.0  # s for all that is under way to arrive
+WHOLE = 300.0  # s for everything in flight to arrive
 RECORDS = 50
 SHORT = 3 * RATE  # B; moved within the proxy's grace
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
@@ -27,10 +27,10 @@ KUBECONFIG = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfi
 
 
 class KilledTests(harness.TowerTestCase):
-    """A cluster whose API server is a program of its own."""
+    """A cluster whose API server is a separate program."""
 
     def setUp(self) -> None:
-        """Have it work."""
+        """Start it."""
         super().setUp()
         self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
@@ -45,22 +45,22 @@ class KilledTests(harness.TowerTestCase):
         self.assertTrue(self.works())
 
     def works(self) -> bool:
-        """Say whether a request gets through."""
+        """Return whether a request gets through."""
         return self.jane.get("/ping").body == b"pong"
 
     def restart_backend(self) -> None:
-        """Start the API server again, at whatever port it gets."""
+        """Start the API server again, on any port."""
         self.backend.program.log.unlink()
         self.backend.start()
         self.way.target = self.backend.ports["alpha"]["https"]
 
     def restart_agent(self) -> None:
-        """Start the agent again, who is enrolled."""
+        """Start the enrolled agent again."""
         self.agent.forget_token()
         self.agent.program.start()
 
     def refusal(self) -> str:
-        """Ask when nothing can come; return what the Status says."""
+        """Send a request that must fail; return the message of the Status."""
         answer = self.jane.get("/ping")
         self.assertIn(answer.status, (502, 503, 504))
         status = json.loads(answer.body)
@@ -69,7 +69,7 @@ class KilledTests(harness.TowerTestCase):
         return message
 
     def check_killed(self, victim: Program, restart: Callable[[], None], *others: Program) -> None:
-        """Kill a side while everything is used: users hear of it, nobody is left with anything."""
+        """Kill a side while everything is used: users get errors, and nothing leaks."""
         wait_for("quiet", lambda: self.way.open <= 1, MEND)
         before = [each.descriptors() for each in others]
         uses = [kind(self.jane, size=ENDLESS) for kind in (Download, Upload, Upgrade)]
@@ -81,7 +81,7 @@ class KilledTests(harness.TowerTestCase):
         for program, count in zip(others, before, strict=True):
             self.wait_for_descriptors(program, count)
         restart()
-        wait_for(f"the way after the death of {victim.name}", self.mended, MEND)
+        wait_for(f"requests after the death of {victim.name}", self.mended, MEND)
         for program in others:
             if program.name != "backend":  # which has reasons of its own when clients go
                 self.assertNotIn("Traceback", program.output())
@@ -91,7 +91,7 @@ class KilledTests(harness.TowerTestCase):
         wait_for(f"{count} descriptors of {program.name}", lambda: program.descriptors() <= count, GONE)
 
     def mended(self) -> bool:
-        """Say whether a request gets through, whatever happens to it."""
+        """Return whether a request gets through; errors are ignored."""
         try:
             return self.works()
         except OSError:
@@ -113,7 +113,7 @@ class KilledTests(harness.TowerTestCase):
         self.restart_backend()
         time.sleep(1.0)
         self.tower.start()
-        wait_for("the way", self.mended, MEND)
+        wait_for("requests", self.mended, MEND)
 
     def test_terminated(self) -> None:
         """SIGTERM of the proxy lets requests finish, on the front door and on the cluster's own port."""
@@ -129,7 +129,7 @@ class KilledTests(harness.TowerTestCase):
         self.assertTrue(self.tower.proxy.stop())
 
     def test_stopped_for_a_while(self) -> None:
-        """SIGSTOP and SIGCONT of any side: what was under way goes on, and no byte is lost."""
+        """After SIGSTOP and SIGCONT of any side, transfers continue, and no byte is lost."""
         uses = [Download(self.jane), Upload(self.jane)]
         connections = wait_for(
             "a line about the agent",
@@ -161,17 +161,17 @@ class KilledTests(harness.TowerTestCase):
         self.assertTrue(self.works())
 
     def test_backend_killed(self) -> None:
-        """Without an API server the Status says where it should be, and the tunnel stays."""
-        self.way.target = 1  # nobody is there
+        """Without an API server the Status names its address, and the tunnel stays."""
+        self.way.target = 1  # nothing listens there
         self.backend.program.kill()
         wait_for("the end of its connections", lambda: self.way.open == 0, GONE)
         self.assertIn("alpha", self.refusal())
         self.assertTrue(self.agent.ready())
         self.restart_backend()
-        wait_for("the way", self.mended, MEND)
+        wait_for("requests", self.mended, MEND)
 
     def test_records(self) -> None:
-        """What the proxy said was written is there after SIGKILL in the middle of writing."""
+        """Records that the proxy confirmed exist after SIGKILL in the middle of writing."""
         admin = self.tower.admin()
         written: set[str] = set()
 
@@ -196,4 +196,4 @@ class KilledTests(harness.TowerTestCase):
         kept = {item["metadata"]["name"] for item in items if item["spec"]["user"] == "joe"}
         self.assertEqual(written - kept, set())
         self.assertLessEqual(len(kept - written), 1)
-        wait_for("the way", self.mended, MEND)
+        wait_for("requests", self.mended, MEND)

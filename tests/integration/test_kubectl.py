@@ -48,7 +48,7 @@ class KubectlTests(harness.TowerTestCase):
         self.matrix(kubectls()[-1], "port", "cert")
 
     def test_agent_cannot_act_for_itself(self) -> None:
-        """The rights that docs tell to give let the agent become somebody, and nothing more."""
+        """The documented rights let the agent impersonate, and nothing more."""
         argv = [str(kubectls()[-1]), f"--kubeconfig={self.member.agent}", "auth", "can-i"]
         self.assertEqual(run([*argv, "impersonate", "users"]).stdout.strip(), b"yes")
         for right in (["list", "pods", "-A"], ["get", "secrets"], ["impersonate", "serviceaccounts"]):
@@ -67,7 +67,7 @@ class KubectlTests(harness.TowerTestCase):
         self.assertNotIn(self.member.least.token, self.tower.proxy.output())
 
     def test_join_token_is_nowhere(self) -> None:
-        """The join token is no argument of a running process and stands in no log."""
+        """The join token is not in the arguments of any running process, nor in any log."""
         agent = self.tower.agents[0]
         (token,) = (value for name, value in agent.environment.items() if name == "TOWER_TOKEN")
         for program in (self.tower.proxy, agent.program):

@@ -14,15 +14,15 @@ from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, addresses, wait
 from tests.integration.person import Person
 from tests.integration.programs import Program, wait_for
 
-#: What happens to an operation whose own node dies or hangs under it, and to no other.
+#: Tries of an operation whose own node dies or hangs; others have one.
 TRIES = 4
-LOST = 0.4  # of the operations, which may be lost that way at the first try
-#: What has to happen to the nodes meanwhile, each twice: on a machine that is slow at that, all operations go
-#: round again, so often at most.
+LOST = 0.4  # fraction of the operations that may fail because of that at the first try
+#: What to do to the nodes meanwhile, each twice: on a slow machine all operations are repeated until then, at
+#: most so often.
 DISTURBANCES = ("killed", "hung", "key", "listed")
 ROUNDS = 4
 HANG = "not done within"
-#: What sshd says of each stream, at this level of its log.
+#: The lines that sshd logs for each stream, at this level of its log.
 STREAM = "server_request_direct_tcpip: originator"
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done"
 CONFIGMAP = "unaffected"
@@ -46,7 +46,7 @@ class Unaffected:
         }
 
     def start(self) -> None:
-        """Start them; return when each has said something."""
+        """Start them; return when each has printed something."""
         for stream in self._streams.values():
             stream.start()
         wait_for("the streams", lambda: all(stream.output() for stream in self._streams.values()))
@@ -68,7 +68,7 @@ class Unaffected:
         self._member.kubectl("apply", "-f", "-", stdin=json.dumps(manifest).encode())
 
     def check(self) -> None:
-        """Say what is wrong with them, if anything is.
+        """Raise an error if something is wrong with them.
 
         :raise AssertionError: one has ended, stands still or has a gap.
         """
@@ -99,7 +99,7 @@ def check_counting(text: str, first: int | None = None) -> None:
 
 
 class NodesTests(harness.TowerTestCase):
-    """Three nodes, of which one dies, one hangs, and one is spared."""
+    """Three nodes: one dies, one hangs, one is spared."""
 
     def setUp(self) -> None:
         """Put the real cluster behind the spared node, open streams there, then add the others."""
@@ -111,7 +111,7 @@ class NodesTests(harness.TowerTestCase):
         spared = self.fleet.nodes[-1:]
         self.fleet.add_to(self.tower, self.member.agent, nodes=spared)
         dev = self.tower.kubeconfig(CLUSTER, "dev", "--group", "dev")
-        wait_for("the way in", lambda: works(Person(dev), "/version"))
+        wait_for("a request through a node", lambda: works(Person(dev), "/version"))
         self.unaffected = Unaffected(self.folder, dev)
         self.addCleanup(self.unaffected.stop)
         self.unaffected.start()
@@ -121,7 +121,7 @@ class NodesTests(harness.TowerTestCase):
     def matrix(self, kubectl: Path, via: str, auth: str) -> None:
         """Run every kubectl operation while nodes come and go.
 
-        A stream dies with its node, so an operation that was under way there fails; then it is tried again at
+        A stream dies with its node, so an operation with a stream there fails; then it is tried again at
         once, under the same conditions, and none may hang.
         """
         options = ("--via", via, "--auth", auth)

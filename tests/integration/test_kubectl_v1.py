@@ -20,10 +20,10 @@ TOKEN = "an-old-token-of-some-length"
 
 
 class OldPeersTests(harness.TowerTestCase):
-    """Two clusters: alpha has an agent of ours, at our proxy and at an old one, beta an old one at ours."""
+    """Two clusters: alpha has a Tower agent at our proxy and at an old one; beta has an old agent at ours."""
 
     def setUp(self) -> None:
-        """Have both clusters."""
+        """Start both clusters."""
         super().setUp()
         self.alpha, self.beta = member(1), member(2)
 
@@ -92,7 +92,7 @@ class OldPeersTests(harness.TowerTestCase):
         self.matrices(kubectls()[-1], "port", "token", certificate=True)
 
     def test_each_to_its_own(self) -> None:
-        """An agent of ours and an old one: every port and path leads to the cluster that it is for."""
+        """With a Tower agent and an old one, every port and path reaches its own cluster."""
         self.tower.add("alpha", self.alpha.agent)
         self.old_agent(self.tower, "beta", self.beta, certificate=False)
         uids = {name: self.uid(Person(member.admin)) for name, member in self.members().items()}
@@ -110,7 +110,7 @@ class OldPeersTests(harness.TowerTestCase):
         return {"alpha": self.alpha, "beta": self.beta}
 
     def uid(self, person: Person) -> str:
-        """Return what tells the cluster at the end of somebody's way from all others."""
+        """Return the unique ID of the cluster that a user reaches."""
         answer = person.get(NAMESPACE)
         self.assertEqual(answer.status, 200, answer.body)
         return str(json.loads(answer.body)["metadata"]["uid"])

@@ -1,4 +1,4 @@
-"""KubeSphere behind old and new agents: its port, the front door's way to it, and ports open to everybody."""
+"""KubeSphere behind old and new agents: its port, its path at the front door, and unauthenticated ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.programs import LOOPBACK, wait_for
 TARGET = "/clusters/alpha/targets/kubesphere"
 NAMESPACES = "/api/v1/namespaces"
 
-#: What a browser says of itself, with claims that Tower looks at elsewhere.
+#: A browser's own header fields, and claims that Tower checks elsewhere.
 HEAD = (
     b"Host: ks.example:30880\r\nUser-Agent: browser\r\naccept: text/html, */*;q=0.1\r\n"
     b"X-Forwarded-For: 1.2.3.4\r\nAuthorization: Basic YWRtaW46UEBzc3cwcmQ=\r\n"
@@ -33,7 +33,7 @@ HEAD = (
 class KubeSphereTestCase(harness.TowerTestCase):
     """A proxy with options, and a KubeSphere for its agents.
 
-    :cvar options: what the proxy gets beside the usual.
+    :cvar options: of the proxy, in addition to the usual.
     """
 
     options: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class KubeSphereTestCase(harness.TowerTestCase):
         return tower
 
     def restart_without_options(self) -> None:
-        """Start the proxy anew."""
+        """Restart the proxy."""
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program()
         self.tower.start()
@@ -83,7 +83,7 @@ class KubeSphereTestCase(harness.TowerTestCase):
         return agent
 
     def agents(self) -> Iterator[Any]:
-        """Start an old agent, then one of ours, each alone; yield each."""
+        """Start an old agent, then a Tower agent, each alone; yield each."""
         ca = self.folder / "any-ca.crt"
         ca.write_text(self.tower.admin().ca)
         old = self.old_agent(f"{LOOPBACK}:{self.tower.secure_port}", ca)
@@ -128,7 +128,7 @@ def get(person: Person, headers: dict[str, str]) -> Answer:
 
 
 def upgraded(connection: socket.socket, path: str, *fields: str) -> bytes:
-    """Ask for a WebSocket and send through it; return all that comes until the echo is complete."""
+    """Open a WebSocket and send through it; return all data until the echo is complete."""
     lines = [f"GET {path} HTTP/1.1", "Host: a", "Connection: Upgrade", "Upgrade: websocket", *fields]
     connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
     answer = b""
@@ -146,12 +146,12 @@ def upgraded(connection: socket.socket, path: str, *fields: str) -> bytes:
 
 
 class KubeSpherePortTests(KubeSphereTestCase):
-    """The port of its own."""
+    """The cluster's own KubeSphere port."""
 
     options = ("--kubesphere-ports={first}-{last}",)
 
     def test_login(self) -> None:
-        """Through either agent KubeSphere's own login works, and nobody is asked anything else."""
+        """Through either agent KubeSphere's own login works, without any other authentication."""
         message = self.wait_for_condition("KubeSpherePortOpen", "True", "PortOpen")
         self.assertIn(f"port {self.port + OFFSET} of {LOOPBACK}", message)
         self.assertIn("clients are not authenticated", message)
@@ -179,16 +179,16 @@ class KubeSpherePortTests(KubeSphereTestCase):
                 self.assertEqual(upgraded(connection, "/ws", f"Cookie: {COOKIE}"), WEBSOCKET + b"ping")
 
     def test_without_kubesphere(self) -> None:
-        """What neither agent reaches is a Status too, never an empty answer (holes 9 and 18)."""
+        """An unreachable service gives a Status too, never an empty answer (holes 9 and 18)."""
         self.kubesphere.close()
-        told = ((502, "broke before its answer"), (503, "connection refused"))
+        told = ((502, "was lost before its answer"), (503, "connection refused"))
         for _, (code, text) in zip(self.agents(), told, strict=True):
             status, _, body = ask(self.port + OFFSET, "GET", "/home")
             self.assertEqual(status, code)
             self.assertIn(text, json.loads(body)["message"])
 
     def test_without_an_agent(self) -> None:
-        """Without an agent, and with one that knows no KubeSphere, a Status says so."""
+        """Without an agent, and with one without a KubeSphere, a Status gives the reason."""
         status, _, body = ask(self.port + OFFSET, "GET", "/home")
         self.assertEqual((status, json.loads(body)["kind"]), (503, "Status"))
         self.assertIn("no agent of cluster alpha", json.loads(body)["message"])
@@ -220,7 +220,7 @@ class KubeSpherePortTests(KubeSphereTestCase):
 
 
 class FrontDoorTests(KubeSphereTestCase):
-    """KubeSphere by way of the front door, where Tower asks who somebody is."""
+    """KubeSphere through the front door, where Tower authenticates the user."""
 
     def fields(self) -> dict[str, str]:
         """Return the fields of the last request that KubeSphere got."""
@@ -228,7 +228,7 @@ class FrontDoorTests(KubeSphereTestCase):
         return dict(line.split(": ", 1) for line in lines)
 
     def test_login(self) -> None:
-        """Tower's credential opens the door and stays there; KubeSphere's own login is beside it."""
+        """Tower's credential opens the door and is not forwarded; KubeSphere's own login works as well."""
         for _ in self.agents():
             for auth in ("token", "cert"):
                 jane = self.tower.person("alpha", "jane", "--auth", auth)
@@ -264,7 +264,7 @@ class FrontDoorTests(KubeSphereTestCase):
         self.assertEqual(self.kubesphere.heads, [])
 
     def test_refusals(self) -> None:
-        """Nobody else comes in, nobody as somebody else, and nowhere else."""
+        """Other users, other identities and other paths are denied."""
         self.tower.tower("cluster", "add", "beta")
         jane, joe = self.tower.person("alpha", "jane"), self.tower.person("beta", "joe")
         nobody = Person(jane.kubeconfig)
@@ -284,10 +284,10 @@ class FrontDoorTests(KubeSphereTestCase):
 
 
 class RealTestCase(KubeSphereTestCase):
-    """An old agent leads to a real API server."""
+    """An old agent in front of a real API server."""
 
     def setUp(self) -> None:
-        """Have a real cluster."""
+        """Start a real cluster."""
         super().setUp()
         self.member: Member = member()
 
@@ -296,7 +296,7 @@ class RealTestCase(KubeSphereTestCase):
         return self.old_agent(self.member.service, self.member.ca, self.member.admin_pair)
 
     def anybody(self) -> Person:
-        """Return somebody without a credential, at alpha's own port."""
+        """Return a user without a credential, at alpha's own port."""
         person = Person(self.tower.kubeconfig("alpha", "joe", "--via", "port"))
         person._user, person.token = {}, None
         person.tls = person.new_tls()
@@ -315,7 +315,7 @@ class ClosedPortTests(RealTestCase):
     """Without ``--v1-open-ports``."""
 
     def test_closed(self) -> None:
-        """Without the option an old agent's port asks who one is, as every port does."""
+        """Without the option an old agent's port authenticates users, as every port does."""
         self.start_agent()
         self.assertEqual(self.anybody().get(NAMESPACES).status, 401)
         self.port_is("PortOpen")
@@ -329,7 +329,7 @@ class OpenPortTests(RealTestCase):
     options = ("--v1-open-ports",)
 
     def test_open(self) -> None:
-        """With it everybody is the agent there, and nobody anywhere else; tokens count as ever."""
+        """With it all clients act as the agent on that port, and only there; tokens work as before."""
         self.start_agent()
         self.assertIn("does not require authentication (--v1-open-ports)", self.port_is("OpenToEverybody"))
         self.assertIn("does not require authentication (--v1-open-ports)", self.tower.proxy.output())
@@ -368,7 +368,7 @@ class OpenPortTests(RealTestCase):
         connection.close()
 
     def test_new_agent(self) -> None:
-        """While there are old tokens but an agent of ours, who shows nothing is told what to do."""
+        """With old tokens but a Tower agent, a client without a credential gets the next step."""
         self.tower.tower("join", "alpha", "--protocol", "v1")
         agent = self.tower.agent("alpha", self.member.agent)
         agent.program.start()

@@ -22,13 +22,13 @@ HOST = "127.0.0.2"  # the machine of the new proxy
 NAMESPACES = "/api/v1/namespaces"
 
 FIRST = (
-    "Write down what there is",
-    "Start the new proxy beside the old one",
+    "Record the present state",
+    "Start the new proxy next to the old one",
     "Take over clusters, ports and tokens",
     "Move the address",
-    "Give people and tools kubeconfigs of their own",
+    "Issue kubeconfigs to users and tools",
     "Go back",
-    "Let the new agent in",
+    "Authorize the new agent",
     "Start the new agent",
     "Turn the old agent off",
     "Go back to the old agent",
@@ -38,7 +38,7 @@ AGENTS_FIRST = "Agents first"
 
 
 class PageTests(SynchronousTestCase):
-    """What is on the page."""
+    """The commands of the page."""
 
     def test_every_command_is_run(self) -> None:
         """No heading of the page has commands that no test here runs."""
@@ -49,7 +49,7 @@ class MigrationTests(SynchronousTestCase):
     """Begins with an old installation that works."""
 
     def setUp(self) -> None:
-        """Have it run, and everything that the page's commands expect."""
+        """Start it, and everything that the page's commands expect."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.old = OldInstallation(self.folder, member())
@@ -59,7 +59,7 @@ class MigrationTests(SynchronousTestCase):
         self.guide = self.prepared_guide()
 
     def prepared_guide(self) -> Guide:
-        """Return the page, with what its commands expect in their places."""
+        """Return the page, with the files that its commands expect."""
         (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
         for name in ("host", "alpha"):
             shutil.copy(member().admin, self.folder / f"{name}.kubeconfig")
@@ -109,7 +109,7 @@ class MigrationTests(SynchronousTestCase):
         return "", ""
 
     def wait_for_protocol(self, reason: str) -> None:
-        """Return when alpha's agents speak what *reason* says."""
+        """Return when the protocol of alpha's agents has this condition reason."""
         wait_for(reason, lambda: self.condition("AgentProtocol")[1] == reason)
 
     def test_proxy_first(self) -> None:
@@ -125,12 +125,12 @@ class MigrationTests(SynchronousTestCase):
         self.only_new(jane)
 
     def take_over(self) -> None:
-        """What the old proxy knows the new one knows, and the old one serves on."""
-        self.guide.run("Write down what there is")
+        """The new proxy takes over the old proxy's clusters, and the old one serves on."""
+        self.guide.run("Record the present state")
         lines = [f"{name} {self.old.port} {token}\n" for name, token in TOKENS.items()]
         self.assertEqual((self.folder / "clusters.txt").read_text(), "".join(lines))
         self.assertEqual((self.folder / "clusters.txt").stat().st_mode & 0o077, 0)
-        self.start_new("Start the new proxy beside the old one")
+        self.start_new("Start the new proxy next to the old one")
         listed = self.guide.run("Take over clusters, ports and tokens")
         self.assertIn("alpha", listed)
         self.assertEqual(self.tower.cluster_port("alpha"), self.old.port)
@@ -138,7 +138,7 @@ class MigrationTests(SynchronousTestCase):
         self.assertWorks(self.old.user())
 
     def replace_proxy(self) -> None:
-        """With the address the old agent comes to the new proxy, and everybody is served as before."""
+        """With its address moved, the old agent connects to the new proxy, and users are served as before."""
         self.guide.run("Move the address", 0)
         self.old.settle()
         self.old.move(HOST, self.tower.port)
@@ -161,8 +161,8 @@ class MigrationTests(SynchronousTestCase):
         self.assertEqual(self.old.ask_kubesphere(), 200)
 
     def give_kubeconfig(self) -> Person:
-        """Jane has rights of her own, on the front door."""
-        heading = "Give people and tools kubeconfigs of their own"
+        """Jane gets rights on the front door."""
+        heading = "Issue kubeconfigs to users and tools"
         self.addCleanup(member().kubectl, "delete", "clusterrolebinding", "tower-dev")
         self.assertIn(SYSTEM, self.guide.run(heading))
         jane = Person(self.folder / "jane.kubeconfig")
@@ -171,7 +171,7 @@ class MigrationTests(SynchronousTestCase):
 
     def replace_agent(self, jane: Person) -> None:
         """Both agents serve, then the new one alone, then the old one again, then the new one."""
-        self.guide.run("Let the new agent in")
+        self.guide.run("Authorize the new agent")
         self.guide.run("Start the new agent", 0)
         new = self.guide.program("new-agent", "Start the new agent", 1)
         self.addCleanup(new.stop)
@@ -185,14 +185,14 @@ class MigrationTests(SynchronousTestCase):
         self.assertWorks(jane)
         self.assertWorks(self.old.user())
         new.stop()
-        self.guide.run("Let the new agent in")
+        self.guide.run("Authorize the new agent")
         shutil.rmtree(self.folder / "agent")
         new.start()
         wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)
         self.turn_off(jane)
 
     def turn_off(self, jane: Person) -> None:
-        """Without the old agent the port asks who is there."""
+        """Without the old agent the port authenticates clients."""
         self.guide.run("Turn the old agent off")
         self.old.settle()
         self.wait_for_protocol("TowerV2")
@@ -202,7 +202,7 @@ class MigrationTests(SynchronousTestCase):
         self.assertEqual(self.old.ask_kubesphere(HOST), 200)
 
     def only_new(self, jane: Person) -> None:
-        """A proxy without the old protocol serves the new agent, and nobody else gets in."""
+        """A proxy without the old protocol serves the new agent, and no other."""
         self.tower.proxy.stop()
         self.start_new("Only new agents")
         wait_for("the agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1)
@@ -216,7 +216,7 @@ class MigrationTests(SynchronousTestCase):
         self.assertFalse((self.folder / "clusters.txt").exists())
 
     def test_agents_first(self) -> None:
-        """Our agent takes the old one's place at an old proxy, which then has it alone; and goes again."""
+        """Our agent replaces the old one at an old proxy, which then has it alone; and is removed again."""
         new = self.guide.program("new-agent", AGENTS_FIRST)
         self.addCleanup(new.stop)
         new.start()

@@ -309,7 +309,7 @@ class WatchedTests(NodeClusterTestCase):
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")
         second, proxy = self.fleet.nodes[1], self.tower.proxy
-        learned = f"learned the host key of {second.host}"
+        learned = f"pinned the host key of node {second.host}"
         self.tower.tower("cluster", "forget-host-key", CLUSTER, second.address)
         limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (1, limits[1]))

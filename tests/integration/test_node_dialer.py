@@ -156,7 +156,7 @@ class NodeDialerTests(TestCase):
     async def test_requests(self) -> None:
         """Requests go through the nodes once they are there, and only through them."""
         tunneler, agent = self.create()
-        self.assertIn("does not run yet", await self.why_not(agent))
+        self.assertIn("was not started", await self.why_not(agent))
         tunneler.run()
         self.assertIn("No SSH tunnels currently open.", await self.why_not(agent))
         await self.wait_for_nodes(tunneler, 2)

@@ -1,4 +1,4 @@
-"""KubeSphere Tower's agent, unchanged, with our proxy: what it carries, and how it comes and goes."""
+"""KubeSphere Tower's agent, unchanged, with our proxy: traffic, connections and disconnections."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class OldAgentTestCase(SynchronousTestCase):
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
     def works(self) -> bool:
-        """Say whether a request gets through."""
+        """Return whether a request gets through."""
         return self.jane.get("/ping").status == 200
 
     def mended(self) -> None:
         """Return once requests get through again."""
-        wait_for("the way into alpha", self.works, MEND)
+        wait_for("requests to alpha", self.works, MEND)
 
     def check_bounded(self) -> None:
-        """Ask while there is no way in: a Status comes, in bounded time."""
+        """Send a request while there is no tunnel: a Status is returned, in bounded time."""
         began = time.monotonic()
         answer = self.jane.get("/ping")
         self.assertLess(time.monotonic() - began, BOUNDED)
@@ -85,10 +85,10 @@ class OldAgentTestCase(SynchronousTestCase):
 
 
 class TrafficTests(OldAgentTestCase):
-    """What it carries."""
+    """Its traffic."""
 
     def test_exchanges(self) -> None:
-        """Many users at once, many of whom break off: no byte is another's, missing or too many."""
+        """Many users at once, many of them break off: no byte is another's, missing or too many."""
         users = {user: self.tower.person("alpha", user, "--via", "port") for user in ("joe", "jane", "jill")}
 
         async def exchange() -> None:
@@ -102,7 +102,7 @@ class TrafficTests(OldAgentTestCase):
         self.assertEqual(self.old.backend.report()["faults"], [])
 
     def test_credential(self) -> None:
-        """The user is impersonated, and nobody else; the newline behind the bearer does no harm (hole 31)."""
+        """The user is impersonated, and no other; the newline after the bearer does no harm (hole 31)."""
         self.assertEqual(self.jane.get("/marks/jane@alpha/1?size=10").status, 200)
         self.assertEqual(self.jane.request("GET", "/ping", headers={"Impersonate-User": "joe"}).status, 403)
         self.assertEqual(self.old.backend.report()["faults"], [])
@@ -129,7 +129,7 @@ class TrafficTests(OldAgentTestCase):
         connection.close()
 
     def test_reader_who_does_not_read(self) -> None:
-        """Who does not read stops the backend, through an agent of Go, and costs no memory."""
+        """A slow reader stops the backend, through an agent of Go, and costs no memory."""
         before = self.tower.proxy.memory()
         connection = self.jane.connect()
         self.jane.ask(connection, "/flood").read(1000)
@@ -156,7 +156,7 @@ class LifeTests(OldAgentTestCase):
     """How it comes and goes."""
 
     def test_killed(self) -> None:
-        """An agent that dies leaves a clear answer, and a new one mends it."""
+        """An agent that dies leaves a clear answer, and a new one restores the service."""
         self.assertEqual(self.condition("AgentProtocol"), "False KubeSphereV1")
         self.agent.program.kill()
         wait_for("the proxy to notice", lambda: self.agents() == 0, NOTICE)
@@ -184,7 +184,7 @@ class LifeTests(OldAgentTestCase):
         self.assertEqual(self.agent.connections(), 2)
 
     def test_proxy_restarted(self) -> None:
-        """After an orderly restart the first attempt that gets through is let in (hole 28)."""
+        """After an orderly restart the first attempt that gets through succeeds (hole 28)."""
         self.assertTrue(self.tower.proxy.stop())
         self.tower.start()
         self.mended()
@@ -205,7 +205,7 @@ class LifeTests(OldAgentTestCase):
         self.assertTrue(self.works())
 
     def test_two(self) -> None:
-        """Of two agents with one name the first one is lost, while requests run, and no second one fails."""
+        """If two agents share a name, losing the first one during requests fails at most one request."""
         second = self.started()
         statuses: list[int] = []
         ending = threading.Event()
@@ -218,7 +218,7 @@ class LifeTests(OldAgentTestCase):
         ending.set()
         asking.join(MEND)
         failed = [status for status in statuses if status != 200]
-        self.assertLessEqual(len(failed), 1)  # the one that was under way on the lost tunnel
+        self.assertLessEqual(len(failed), 1)  # the request in progress on the lost tunnel
         self.assertTrue(second.ready())
         self.assertEqual(self.condition("AgentAvailable"), "True AgentConnected")
 
@@ -232,7 +232,7 @@ class LifeTests(OldAgentTestCase):
         connection.close()
 
     def test_revoked(self) -> None:
-        """A token that is revoked cuts its tunnels at once and lets nobody in; another one does (hole 5)."""
+        """Revoking a token cuts its tunnels at once and rejects new ones; another token works (hole 5)."""
         (line,) = self.tower.tower("cluster", "agents", "alpha").splitlines()[1:]
         connection = self.jane.connect()
         flood = self.jane.ask(connection, "/flood")
@@ -245,7 +245,7 @@ class LifeTests(OldAgentTestCase):
         self.mended()
 
     def _ends(self, answer: http.client.HTTPResponse, seconds: float) -> bool:
-        """Say whether an answer is cut within some seconds."""
+        """Return whether an answer is cut within some seconds."""
         deadline = time.monotonic() + seconds
         try:
             while answer.read(MIB) and time.monotonic() < deadline:
@@ -255,13 +255,13 @@ class LifeTests(OldAgentTestCase):
         return time.monotonic() < deadline
 
     def test_require_v2(self) -> None:
-        """With --require-v2 it is turned away, and the log says why."""
+        """With --require-v2 it is rejected, and the log has the reason."""
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program("--require-v2")
         self.tower.start()
         wait_for("the agent to be refused", lambda: "HTTP status 400" in self.agent.program.output())
         said = self.tower.proxy.output()
-        self.assertIn("turned away: agents speak tower-v2 here, not 'kubesphere-v1'", said)
+        self.assertIn("rejected: agents speak tower-v2 here, not 'kubesphere-v1'", said)
         self.check_bounded()
 
 
@@ -281,7 +281,7 @@ class StormTests(OldAgentTestCase):
         self.assertTrue(self.agent.ready())
 
     def storm(self, count: int, cluster: str = "alpha") -> None:
-        """Have so many agents refused."""
+        """Send *count* agents that are refused."""
         argv = [gopeer(), "storm", f"-url={self.old.url}", f"-n={count}", f"-name={cluster}", "-token=wrong"]
         done = run(argv, timeout=300)
         self.assertIn(b'refused: "Unauthorized agent"', done.stderr)

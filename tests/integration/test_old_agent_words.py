@@ -1,4 +1,4 @@
-"""What agents of ``kubesphere-v1`` may say, proper or not, and what each of it costs: themselves alone."""
+"""Messages of agents of ``kubesphere-v1``, valid or not, and their effects, which others do not notice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tower.v1.config import CHANNEL, CONFIG, LONGEST_CONFIG, PING, AgentConfig
 MIB = 2**20
 LATE = 4.0  # s after which a config comes; an agent has ten
 HANDSHAKE = 10.0  # s that a handshake with an API server may take
-SOON = 8.0  # s in which a connection is closed that has no future: that is not for its config to come
+SOON = 8.0  # s in which a failed connection is closed; that must not wait for the limit of configs
 
 SECRET = "s3cret-of-no-agent"
 
@@ -61,11 +61,11 @@ class OldAgentTestCase(SynchronousTestCase):
         self.assertEqual(self.old.leaks(), [])
 
     def said(self) -> str:
-        """Return what the proxy has said since the test began."""
+        """Return the proxy's log since the test began."""
         return self.proxy.output()[self.before :]
 
     def peer(self) -> RawOldAgent:
-        """Return an agent that was let in, before its config."""
+        """Return an authenticated agent, before its config."""
         peer = let_in(self.tower.port)
         self.addCleanup(peer.close)
         return peer
@@ -77,18 +77,18 @@ class OldAgentTestCase(SynchronousTestCase):
         return peer
 
     def assertRefused(self, answer: bytes, peer: RawOldAgent) -> str:
-        """An answer is a refusal that says something, and the connection is closed; return what it says."""
+        """An answer is a refusal with a text, and the connection is closed; return the text."""
         self.assertEqual(answer[0], REFUSED)
         self.assertNotEqual(answer[1:], b"")
         self.assertLess(peer.seconds_until_gone(), SOON)
         return answer[1:].decode()
 
     def assertLogged(self, pattern: str) -> None:
-        """The log says so about one who was not let in, or about a tunnel of beta's."""
+        """A log line about a rejected agent, or about a tunnel of beta's, matches."""
         wait_for(f"the line {pattern!r}", lambda: re.search(pattern, self.said()))
 
     def asked(self, peer: RawOldAgent, method: str = "GET", size: int = 0) -> tuple[Asking, RawServer]:
-        """Have joe ask; return his request, and the API server of the channel that is opened for it."""
+        """Send a request as joe; return it, and the API server of the channel that is opened for it."""
         asking = Asking(self.victim, method, size)
         self.addCleanup(asking.close)
         return asking, self.server(peer)
@@ -111,10 +111,10 @@ class OldAgentTestCase(SynchronousTestCase):
 
 
 class ConfigTests(OldAgentTestCase):
-    """What it says first."""
+    """Its config."""
 
     def test_none(self) -> None:
-        """Who says nothing, at whatever point, is gone after ten seconds; a late config is in time."""
+        """A silent agent, at any point, is dropped after ten seconds; a late config is in time."""
         silent, late = RawOldAgent(self.tower.port), self.peer()
         mute, half, chatty = RawOldAgent(self.tower.port), self.peer(), self.peer()
         self.addCleanup(silent.close)
@@ -133,11 +133,11 @@ class ConfigTests(OldAgentTestCase):
             with contextlib.suppress(Gone):
                 peer.end()
         self.assertServes(late)
-        reason = "was not let in: not authenticated within 10 s"
+        reason = "was rejected: not authenticated within 10 s"
         wait_for(f"four times {reason!r}", lambda: self.said().count(reason) == 4)
 
     def test_garbage(self) -> None:
-        """What is no config is answered in words, closed, and shown nowhere."""
+        """An invalid config is answered with an error, closed, and not shown."""
         good = json.loads(self.old.config().encode())
 
         def with_(**changes: object) -> bytes:
@@ -173,13 +173,13 @@ class ConfigTests(OldAgentTestCase):
         peer = self.peer()
         peer.frame(number(8 * MIB) + bytes(100_000))
         self.assertLess(peer.seconds_until_gone(), SOON)
-        self.assertLogged("was not let in: .*8388608|was not let in: .*packet")
+        self.assertLogged("was rejected: .*8388608|was rejected: .*packet")
         good = self.old.config()
         count = 150_000 // len(good.authority)
         self.assertServes(self.registered(config=evolve(good, authority=good.authority * count)))
 
     def test_spelling(self) -> None:
-        """Keys in other case, keys nobody knows, and null are read as Go reads them."""
+        """Keys in other case, unknown keys, and null are read as Go reads them."""
         words = json.loads(self.old.config().encode())
         for spell in (str.lower, str.upper, str.swapcase):
             spelt = {spell(key): value for key, value in words.items()}
@@ -194,14 +194,14 @@ class ConfigTests(OldAgentTestCase):
             peer.close()
 
     def test_second(self) -> None:
-        """A second config is refused, whatever is in it, and ends the tunnel: it may change nothing."""
+        """A second config is refused, with any content, and ends the tunnel: it must not change anything."""
         for config in (self.old.config(), self.old.config("alpha"), b"{}"):
             peer = self.registered()
             self.assertIn("already", self.assertRefused(peer.register(config), peer))
             peer.close()
 
     def test_another_first(self) -> None:
-        """Who begins with another request is told so; who begins with a channel is dropped."""
+        """An agent that begins with another request gets an error; one that begins with a channel is cut."""
         for name in (PING, b"keepalive@openssh.com", b"drain@tower.kubesphere.io", b""):
             peer = self.peer()
             peer.ask(name)
@@ -238,7 +238,7 @@ class WayTests(OldAgentTestCase):
     """How its bytes may come."""
 
     def test_text(self) -> None:
-        """Text messages are taken for binary ones, and the log says so."""
+        """Text messages are treated as binary ones, and the log reports it."""
         peer = RawOldAgent(self.tower.port)
         self.addCleanup(peer.close)
         peer.text = True
@@ -267,7 +267,7 @@ class WayTests(OldAgentTestCase):
         self.assertEqual((asking.answer(), asking.body == 2 * half), (200, True))
 
     def test_ping(self) -> None:
-        """Its pings are answered with nothing but success; what nobody knows is refused without a word."""
+        """Its pings only get successes; unknown requests are refused without a text."""
         peer = self.registered()
         for _ in range(3):
             peer.ask(PING)
@@ -278,7 +278,7 @@ class WayTests(OldAgentTestCase):
 
 
 class ServerTests(OldAgentTestCase):
-    """What comes from where it leads to."""
+    """Bytes from its target."""
 
     def test_ends(self) -> None:
         """An answer that lasts until the end is whole after close_notify, and cut without it (hole 17)."""
@@ -298,7 +298,7 @@ class ServerTests(OldAgentTestCase):
             peer.close()
 
     def test_half_close(self) -> None:
-        """A user who has said all gets all that was on its way to him, and what comes for it (hole 17)."""
+        """A user who ends their side still gets the data in transit and the later answer (hole 17)."""
         peer = self.registered()
         user = HalfClosing(self.victim)
         self.addCleanup(user.close)
@@ -347,7 +347,7 @@ class ServerTests(OldAgentTestCase):
         self.assertEqual((asking.answer(), asking.body), (507, b"full"))
 
     def test_not_reached(self) -> None:
-        """What the agent cannot reach and what is no TLS is said (holes 9 and 18)."""
+        """Unreachable targets and targets without TLS are reported (holes 9 and 18)."""
 
         def closes(peer: RawOldAgent, server: RawServer) -> None:
             server.close()
@@ -373,7 +373,7 @@ class ServerTests(OldAgentTestCase):
             peer.close()
 
     def test_somebody_else(self) -> None:
-        """A server with a certificate that the agent's authority did not sign gets no credential."""
+        """A server whose certificate the agent's authority did not sign does not get a credential."""
         peer = self.registered(config=evolve(self.old.config(), kubernetes="10.0.0.1:6443"))
         asking, server = self.asked(peer)
         self.assertEqual(server.target, b"10.0.0.1:6443")
@@ -400,7 +400,7 @@ class FloodTests(OldAgentTestCase):
     """Too much of it."""
 
     def test_opens(self) -> None:
-        """Every channel that it opens is refused (hole 4); who does not read the refusals is dropped."""
+        """Every channel that it opens is refused (hole 4); it is dropped if it ignores the refusals."""
         peer = self.registered()
         for kind, target in ((CHANNEL, b"127.0.0.1:22"), (b"direct-tcpip", NS(b"x"))):
             opening = bytes((OPEN,)) + NS(kind) + number(1, MIB, MIB) + target
@@ -411,7 +411,7 @@ class FloodTests(OldAgentTestCase):
         self.assertServes(peer)
         self.assertFalse(peer.storm(opening, 400_000))
         peer.close()
-        self.assertLogged("agent of beta at .* is gone: .*does not take what it asks for")
+        self.assertLogged("agent of beta at .* disconnected: .*does not read the replies to its requests")
 
     def test_requests(self) -> None:
         """More than so many global requests at once are too many, before the config and after it."""
@@ -423,12 +423,12 @@ class FloodTests(OldAgentTestCase):
                 peer.close()
 
     def test_pings(self) -> None:
-        """An agent that pings for ever and takes no pong is dropped."""
+        """An agent that pings forever and does not read the pongs is dropped."""
         peer = self.registered()
         pings = b"".join(peer.writer.wrap(b"x" * 125, 9) for _ in range(500))
         peer.flood(pings for _ in range(2000))
         peer.close()
-        self.assertLogged("agent of beta at .* is gone: .*does not take what it asks for")
+        self.assertLogged("agent of beta at .* disconnected: .*does not read the replies to its requests")
 
     def test_closed_at_once(self) -> None:
         """Channels that are closed as soon as they open end each request, and nothing more."""

@@ -1,4 +1,4 @@
-"""`tower join --protocol v1`: what it prints starts a deployed agent, which is shown and revoked."""
+"""`tower join --protocol v1`: its command starts a deployed agent, which is shown and revoked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD_TOKEN = "0123456789abcdef" * 4
 
 
 def condition(tower: harness.Tower) -> dict[str, Any]:
-    """Return what is said about the protocol of alpha's agents; empty before there was one."""
+    """Return the condition about the protocol of alpha's agents; empty before the first agent."""
     conditions = tower.status("alpha")["status"]["conditions"]
     return next((one for one in conditions if one["type"] == "AgentProtocol"), {})
 
@@ -44,7 +44,7 @@ class JoinTests(harness.TowerTestCase):
         self.ca.write_bytes(base64.b64decode(way["certificate-authority-data"]))
 
     def start(self, words: list[str], trusts: Path | None = None, label: str = "old") -> OldAgent:
-        """Start an old agent with the flags in *words* as they stand on its command line."""
+        """Start an old agent with exactly the flags in *words*."""
         match words:
             case ["--name", name, "--token", token, "--proxy-server", server]:
                 agent = OldAgent(
@@ -65,12 +65,12 @@ class JoinTests(harness.TowerTestCase):
         return agent
 
     def works(self) -> None:
-        """Expect a request of jane's to reach the API server in her name."""
+        """Expect a request of jane's to reach the API server as jane."""
         answer = self.tower.person("alpha", "jane").get("/marks/jane@alpha/1?size=100")
         self.assertEqual((answer.status, len(answer.body)), (200, 100))
 
     def agents(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the live tunnels by the names of what lets agents in."""
+        """Return the live tunnels by the names of their credentials."""
         told = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
         return {item["metadata"]["name"]: item["status"]["tunnels"] for item in told["items"]}
 
@@ -116,7 +116,7 @@ class JoinTests(harness.TowerTestCase):
         self.works()
 
     def test_manifest(self) -> None:
-        """What the manifest gives the agent's container lets it in, by TLS with the CA that comes along."""
+        """The manifest's values for the agent's container authenticate it, over TLS with the CA in it."""
         text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
         objects = {item["kind"]: item for item in yaml.safe_load_all(text)}
         (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
@@ -163,7 +163,7 @@ class ManifestTests(harness.TowerTestCase):
     """The manifest in a real cluster, where no kubelet starts pods."""
 
     def test_applied(self) -> None:
-        """It is valid, and the rights in it are those that an old agent needs for people to come through."""
+        """It is valid, and its rights are those that an old agent needs to serve users."""
         real = member()
         self.tower.tower("cluster", "add", "alpha")
         text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
@@ -197,4 +197,4 @@ class ManifestTests(harness.TowerTestCase):
         self.assertEqual(stranger.get("/api/v1/namespaces").status, 403)
         self.assertNotIn(bearer, self.tower.proxy.output())
         told = wait_for("the condition", lambda: condition(self.tower))
-        self.assertIn("The credential that it sent ends at", told["message"])
+        self.assertIn("The credential that it sent expires at", told["message"])

@@ -33,7 +33,7 @@ class RealProxyTests(OldProxyTestCase):
     """The proxy is written in Go with the libraries of deployed ones."""
 
     def setUp(self) -> None:
-        """Have a proxy that is not started."""
+        """Make a proxy that is not started."""
         super().setUp()
         self.proxy = OldProxy(self.folder, CLUSTER, TOKEN)
         self.addCleanup(self.proxy.program.stop)
@@ -56,7 +56,7 @@ class RealProxyTests(OldProxyTestCase):
             connection.close()
 
     def test_requests(self) -> None:
-        """Both ports work, with what the agent sent; and it says that it did, without showing it."""
+        """Both ports work, with the agent's credential; the agent logs that it sent it, without its value."""
 
         def kubesphere(sock: socket.socket) -> None:
             sock.recv(4096)
@@ -73,11 +73,11 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.ask(kubesphere=True), (200, b"ks"))
         said = self.agent.output()
         self.assertIn("sends its credential for the API server (a bearer token)", said)
-        self.assertIn("WHOEVER ANSWERS", said)
+        self.assertIn("ANY server that answers", said)
         self.assertIn("trying kubesphere-v1", said)
 
     def test_unreachable_target(self) -> None:
-        """Hole 18: a service that is not there is refused, and the agent's log says why."""
+        """Hole 18: a service that does not exist is refused, and the agent's log has the reason."""
         self.proxy.start()
         port = free_port()
         self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", f"--kubesphere-service={LOOPBACK}:{port}")
@@ -98,7 +98,7 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.ask(), (200, b"ok"))
 
     def refused(self, **words: str) -> None:
-        """The proxy refuses this agent, which tells so again and again, and nothing piles up."""
+        """The proxy refuses this agent, which logs it each time, and nothing accumulates."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
         self.wait_for_line(r'try 10 failed: .*reports: "Unauthorized agent"\): check --name and --token')
@@ -116,7 +116,7 @@ class RealProxyTests(OldProxyTestCase):
         self.refused(name="beta")
 
     def test_token_rotated(self) -> None:
-        """When the cluster's token changes at the proxy, the agent says so until it has the old one again."""
+        """When the cluster's token changes at the proxy, the agent logs errors until the old one is back."""
         self.proxy.start()
         self.start_agent(self.proxy.url, ANYBODY)
         self.wait_until_ready()
@@ -151,7 +151,7 @@ class RealProxyTests(OldProxyTestCase):
         self.proxy.program.pause()
         self.addCleanup(self.proxy.program.resume)
         self.wait_until_ready(ready=False)
-        self.wait_for_line("three keepalive periods")
+        self.wait_for_line("three keepalive intervals")
         self.proxy.program.resume()
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
@@ -164,7 +164,7 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_never_a_step_down(self) -> None:
-        """With --host-key an old proxy is not spoken to; what it needs is told."""
+        """With --host-key the agent does not use the old protocol; the error names the options for it."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--host-key=SHA256:" + "A" * 43)
         self.wait_for_line(r"try 3 failed: .*404.*--protocol v1")
@@ -195,12 +195,12 @@ class RealProxyTests(OldProxyTestCase):
         self.assertIn("its TLS certificate", agent.output())
 
     def test_credential_rotated(self) -> None:
-        """Hole 10: a token file that changes is sent anew, within the time in which it is looked at."""
+        """Hole 10: a token file that changes is sent again, within the interval of checks."""
         self.proxy.start()
         self.start_agent(self.proxy.url, ANYBODY)
         self.wait_until_ready()
         self.api.token.write_text("the-next-bearer-0123456789")
-        self.wait_for_line("the credentials that the proxy was sent have changed")
+        self.wait_for_line("reconnecting to send the changed credential to the proxy")
         wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") == 2)
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
@@ -211,10 +211,10 @@ class RealProxyTests(OldProxyTestCase):
 
 
 class TowerTests(OldProxyTestCase):
-    """The proxy is one of ours."""
+    """A Tower proxy."""
 
     def test_needs_host_key(self) -> None:
-        """Whoever gave no key does not get in by the old protocol; the cure is told."""
+        """Without a host key, an agent is not connected by the old protocol; the error names the fix."""
         tower = harness.Tower(self.folder)
         self.addCleanup(tower.stop)
         tower.start()
@@ -226,13 +226,13 @@ class TowerTests(OldProxyTestCase):
 class RawProxyTestCase(OldProxyTestCase):
     """The proxy is the test.
 
-    :cvar options: of the agent, beside the usual.
+    :cvar options: of the agent, in addition to the usual.
     """
 
     options: tuple[str, ...] = ()
 
     def setUp(self) -> None:
-        """Have a proxy, and a service behind the agent."""
+        """Start a proxy, and a service behind the agent."""
         super().setUp()
         self.proxy = RawOldProxy()
         self.addCleanup(self.proxy.close)
@@ -249,7 +249,7 @@ class RawProxyTestCase(OldProxyTestCase):
         )
 
     def _answer_after_all(self, sock: socket.socket) -> None:
-        """Hear everything out, then say more than fits anywhere."""
+        """Read everything, then send more than fits into any buffer."""
         data = b""
         while piece := sock.recv(65536):
             data += piece
@@ -279,23 +279,23 @@ class RawProxyTestCase(OldProxyTestCase):
 
 
 class RawProxyTests(RawProxyTestCase):
-    """What it may say, at whatever pace: the agent takes its silence for nothing."""
+    """The messages of a proxy, at any pace: its silence does not mean anything to the agent."""
 
     options = (harness.PATIENT,)
 
     def test_empty_failure(self) -> None:
-        """A refusal without a word is none, as for deployed agents."""
+        """A refusal without a text is ignored, as by deployed agents."""
         peer = self.accept()
         peer.config()
         peer.answer(good=False)
         self.wait_until_ready()
 
     def test_texts(self) -> None:
-        """Whatever is said in answer is an error: it is told, without our secrets, and the agent closes."""
+        """Any text in the answer is an error: it is logged, without our secrets, and the agent closes."""
         for good, text, told in (
             (False, b"Unauthorized agent", r'the proxy reports: "Unauthorized agent"\)'),
             (True, b"but not today", r'the proxy reports: "but not today"\)'),
-            (False, b"no: " + TOKEN.encode(), "not shown"),
+            (False, b"no: " + TOKEN.encode(), "redacted"),
             (False, b"\x1b[2J\n\0", r'the proxy reports: "\[2J"\)'),
             (False, b"x" * 200_000, r'the proxy reports: "x{200}"\)'),
         ):
@@ -303,7 +303,7 @@ class RawProxyTests(RawProxyTestCase):
             peer.config()
             peer.answer(good=good, text=text)
             peer.end()
-            self.wait_for_line(r"try \d+ failed: the proxy refused the registration .*" + told)
+            self.wait_for_line(r"try \d+ failed: the proxy rejected the registration .*" + told)
         self.serve()
 
     def test_silent(self) -> None:
@@ -320,7 +320,7 @@ class RawProxyTests(RawProxyTestCase):
         self.serve()
 
     def test_garbage(self) -> None:
-        """Hole 16: whatever comes in place of SSH is a failed try, and leaves nothing behind."""
+        """Hole 16: garbage in place of SSH is a failed try, and does not leak anything."""
         descriptors = 0
         for count in range(20):
             peer = self.accept()
@@ -343,13 +343,13 @@ class RawProxyTests(RawProxyTestCase):
         for offend in (
             lambda peer: peer.say(b"\x51", b"\x51", b"\x51"),
             lambda peer: peer.say(b"\x52why"),
-            lambda peer: peer.say(b"\x5e" + number(99) + NS(b"data for nobody")),
+            lambda peer: peer.say(b"\x5e" + number(99) + NS(b"data without a channel")),
             lambda peer: peer.say(bytes((OPEN,)) + b"\0\0"),
             lambda peer: peer.frame(b"x" * 1000),
         ):
             peer = self.registered()
             self.wait_until_ready()
-            peer.answer(good=True)  # in case that it has asked: one ping may be under way
+            peer.answer(good=True)  # if it has asked: one ping may be in flight
             offend(peer)
             with contextlib.suppress(Gone):
                 peer.end()
@@ -432,7 +432,7 @@ class RawProxyTests(RawProxyTestCase):
         wait_for("closed streams", lambda: self.agent.descriptors() <= before + 3, 15)
 
     def test_flood_of_channels(self) -> None:
-        """Ten thousand channels to nowhere, and hundreds to a target: the agent stays well, and small."""
+        """Ten thousand channels without a target, and hundreds to one: the agent stays alive, and small."""
         peer = self.registered()
         memory, log = self.agent.memory(), len(self.agent.output())
         evil = b"\x5a" + NS(b"kubesphere") + number(5, MIB, 32 << 10) + b"evil.example:80"
@@ -468,7 +468,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
     """A proxy that the agent probes often."""
 
     def test_config(self) -> None:
-        """What is sent is what old proxies read."""
+        """The config has the form that old proxies read."""
         peer = self.accept()
         config = peer.config()
         self.assertEqual((config.name, config.token), (CLUSTER, TOKEN))
@@ -483,7 +483,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
         self.assertEqual(peer.next(80)[1:], NS(b"ping") + b"\1")
 
     def test_credential_rotated_with_a_stream(self) -> None:
-        """A stream under way may end before the tunnel is closed and another takes its place."""
+        """A running stream may end before the tunnel is closed and replaced."""
         peer = self.registered()
         peer.open(f"{LOOPBACK}:{self.service.port}".encode(), ours=5, window=64 * MIB)
         stream = int.from_bytes(peer.next(CONFIRM)[5:9], "big")
@@ -509,7 +509,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
         peer = self.registered()
         self.wait_until_ready()
         self.wait_until_ready(ready=False)
-        self.wait_for_line("three keepalive periods")
+        self.wait_for_line("three keepalive intervals")
         peer.close()
         self.serve()
 
@@ -518,7 +518,7 @@ class AutoTests(OldProxyTestCase):
     """The proxy is the test, and the agent does not know which."""
 
     def test_asks_first(self) -> None:
-        """tower-v2 is asked for at each connection, and kubesphere-v1 after a 404."""
+        """Each connection offers tower-v2 first, and kubesphere-v1 after a 404."""
         proxy = RawOldProxy()
         self.addCleanup(proxy.close)
         self.start_agent(f"ws://{LOOPBACK}:{proxy.port}/some/path", ANYBODY)

@@ -50,7 +50,7 @@ UNANSWERED = 3  # keepalives after which ssh gives us up
 
 
 class FolderTestCase(TestCase):
-    """Has a folder of its own that anybody may pass through."""
+    """Makes a new folder, passable for every user."""
 
     timeout = 900
 
@@ -153,7 +153,7 @@ class ClientTests(FolderTestCase):
         """Both sides' keepalives are answered, so an idle connection lives and its round trip is known."""
         proxy = self.proxy(ROOMY, 1.0)
         ssh = self.ssh(proxy, None, "ServerAliveInterval=1", f"ServerAliveCountMax={UNANSWERED}")
-        while not (proxy.ends and hasattr(proxy.ends[0], "changes")):  # let in
+        while not (proxy.ends and hasattr(proxy.ends[0], "changes")):  # authenticated
             await deferLater(reactor, 0.05, lambda: None)
         (end,) = proxy.ends
         before = end.opener.packets
@@ -165,7 +165,7 @@ class ClientTests(FolderTestCase):
         await ssh.stop()
 
     async def test_unknown_key(self) -> None:
-        """A key that is not enrolled is refused, and the client hears nothing more than that."""
+        """A key that is not enrolled is refused, without any details for the client."""
         proxy = self.proxy(ROOMY)
         proxy.gate.enrolled.clear()
         ssh = self.ssh(proxy, b"x")
@@ -186,7 +186,7 @@ class ServerTests(FolderTestCase):
     """OpenSSH's server, unprivileged, which forwards channels to an echo service (``direct-tcpip``)."""
 
     def setUp(self) -> None:
-        """Make keys, and find out who the server can run as: not root, for whom it wants a system set up."""
+        """Make keys, and choose the server's user: not root, which requires a prepared system."""
         if SSHD is None:
             raise SkipTest("no OpenSSH server")
         super().setUp()
@@ -258,7 +258,7 @@ class ServerTests(FolderTestCase):
             await self.program.stop()
 
     async def test_refused(self) -> None:
-        """A server that does not know the key refuses it, and we say so."""
+        """A server that does not know the key refuses it, and the error names that."""
         port = await self.sshd()
         stranger = KeyPair.generate()
         with self.assertRaisesRegex(Exception, "does not let this agent serve"):

@@ -1,4 +1,4 @@
-"""The agent's way out of a network in which only an HTTP proxy leads anywhere."""
+"""The agent's connections from a network with an HTTP proxy as the only exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HTTPProxyTests(SynchronousTestCase):
     """``HTTPS_PROXY`` and ``NO_PROXY`` of the agent; the proxy's name means nothing to the agent itself."""
 
     def setUp(self) -> None:
-        """Start an HTTP proxy, and a Tower whose own API stands in for the cluster."""
+        """Start an HTTP proxy, and a Tower whose own API serves as the cluster."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         self.proxy = ConnectProxy()
@@ -45,8 +45,8 @@ class HTTPProxyTests(SynchronousTestCase):
         self.assertIn(f"CONNECT {NAME}:{self.tower.secure_port}", self.proxy.asked)
 
     def test_no_proxy(self) -> None:
-        """A name in NO_PROXY is dialled directly, which here leads nowhere, and the agent says so."""
+        """A name in NO_PROXY is dialled directly, which fails here, and the agent logs it."""
         self.start(NO_PROXY="example.org, .test")
-        wait_for("the agent to say what it cannot find", lambda: NAME in self.agent.program.tail())
+        wait_for("the agent to log the unknown name", lambda: NAME in self.agent.program.tail())
         self.assertFalse(self.agent.ready())
         self.assertEqual(self.proxy.asked, [])

@@ -1,4 +1,4 @@
-"""Keys change every MiB while a GiB goes each way, over real sockets, with each cipher."""
+"""Keys change every MiB while a GiB goes in each direction, over real sockets, with each cipher."""
 
 from __future__ import annotations
 
@@ -23,32 +23,36 @@ from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
+from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
 
 reactor: Any = installed
 
-#: Each way, B.
+#: In each direction, B.
 SIZE = 1 << 30
 LIMITS = TransportLimits(rekey_bytes=1 << 20)
 TIMEOUT = 1800.0
 BLOCK = os.urandom(1 << 20)
 
 
-class Everybody:
+class Everybody(Gatekeeper):
     """Lets every key in."""
 
-    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool:
-        """Say yes."""
+    def __init__(self) -> None:
+        """It has no records."""
+
+    def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
+        """Return true."""
         return True
 
-    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Never needed."""
 
 
 class Side:
-    """Sends a number of blocks on a channel and digests what comes.
+    """Sends a number of blocks on a channel and digests the received bytes.
 
-    :ivar done: fires with the digest and the size of what came, once the peer has ended.
+    :ivar done: fires with the digest and the size of the received bytes, once the peer has ended.
     """
 
     def __init__(self, channel: Channel, size: int) -> None:
@@ -185,10 +189,10 @@ class _Later:
         """Never called: the client waits for its tunnel."""
 
     def ended(self) -> None:
-        """Nobody to tell."""
+        """No-op."""
 
     def drained(self) -> None:
-        """Nobody to tell."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
+        """No-op."""

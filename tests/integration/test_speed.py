@@ -1,7 +1,7 @@
-"""A change that takes away much of the speed is noticed: Tower beside the Go program, and ratios alone.
+"""A large loss of speed is noticed: Tower compared with the Go program, by ratios alone.
 
-What is compared runs in turn, within seconds, on the same machine, so whatever else the machine does slows
-both.  The floors are those of ``python -m benchmarks --check``, lowered once more: here a run is short, and
+The compared programs run in turns, within seconds, on the same machine, so other load slows both.
+The floors are those of ``python -m benchmarks --check``, lowered once more: here a run is short, and
 other tests may use the other core.
 """
 
@@ -19,13 +19,14 @@ from benchmarks.claims import CLAIMS
 from benchmarks.rounds import QUICK, Rounds, chosen
 from benchmarks.systems import Systems
 
-#: What is left of a floor here.
+#: Fraction of a floor that applies here.
 PART = 0.75
 
 #: How often what falls short is measured again, with one round more each time.
 TRIES = 3
 
-#: What tells most in the shortest time: bulk each way, small requests and their cost, also of old agents.
+#: The best cases for their time: bulk in each direction, small requests and their cost, also with old
+#: agents.
 NAMES = (
     "bulk-down-1",
     "bulk-up-1",
@@ -40,7 +41,7 @@ NAMES = (
 
 
 def bars() -> dict[str, float]:
-    """Return the lowered floors; where less is better, the raised ceilings."""
+    """Return the lowered floors; if less is better, the raised ceilings."""
     less = {claim.name for claim in CLAIMS if claim.less}
     floors = {name: bar for name, bar in gate.floors().items() if name in NAMES}
     return {name: bar / PART if name in less else bar * PART for name, bar in floors.items()}

@@ -1,4 +1,4 @@
-"""Starts that are refused when the program runs already: one line, and an exit code that says so."""
+"""Starts that are refused when the program runs already: one line, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import yaml
 from tests.integration.harness import TowerTestCase
 from tests.integration.programs import LOOPBACK, Program, script
 
-#: A proxy whose port somebody takes between its own look and its opening.
+#: A proxy that loses its port between its check and its opening.
 LATE = f"""
 import socket
 import sys
@@ -45,7 +45,7 @@ class StartTests(TowerTestCase):
         return ("--ssh-user=core", f"--ssh-keyfile={key}", "--nodes=127.0.0.1:1", *extra)
 
     def refusal(self, program: Program) -> str:
-        """Start a program that ends by itself; return the line that says why."""
+        """Start a program that ends by itself; return the line with the reason."""
         program.start()
         self.assertEqual(program.wait(), 1, program.tail())
         self.assertNotIn("Traceback", program.output())
@@ -53,12 +53,12 @@ class StartTests(TowerTestCase):
         return line
 
     def test_given_cluster(self) -> None:
-        """What the store says against ``--ssh-user`` ends the start, and the next start without it works."""
+        """A store that contradicts ``--ssh-user`` ends the start; the next start without it works."""
         self.tower.tower("cluster", "add", "alpha")
         self.tower.proxy.stop()
         for number, (extra, words) in enumerate(
             (
-                ((), "cluster default is not there yet: give --member-kubeconfig"),
+                ((), "cluster default does not exist yet: give --member-kubeconfig"),
                 (("--ssh-cluster=alpha", f"--member-kubeconfig={self.member}"), "cluster alpha has an agent"),
             )
         ):
@@ -68,7 +68,7 @@ class StartTests(TowerTestCase):
         self.assertNotIn("default", self.tower.tower("cluster", "list"))
 
     def test_damaged_key(self) -> None:
-        """A file of secrets that turns out to be damaged when something is to be sealed is one line, too."""
+        """A damaged file of secrets that is noticed late also gives one line."""
         self.tower.proxy.stop()
         (self.tower.state / "secrets.key").write_text("no key\n")
         program = self.tower.proxy_program(

@@ -18,13 +18,13 @@ from tests.integration.programs import LOOPBACK, Program, run, script, wait_for
 from tests.integration.threaded import ThreadedServer
 
 CLIENT = Path(__file__).resolve().parent / "stream_client.py"
-COUNT = 64 << 20  # B, each way
+COUNT = 64 << 20  # B, in each direction
 PIECE = os.urandom(256 * 1024)
 TIMEOUT = 600.0  # s
 
 
 class EchoServer(ThreadedServer):
-    """Answers with what it gets, and after its end with the digest of all of it."""
+    """Echoes, and after the end sends the digest of all of it."""
 
     def serve(self, connection: socket.socket) -> None:
         """See `ThreadedServer.serve`."""
@@ -37,7 +37,7 @@ class EchoServer(ThreadedServer):
 
 
 def exchange(connection: socket.socket) -> tuple[str, str, str]:
-    """Send COUNT bytes and end our side; return the digests of both ways, and what came at the end."""
+    """Send COUNT bytes and end our side; return the digests of both directions, and the end of the answer."""
     sent, received, tail = hashlib.sha256(), hashlib.sha256(), b""
 
     def send() -> None:
@@ -58,10 +58,10 @@ def exchange(connection: socket.socket) -> tuple[str, str, str]:
 
 
 class StreamTests(harness.TowerTestCase):
-    """An agent whose owner lists an echo server, and one that is not there."""
+    """An agent whose owner lists an echo server, and a target that does not exist."""
 
     def setUp(self) -> None:
-        """Start all of it; Tower's own API stands in for the cluster."""
+        """Start all of it; Tower's own API serves as the cluster."""
         super().setUp()
         self.echo = EchoServer()
         self.addCleanup(self.echo.close)
@@ -80,7 +80,7 @@ class StreamTests(harness.TowerTestCase):
         return program, int(ports[0])
 
     def client(self, target: str, kubeconfig: Path, count: int = COUNT) -> dict[str, str]:
-        """Run a program of Twisted with an endpoint string; return what it tells."""
+        """Run a Twisted program with an endpoint string; return its output."""
         description = f"tower:cluster=alpha:target={target}:kubeconfig={kubeconfig}"
         argv = [sys.executable, str(CLIENT), description, str(count)]
         done = run(argv, timeout=TIMEOUT, folder=self.folder)
@@ -105,12 +105,12 @@ class StreamTests(harness.TowerTestCase):
             self.assertEqual(told, dict.fromkeys(("sent", "received", "tail"), told.get("sent")))
 
     def test_refusals(self) -> None:
-        """A target that refuses, one that nobody listed, and the API server: each says what it is."""
+        """A target that refuses, an unlisted one, and the API server: each has its own error."""
         jane = self.tower.kubeconfig("alpha", "jane")
         for target, parts in (
             ("gone", ("connection refused",)),
             ("other", (r"no target \"other\"", "--target other=")),
-            ("kubernetes", ("kubernetes gives no raw streams",)),
+            ("kubernetes", ("kubernetes does not support raw streams",)),
         ):
             error = self.client(target, jane, 1).get("error", "")
             program, port = self.forward(target)

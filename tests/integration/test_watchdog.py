@@ -1,4 +1,4 @@
-"""The watchdog of the Makefile's runs of trial, with tests that hang in every way."""
+"""The watchdog of the Makefile's runs of trial, with several kinds of hanging tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SpinTests(TestCase):
     timeout = 1
 
     def test_a(self):
-        "Fails in an ordinary way, before."
+        "Fails normally, before."
         self.fail("an ordinary failure")
 
     def test_b(self):
@@ -103,7 +103,7 @@ class WatchdogTests(SynchronousTestCase):
     """See `tests.watchdog`."""
 
     def setUp(self) -> None:
-        """Have a folder with tests."""
+        """Make a folder with tests."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-watchdog-"))
         self.addCleanup(shutil.rmtree, self.folder)
         modules = {"spins": SPINS, "blocks": BLOCKS, "loads": LOADS, "dies": DIES, "stays": STAYS}
@@ -136,7 +136,7 @@ class WatchdogTests(SynchronousTestCase):
             self.assertRaises(ProcessLookupError, os.kill, pid, 0)
 
     def test_hangs(self) -> None:
-        """What hangs or dies is named and ended with all it started; everything else runs and is counted."""
+        """A test that hangs or dies is named and ended with its processes; all others run and are counted."""
         program = self.watch("spins", "blocks", "loads", "dies")
         self.assertEqual(program.wait(PATIENCE), 1)
         output = program.output()
@@ -166,7 +166,7 @@ class WatchdogTests(SynchronousTestCase):
         self.assertEqual(self.counted(output), {"errors": 1, "successes": 1})
 
     def test_time_is_over(self) -> None:
-        """A run that takes too long in all is ended, and says how much of it is missing."""
+        """A run that takes too long in total is ended, and the number of missing tests is printed."""
         program = self.watch(f"--limit={SILENCE:g}", "spins", silence=10 * SILENCE)
         self.assertEqual(program.wait(PATIENCE), 1)
         output = program.output()
@@ -185,7 +185,7 @@ class WatchdogTests(SynchronousTestCase):
         self.assert_gone()
 
     def test_passed(self) -> None:
-        """Where nothing hangs, nothing is different."""
+        """If nothing hangs, nothing is different."""
         program = self.watch("spins.ThenTests", "blocks.BlockTests.test_f")
         self.assertEqual(program.wait(PATIENCE), 0)
         self.assertTrue(program.output().endswith("\nPASSED (skips=1, successes=1)\n"))

@@ -1,4 +1,4 @@
-"""Other ways than HTTP in and other ways than a straight one out; Tower's own API stands behind the agent."""
+"""Other entries than HTTP and indirect exits; Tower's own API serves as the agent's cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ForwardTests(harness.TowerTestCase):
         return program, port
 
     def ask(self, port: int, data: bytes) -> bytes:
-        """Send data, end our side, and return what comes back."""
+        """Send data, end our side, and return the answer."""
         with socket.create_connection((LOOPBACK, port), TIMEOUT) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -79,7 +79,7 @@ class ForwardTests(harness.TowerTestCase):
         self.assertNotIn("Traceback", program.output())
 
     def refused(self, target: str) -> str:
-        """Ask for what cannot be had; the connection ends, and the command says why."""
+        """Open a target that is not available; the connection ends, and the command reports the reason."""
         program, port = self.forward(target)
         if program.running():
             with contextlib.suppress(ConnectionError):
@@ -89,21 +89,21 @@ class ForwardTests(harness.TowerTestCase):
         return program.output()
 
     def test_refused(self) -> None:
-        """Where nobody listens, that is what is said."""
+        """If nothing listens, the error is exactly that."""
         self.assertIn("refused", self.refused("nobody"))
 
     def test_no_such_target(self) -> None:
-        """What the owner did not list cannot be reached, and is told apart."""
+        """A target that the owner did not list cannot be reached, and has its own error."""
         self.refused("other")
         self.assertEqual(self.server.served, 0)
 
     def test_kubernetes_is_no_raw_target(self) -> None:
-        """The API server cannot be spoken to past the check of who asks."""
+        """The API server cannot be reached without authentication."""
         self.refused("kubernetes")
 
 
 def accepts(port: int) -> bool:
-    """Say whether a loopback port takes connections."""
+    """Return whether a loopback port accepts connections."""
     try:
         socket.create_connection((LOOPBACK, port), TIMEOUT).close()
     except OSError:
@@ -175,7 +175,7 @@ class NetworkTests(harness.TowerTestCase):
         self.assertNotIn("SHA256:", self.tower.tower("cluster", "agents", "alpha"))
 
     def test_ipv6(self) -> None:
-        """Proxy, agent and people meet on ::1."""
+        """Proxy, agent and users communicate over ::1."""
         if not has_ipv6():
             self.skipTest("this machine has no ::1")
         self.tower.proxy.stop()
@@ -188,7 +188,7 @@ class NetworkTests(harness.TowerTestCase):
         for via in ("front-door", "port"):
             jane = self.tower.person("alpha", "jane", "--via", via)
             self.assertEqual(jane.host, "::1")
-            wait_for("jane's way", lambda jane=jane: jane.get("/version").status == 200)  # type: ignore[misc]
+            wait_for("an answer", lambda jane=jane: jane.get("/version").status == 200)  # type: ignore[misc]
 
     def test_http1_only(self) -> None:
         """ALPN offers HTTP/1.1 and nothing else."""

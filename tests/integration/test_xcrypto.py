@@ -62,7 +62,7 @@ class XCryptoTests(TestCase):
         return [self.program, *(f"-{name}={value}" for name, value in flags.items())]
 
     async def client(self, limits: TransportLimits, **flags: object) -> Proxy:
-        """Have the client talk to a proxy, and check that it is content."""
+        """Let the client talk to a proxy, and check that it succeeds."""
         proxy = Proxy(reactor, limits)
         self.addCleanup(lambda: Deferred.fromCoroutine(proxy.stop()))
         proxy.gate.enrolled.add((CLUSTER, self.key.fingerprint))

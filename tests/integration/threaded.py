@@ -1,4 +1,4 @@
-"""A server on loopback that serves each connection on a thread of its own."""
+"""A server on loopback that serves each connection in a separate thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users do all the while that something happens to the programs: every byte of it is known."""
+"""Continuous traffic of users while something happens to the programs: every byte of it is known."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PATIENCE = 60.0  # s
 
 
 class Use:
-    """Something that a user does all the while, in a thread.
+    """Continuous traffic of a user, in a thread.
 
-    :param size: of what is moved, B.
+    :param size: of one transfer, B.
     :ivar moved: bytes so far.
     """
 
@@ -71,7 +71,7 @@ class Use:
         return self._outcome or f"still going on, {self.moved} B"
 
     def broken(self, timeout: float) -> bool:
-        """Say whether it broke in time, as it should."""
+        """Return whether it broke in time, as it should."""
         return self.result(timeout).startswith("broken")
 
 
@@ -96,7 +96,7 @@ class Upload(Use):
     """A body that the API server compares."""
 
     def use(self, connection: http.client.HTTPSConnection) -> None:
-        """Send, and hear that it came."""
+        """Send, and wait for the confirmation."""
         path = f"{self._person.prefix}/marks/{self.owner}/2?size=1"
         headers = {**self._person.headers(), "Content-Length": str(self.size)}
         connection.request("POST", path, self._pieces(), headers)

@@ -197,7 +197,7 @@ class APIClientTests(APIClientCase):
         """An answer that is too long is not kept, and its connection not used again."""
         self.member.answer = lambda _: (200, b"x" * 101)
         error = self.fails(self.make(limit=100).get(NODES))
-        self.assertEqual(error.message, "an answer of more than 100 B")
+        self.assertEqual(error.message, "the response has more than 100 B")
         self.assertTrue(self.member.pipes[0].lost)
 
     def test_cut(self) -> None:

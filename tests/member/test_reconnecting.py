@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.transport.limits import NoRoom
+from tower.conch.transport.limits import TooManyConnections
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.websocket.dialer import DialFailed
 
@@ -137,19 +137,19 @@ class ReconnectingTests(SynchronousTestCase):
     def test_no_room(self) -> None:
         """Where the proxy has no room the next try comes after the longest wait, or at once on SIGHUP."""
         self.service.startService()
-        self.fail(NoRoom(12, "key SHA256:x has 8 tunnels"))
+        self.fail(TooManyConnections(12, "key SHA256:x has 8 tunnels"))
         self.assertIn("has 8 tunnels", self.service.state)
         self.clock.advance(119.9)
         self.assertEqual(len(self.tries), 1)
         self.clock.advance(0.2)
         self.assertEqual(len(self.tries), 2)
-        self.fail(NoRoom(12, ""))
+        self.fail(TooManyConnections(12, ""))
         self.service.retry_now()
         self.assertEqual(len(self.tries), 3)
         self.fail()
         self.clock.advance(0.11)
         self.assertEqual(len(self.tries), 4)
-        self.up().lost.callback(NoRoom(12, ""))
+        self.up().lost.callback(TooManyConnections(12, ""))
         self.clock.advance(119.9)
         self.assertEqual(len(self.tries), 4)
 

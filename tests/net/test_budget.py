@@ -7,7 +7,7 @@ import random
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.net.budget import StrangersBudget
+from tower.net.budget import UnauthenticatedBudget
 
 
 class FakeStranger:
@@ -21,13 +21,13 @@ class FakeStranger:
         self.evicted += 1
 
 
-class StrangersBudgetTests(SynchronousTestCase):
+class UnauthenticatedBudgetTests(SynchronousTestCase):
     """A budget of 10,000 B."""
 
     def setUp(self) -> None:
         """Make it."""
         self.clock = Clock()
-        self.budget = StrangersBudget(10_000, self.clock.seconds)
+        self.budget = UnauthenticatedBudget(10_000, self.clock.seconds)
 
     def come(self, size: int) -> FakeStranger:
         """Have somebody come who keeps *size* bytes."""

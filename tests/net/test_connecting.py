@@ -99,7 +99,7 @@ class NoNameTests(SynchronousTestCase):
         for host in ("a..b", ".", "a" * 64, "b." + "a" * 300):
             reactor = ResolvingReactor()
             error = self.failureResultOf(connect(reactor, host, 22), ConnectFailed).value
-            self.assertEqual((error.kind, str(error)), ("name", f"{host}:22: that is no name of a host"))
+            self.assertEqual((error.kind, str(error)), ("name", f"{host}:22: invalid host name"))
             self.assertEqual(reactor.nameResolver.asked, [])
             self.assertEqual(reactor.getDelayedCalls(), [])
 

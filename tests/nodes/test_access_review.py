@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api_client import FakeAPI
 from tower.errors import ClusterUnreachable
-from tower.kube.client import APIError
+from tower.kube.client import APIClient, APIError
 from tower.kube.status import StatusError
 from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, AccessReview, NodeReview, subresource_of
 
@@ -46,7 +46,7 @@ class NodeReviewTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a member that lets everybody."""
         self.clock, self.api = Clock(), FakeAPI()
-        self.review = NodeReview(self.clock, self.api, "beta")
+        self.review = NodeReview(self.clock, cast(APIClient, self.api), "beta")
 
     def ask(self, question: AccessReview = JANE) -> None:
         """Ask, and be let."""
@@ -109,7 +109,7 @@ class NodeReviewTests(SynchronousTestCase):
         strange: list[Any] = [None, [], {}, {"status": None}, {"status": {"allowed": "true"}}]
         for answer in (*strange, {"status": {"allowed": 1}}, {"status": {"allowed": True, "denied": True}}):
             self.api.answer = answer
-            self.review = NodeReview(self.clock, self.api, "beta")
+            self.review = NodeReview(self.clock, cast(APIClient, self.api), "beta")
             self.assertEqual(self.refused().code, 403, repr(answer))
 
     def test_remembered(self) -> None:
@@ -175,7 +175,7 @@ class NodeReviewTests(SynchronousTestCase):
         asking = self.review(JANE)
         assert asking is not None
         error = self.failureResultOf(asking, ClusterUnreachable).value
-        self.assertIn("cluster beta did not say whether jane may use kubelets: ", str(error))
+        self.assertIn("cluster beta did not answer whether jane may use kubelets: ", str(error))
         self.api.answer = {"status": {"allowed": True}}
         self.ask()
 

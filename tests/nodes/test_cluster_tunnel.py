@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
+from tower.clusters.node_status import NodeStatus
 from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.cluster_tunnel import SSHClusterTunnel
+from tower.nodes.kubelets import Kubelets
+from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.reactor.interfaces import ISocketReactor
 
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
 
 
 class FakeTunnels:
-    """Dials nothing but notes what was asked for."""
+    """Three nodes, to which nothing is dialed."""
 
     def __init__(self) -> None:
         self.dialled: list[tuple[str, int]] = []
         self.pipe = FakePipe()
+        self.is_closed = False
+
+    def states(self) -> list[NodeStatus]:
+        """Return two open tunnels and one that is being opened."""
+        return [
+            NodeStatus("a", "a:22", "open", 0.0, streams=1, round_trip=0.007),
+            NodeStatus("b", "b:22", "open", 0.0, streams=2, round_trip=0.004),
+            NodeStatus("c", "c:22", "connecting", 0.0),
+        ]
+
+    def close(self) -> None:
+        """Record it."""
+        self.is_closed = True
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Note it."""
@@ -56,14 +73,16 @@ class WayTests(SynchronousTestCase):
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
         self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
-        self.gate = MemberAPIServer(
-            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="use a flag"
+        self.apiserver = MemberAPIServer(
+            "beta",
+            Clock(),
+            cast(ISocketReactor, None),
+            self.load,
+            identities=lambda: self.identities,
+            why_not="use a flag",
         )
-        self.gate.renew()
-        self.closed: list[str] = []
-        self.way = SSHClusterTunnel(
-            "beta", "core", self.tunnels, self.gate, lambda: (3, 0.004), self.closed.append
-        )
+        self.apiserver.renew()
+        self.tunnel = SSHClusterTunnel("beta", "core", cast(NodeTunnels, self.tunnels), self.apiserver)
 
     def load(self) -> KubeAccess:
         """Return the credential, or fail as the test wants."""
@@ -73,13 +92,13 @@ class WayTests(SynchronousTestCase):
 
     def rewritten(self, head: bytes) -> bytes:
         """Return a head as it goes to the API server."""
-        rewrite = self.way.rewrite_for("kubernetes")
+        rewrite = self.tunnel.rewrite_for("kubernetes")
         assert rewrite is not None
         return rewrite(head, False)
 
     def test_api_server(self) -> None:
         """A node connects to the address of the kubeconfig, and heads go there in jane's name."""
-        pipe = self.successResultOf(self.way.open("kubernetes"))
+        pipe = self.successResultOf(self.tunnel.open("kubernetes"))
         self.assertIs(pipe, self.tunnels.pipe)
         self.assertEqual(self.tunnels.dialled, [("10.0.0.1", 8080)])
         self.assertEqual(
@@ -87,7 +106,7 @@ class WayTests(SynchronousTestCase):
             b"GET /prefix/api HTTP/1.1\r\nImpersonate-User: jane\r\n"
             b"Accept: */*\r\nHost: 10.0.0.1:8080\r\n\r\n",
         )
-        self.assertEqual(self.way.server, b"10.0.0.1:8080/prefix")
+        self.assertEqual(self.tunnel.server, b"10.0.0.1:8080/prefix")
 
     def test_server_path(self) -> None:
         """What may lead out of the server's path is refused here, where no agent does it."""
@@ -96,7 +115,7 @@ class WayTests(SynchronousTestCase):
                 self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
             self.assertEqual(caught.exception.code, 403)
         self.access = KubeAccess("http://10.0.0.1:8080")
-        self.gate.renew()
+        self.apiserver.renew()
         self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
 
     def test_nobody_is_the_system(self) -> None:
@@ -106,40 +125,40 @@ class WayTests(SynchronousTestCase):
             self.rewritten(head)
         self.assertIn("use a flag", str(caught.exception))
         self.identities = SystemIdentities(["system:node:n1"])
-        self.gate.renew()
+        self.apiserver.renew()
         self.assertIn(b"system:node:n1", self.rewritten(head))
 
     def test_no_credential(self) -> None:
         """Without a credential that can be used people read why; with the next one it goes on."""
         self.access = ConfigurationError("the credential cannot be opened: give it again")
-        self.gate.renew()
-        error = self.failureResultOf(self.way.open("kubernetes"), StreamRefused).value
+        self.apiserver.renew()
+        error = self.failureResultOf(self.tunnel.open("kubernetes"), StreamRefused).value
         self.assertIn("give it again", str(error))
-        self.assertEqual((self.gate.problem, self.way.server), (str(self.access), b""))
+        self.assertEqual((self.apiserver.problem, self.tunnel.server), (str(self.access), b""))
         with self.assertRaises(ConfigurationError):
             self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE)
         self.access = KubeAccess("http://[fd00::1]:8080")
-        self.gate.renew()
-        self.successResultOf(self.way.open("kubernetes"))
-        self.assertEqual((self.tunnels.dialled, self.gate.problem), ([("fd00::1", 8080)], ""))
+        self.apiserver.renew()
+        self.successResultOf(self.tunnel.open("kubernetes"))
+        self.assertEqual((self.tunnels.dialled, self.apiserver.problem), ([("fd00::1", 8080)], ""))
 
     def test_refused_credential(self) -> None:
         """That the API server does not know the credential is told until there is another."""
-        self.gate.is_refused = True
-        self.assertIn("tower cluster set beta --member-kubeconfig", self.gate.problem)
-        self.gate.renew()
-        self.assertEqual(self.gate.problem, "")
+        self.apiserver.is_refused = True
+        self.assertIn("tower cluster set beta --member-kubeconfig", self.apiserver.problem)
+        self.apiserver.renew()
+        self.assertEqual(self.apiserver.problem, "")
 
     def test_a_replaced_credential_begins_nothing(self) -> None:
         """What went by the credential before is not used for another request."""
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="one")
-        self.gate.renew()
-        opening = self.way.open("kubernetes")
+        self.apiserver.renew()
+        opening = self.tunnel.open("kubernetes")
         handshake: Any = self.tunnels.pipe.receiver
         owner = handshake._owner  # whose the pipe is going to be
         self.assertFalse(owner.draining)
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="two")
-        self.gate.renew()
+        self.apiserver.renew()
         self.assertTrue(owner.draining)
         self.assertIn(b"Bearer two", self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE))
         self.tunnels.pipe.lose()
@@ -147,11 +166,11 @@ class WayTests(SynchronousTestCase):
 
     def test_named_targets(self) -> None:
         """A named address is dialled as it is, and its heads are nobody's business."""
-        self.way.targets = {"postgres": ("10.0.0.5", 5432)}
-        self.successResultOf(self.way.open("postgres"))
+        self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
+        self.successResultOf(self.tunnel.open("postgres"))
         self.assertEqual(self.tunnels.dialled, [("10.0.0.5", 5432)])
-        self.assertIsNone(self.way.rewrite_for("postgres"))
-        error = self.failureResultOf(self.way.open("mysql"), StreamRefused).value
+        self.assertIsNone(self.tunnel.rewrite_for("postgres"))
+        error = self.failureResultOf(self.tunnel.open("mysql"), StreamRefused).value
         assert isinstance(error, StreamRefused)
         self.assertEqual(error.code, "no-such-target")
         self.assertIn("--target mysql=HOST:PORT", str(error))
@@ -159,26 +178,29 @@ class WayTests(SynchronousTestCase):
     def test_what_a_node_may_not(self) -> None:
         """A node whose sshd forwards nothing is none to get through, for users who may do all they like."""
         self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "sshd says no", 1))  # type: ignore[method-assign]
-        self.way.targets = {"postgres": ("10.0.0.5", 5432)}
+        self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
         for target in ("kubernetes", "postgres"):
-            error: Any = self.failureResultOf(self.way.open(target), StreamRefused).value
+            error: Any = self.failureResultOf(self.tunnel.open(target), StreamRefused).value
             self.assertEqual((error.code, error.reason, str(error)), ("unreachable", 1, "sshd says no"))
 
     def test_kubelets(self) -> None:
         """Kubelets are targets by the name of their node, where they are any."""
-        error = self.failureResultOf(self.way.open("kubelet/node1"), StreamRefused).value
+        error = self.failureResultOf(self.tunnel.open("kubelet/node1"), StreamRefused).value
         assert isinstance(error, StreamRefused)
         self.assertEqual(error.code, "no-such-target")
-        self.way.kubelets = kubelets = FakeKubelets()
-        self.successResultOf(self.way.open("kubelet/node1"))
+        kubelets = FakeKubelets()
+        self.tunnel.kubelets = cast(Kubelets, kubelets)
+        self.successResultOf(self.tunnel.open("kubelet/node1"))
         self.assertEqual(kubelets.opened, ["node1"])
-        rewrite = self.way.rewrite_for("kubelet/node1")
+        rewrite = self.tunnel.rewrite_for("kubelet/node1")
         assert rewrite is not None
         self.assertEqual(rewrite(b"GET", True), b"for a kubelet: GET")
 
     def test_what_others_see(self) -> None:
         """It counts the streams of all nodes, is as near as the nearest, and closes as it is told."""
-        self.assertEqual((self.way.streams, self.way.round_trip, self.way.protocol), (3, 0.004, "ssh"))
-        self.way.drain()
-        self.way.close("the cluster was removed")
-        self.assertEqual(self.closed, ["the cluster was removed"])
+        self.assertEqual(
+            (self.tunnel.streams, self.tunnel.round_trip, self.tunnel.protocol), (3, 0.004, "ssh")
+        )
+        self.tunnel.drain()
+        self.tunnel.close("the cluster was removed")
+        self.assertTrue(self.tunnels.is_closed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -24,10 +25,14 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.net.budget import Budget
-from tower.nodes.cluster import NodeServices
+from tower.nodes import cluster as cluster_module
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
+from tower.nodes.node_sources import Lister, ListingFailed
 from tower.nodes.record_files import NodeFiles
 from tower.nodes.ssh.client_key import KeyUnusable
+from tower.reactor.interfaces import IReactor
+from tower.reactor.poller import Poller
 from tower.reactor.timers import Wheel
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
@@ -61,19 +66,21 @@ class NodeClustersTests(SynchronousTestCase):
         self.accesses = MemberCredentials(self.store, Vault(self.folder / "secrets.key"))
         self.clusters = Clusters(self.store, None, self.clock, self.accesses)
         self.tunnels = Tunnels(self.clock, self.clock.seconds)
-        around = NodeServices(
-            self.clock,
-            None,
-            Wheel(self.clock),
-            self.store,
-            self.tunnels,
-            self.accesses,
-            Budget(1 << 20),
-            self.clock.seconds,
-            15.0,
-            NodeFiles(self.folder),
+        files = NodeFiles(self.folder)
+        create = partial(
+            NodeCluster,
+            reactor=cast(IReactor, self.clock),
+            poller=cast(Poller, None),
+            clock=Wheel(self.clock),
+            store=self.store,
+            tunnels=self.tunnels,
+            credentials=self.accesses,
+            budget=Budget(1 << 20),
+            epoch=self.clock.seconds,
+            keepalive=15.0,
+            files=files,
         )
-        self.nodes = NodeClusters(around, self.clusters)
+        self.nodes = NodeClusters(self.clusters, self.accesses, self.tunnels, files, create)
         self.nodes.startService()
         self.addCleanup(self.stop)
 
@@ -106,7 +113,7 @@ class NodeClustersTests(SynchronousTestCase):
         """Have a look taken."""
         from twisted.internet.defer import Deferred
 
-        self.successResultOf(Deferred.fromCoroutine(self.nodes.look()))
+        self.successResultOf(Deferred.fromCoroutine(self.nodes.report()))
 
     def said(self, kind: str) -> tuple[str, str, str] | None:
         """Return what a condition of beta says."""
@@ -142,7 +149,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.add(nodes_file="")
         running = self.nodes.get("beta")
         assert running is not None
-        running._known.remember([Node("10.0.0.1")])
+        running._remembered.remember([Node("10.0.0.1")])
         self.stop()
         self.nodes.startService()
         status = self.nodes.status("beta")
@@ -156,11 +163,11 @@ class NodeClustersTests(SynchronousTestCase):
         first = self.nodes.get("beta")
         assert first is not None
         self.change(targets={"pg": "10.0.0.5:5432"}, kubelet_port=0, allow_system=True)
-        self.assertEqual(first.way.targets, {"pg": ("10.0.0.5", 5432)})
+        self.assertEqual(first.cluster_tunnel.targets, {"pg": ("10.0.0.5", 5432)})
         self.assertIsNone(first.kubelets)
         self.change(user="other")
-        self.assertEqual((first.tunneler.user, first.way.peer), ("other", "nodes as other"))
-        self.assertEqual(first._login.user, "other")
+        self.assertEqual((first.tunneler.user, first.cluster_tunnel.peer), ("other", "nodes as other"))
+        self.assertEqual(first.login.user, "other")
         self.assertIn('for user "other"', self.tunnels.why_not("beta"))
         self.assertIs(self.nodes.get("beta"), first)
         self.assertTrue(first.tunneler.running)
@@ -172,7 +179,7 @@ class NodeClustersTests(SynchronousTestCase):
             self.add()
             running = self.nodes.get("beta")
             assert running is not None
-            self.assertRaises(StatusError, running.gate.rewrite, asked, False)
+            self.assertRaises(StatusError, running.apiserver.rewrite, asked, False)
         self.assertEqual(warnings(events), [])
         cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({"allowed_identities": ("system:monitoring",)}, "may act as system:monitoring (allowed"),
@@ -184,7 +191,9 @@ class NodeClustersTests(SynchronousTestCase):
         for changes, text in cases:
             with capturedLogs() as events:
                 self.change(**changes)
-            self.assertIn(b"\r\nImpersonate-User: system:monitoring\r\n", running.gate.rewrite(asked, False))
+            self.assertIn(
+                b"\r\nImpersonate-User: system:monitoring\r\n", running.apiserver.rewrite(asked, False)
+            )
             (said,) = warnings(events)
             self.assertIn(text, said)
             with capturedLogs() as events:
@@ -216,6 +225,35 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNone(running.tunneler._install)
         self.assertEqual([node.address for node in running.status().nodes], ["192.0.2.9:22"])
 
+    def test_list_of_the_api(self) -> None:
+        """The API lists the nodes and the cloud installs the key; the cloud lists while no tunnel is up."""
+        answers: list[Any] = [ListingFailed("no tunnel"), ListingFailed("no route")]
+
+        def api_nodes(*_: object, **__: object) -> Lister:
+            async def listing() -> list[Node]:
+                answer = answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return [answer]
+
+            return listing
+
+        self.patch(cluster_module, "api_nodes", api_nodes)
+        config = self.folder / "fake.conf"
+        config.write_text("[fake]\ninstance = n1 192.0.2.1:22\n")
+        self.add(nodes_file="", nodes_from_api=True, cloud_provider="fake", cloud_config=str(config))
+        running: Any = self.nodes.get("beta")
+        self.assertEqual([node.name for node in running.status().nodes], ["n1"])
+        self.assertIsNotNone(running.tunneler._install)
+        answers.append(Node("192.0.2.2", name="n2"))
+        self.clock.advance(15)
+        self.assertEqual([node.name for node in running.status().nodes], ["n2"])
+        self.patch(type(running.tunnels), "is_up", True)
+        answers.extend((ListingFailed("no tunnel"), ListingFailed("no route")))
+        self.clock.advance(15)
+        self.assertEqual([node.name for node in running.status().nodes], ["n2"])
+        self.assertEqual(running.status().last_error, "no tunnel; no route")
+
     def test_another_rule_for_host_keys(self) -> None:
         """Nodes that nobody vouched for are left when somebody does not; all others stay."""
         self.add(host_keys="insecure-ignore")
@@ -234,7 +272,7 @@ class NodeClustersTests(SynchronousTestCase):
         running.tunnels, real = tunnels, running.tunnels
         lines = [host_key(1), host_key(2)]
         for node, line in zip((good, bad), lines, strict=True):
-            running._vouching.accepted(node, base64.b64decode(line.split()[1]))
+            running.host_keys.accepted(node, base64.b64decode(line.split()[1]))
         hosts = self.folder / "hosts"
         hosts.write_text(f"192.0.2.1 {lines[0]}\n192.0.2.2 {lines[0]}\n")
         self.change(host_keys="known-hosts", known_hosts=str(hosts))
@@ -249,18 +287,18 @@ class NodeClustersTests(SynchronousTestCase):
         """Another key and other known hosts count for the next login, and disturb no tunnel."""
         self.add()
         first: Any = self.nodes.get("beta")
-        line = first._key.public_line()
+        line = first.key.public_line()
         other = self.folder / "other"
         self.change(key_file=str(other), key_type="rsa", known_hosts=str(self.folder / "hosts"))
         self.assertIs(self.nodes.get("beta"), first)
         self.assertIn("RSA PRIVATE KEY", other.read_text())
-        self.assertEqual(first._login.key().kind, b"ssh-rsa")
-        self.assertNotEqual(first._key.public_line(), line)
-        self.assertEqual([file.path for file in first._vouching._rule._files], [self.folder / "hosts"])
+        self.assertEqual(first.login.key().kind, b"ssh-rsa")
+        self.assertNotEqual(first.key.public_line(), line)
+        self.assertEqual([file.path for file in first.host_keys.rule.files], [self.folder / "hosts"])
         self.change(key_file=str(self.folder / "nowhere" / "id"))
-        self.assertRaises(KeyUnusable, first._login.key)
+        self.assertRaises(KeyUnusable, first.login.key)
         self.change(key_file=str(self.folder / "key"))
-        self.assertEqual(first._key.public_line(), line)
+        self.assertEqual(first.key.public_line(), line)
 
     def test_looked_at_when_it_comes(self) -> None:
         """When the first tunnel comes the API server is looked for at once, but not for the next one."""
@@ -270,7 +308,7 @@ class NodeClustersTests(SynchronousTestCase):
         running.tunnels = SimpleNamespace(is_up=True, trouble="", check=lambda: looks.append(True))
         for is_up, count in ((True, 1), (True, 1), (False, 1), (True, 2)):
             running.tunnels.is_up = is_up
-            running._changed()
+            running.tunnels_changed()
             self.assertEqual(len(looks), count)
         running.tunnels = running.tunneler.tunnels
 
@@ -280,7 +318,7 @@ class NodeClustersTests(SynchronousTestCase):
         running: Any = self.nodes.get("beta")
         for is_up, trouble in ((True, ""), (True, "refused"), (False, ""), (True, "refused"), (True, "")):
             running.tunnels = SimpleNamespace(is_up=is_up, trouble=trouble, check=lambda: None)
-            running._changed()
+            running.tunnels_changed()
             self.assertEqual(self.tunnels.trouble("beta"), trouble)
         running.tunnels = running.tunneler.tunnels
 
@@ -305,20 +343,20 @@ class NodeClustersTests(SynchronousTestCase):
         self.nodes.startService()
         running = self.nodes.get("beta")
         assert running is not None
-        self.assertIn("--member-kubeconfig", running.gate.problem)
+        self.assertIn("--member-kubeconfig", running.apiserver.problem)
         self.look()
-        self.assertEqual(self.said("MemberCredential"), ("False", "Unusable", running.gate.problem))
-        self.assertEqual(self.nodes.status("beta").last_error, running.gate.problem)  # type: ignore[union-attr]
+        self.assertEqual(self.said("MemberCredential"), ("False", "Unusable", running.apiserver.problem))
+        self.assertEqual(self.nodes.status("beta").last_error, running.apiserver.problem)  # type: ignore[union-attr]
         looks: list[bool] = []
         running.tunnels.check = lambda: looks.append(True)  # type: ignore[method-assign]
         self.successResultOf(self.clusters.change("beta", lambda cluster: cluster, access=ACCESS))
-        self.assertEqual(running.gate.problem, "")
+        self.assertEqual(running.apiserver.problem, "")
         self.assertEqual(looks, [True])
-        self.assertIn(b"of-beta", running.gate.upstream().credential_line)
+        self.assertIn(b"of-beta", running.apiserver.upstream().credential_line)
         self.look()
         self.assertEqual(
             self.said("MemberCredential"),
-            ("True", "Usable", "The credential for the API server can be used."),
+            ("True", "Usable", "The credential for the API server is usable."),
         )
 
     def test_cannot_be_put_together(self) -> None:
@@ -375,17 +413,17 @@ class NodeClustersTests(SynchronousTestCase):
             self.said("NodesSynced"), ("Unknown", "NotYet", f"{nodes}: No such file or directory")
         )
         nodes.write_text("192.0.2.1\n")
-        self.nodes.get("beta").tunneler.hurry()  # type: ignore[union-attr]
+        self.nodes.get("beta").tunneler.list_soon()  # type: ignore[union-attr]
         self.look()
         status, reason, message = self.said("NodesSynced") or ("", "", "")
         self.assertEqual((status, reason), ("True", "Synced"))
         self.assertIn("The nodes are listed", message)
         nodes.unlink()
-        self.nodes.get("beta").tunneler.hurry()  # type: ignore[union-attr]
+        self.nodes.get("beta").tunneler.list_soon()  # type: ignore[union-attr]
         self.look()
         status, reason, message = self.said("NodesSynced") or ("", "", "")
         self.assertEqual((status, reason), ("True", "Synced"))
-        self.assertIn(f"the last time did not: {nodes}: No such file", message)
+        self.assertIn(f"but a recent one succeeded: {nodes}: No such file", message)
 
     def test_health(self) -> None:
         """Nodes that nobody could list for ten minutes fail the health check; the condition says why."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -13,11 +13,13 @@ from twisted.web.iweb import IAgent
 from zope.interface import alsoProvides
 
 from tests.fakes.instances import FakeAddress, FakeInstance
-from tower.cloud.interfaces import ISSHKeyLease
+from tower.cloud.interfaces import ICloudProvider, ISSHKeyLease
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError
-from tower.nodes.dialer import NodeDialerOptions, _leasing, create_node_dialer
+from tower.nodes.cloud import NodeCloud
+from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import fixed_nodes
+from tower.reactor.interfaces import ISocketReactor
 
 
 class FakeInstances:
@@ -100,7 +102,7 @@ class CreateNodeDialerTests(SynchronousTestCase):
         lister = options.pop("lister", None)
         return create_node_dialer(
             evolve(self.options, **options),
-            self.clock,
+            cast(ISocketReactor, self.clock),
             lister=lister,
             init_cloud=self.init_cloud,
             reach=self.reach,
@@ -202,10 +204,11 @@ class CreateNodeDialerTests(SynchronousTestCase):
             return succeed("connection")
 
         key: Any = FakeKey()
-        instances: Any = self.instances
-        leased = _leasing(dial, instances, "core", key)
+        reactor = cast(ISocketReactor, self.clock)
+        cloud = NodeCloud(reactor, cast(ICloudProvider, FakeProvider(self.instances)))
+        leased = cloud.dialer(dial, "core", key)
         self.assertEqual(self.successResultOf(leased("192.0.2.1", 22)), "connection")
         self.assertEqual(
             calls, [("lease", "core", b"ssh-ed25519 AAAA\n", "192.0.2.1"), ("dial", "192.0.2.1", 22)]
         )
-        self.assertIs(_leasing(dial, None, "core", key), dial)
+        self.assertIs(NodeCloud(reactor, None).dialer(dial, "core", key), dial)

@@ -293,7 +293,7 @@ class MemberHealthTests(HealthCase):
         looking = self.look(FakeTunnel(Deferred()))
         self.clock.advance(TIMEOUT)
         failure = self.failureResultOf(looking, Unhealthy)
-        self.assertEqual(str(failure.value), "the node said nothing in 8 s")
+        self.assertEqual(str(failure.value), "the node did not answer in 8 s")
 
     def test_the_api_server_is_a_black_hole(self) -> None:
         """A node that answers SSH's probes while it connects is there, whoever notices first."""
@@ -315,7 +315,7 @@ class MemberHealthTests(HealthCase):
     def test_behind_the_node(self) -> None:
         """Whatever is wrong with the API server is not the tunnel's fault."""
         for error, cure in (
-            (StreamRefused("tls", "who are you"), "give another --member-kubeconfig"),
+            (StreamRefused("tls", "who are you"), "'tower cluster set … --member-kubeconfig FILE'"),
             (ConnectFailed("timeout", "too slow"), ""),
         ):
             self.gate.error = error

@@ -29,46 +29,46 @@ class VouchingTests(NodesTestCase):
 
     def make(self, spec: SSHSpec) -> HostKeyPolicy:
         """Return one that has let in the first two."""
-        vouching = HostKeyPolicy(spec, self.known, RecordFile(Path(spec.known_hosts)))
+        policy = HostKeyPolicy(spec, self.known, RecordFile(Path(spec.known_hosts)))
         for node in (FIRST, SECOND):
-            vouching.accepted(node, ED25519)
-        return vouching
+            policy.accepted(node, ED25519)
+        return policy
 
-    def turned(self, vouching: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
+    def turned(self, policy: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
         """Have it follow another record; return whom it refuses then."""
-        return vouching.turn_to(spec, nodes, RecordFile(Path(spec.known_hosts)))
+        return policy.switch(spec, nodes, RecordFile(Path(spec.known_hosts)))
 
     def test_rules(self) -> None:
         """Each is as strict as its name says."""
-        vouching = self.make(self.blind)
-        vouching.judge(FIRST, OTHER)
-        self.turned(vouching, self.learning, [])
-        self.assertRaises(HostKeyRefused, vouching.judge, FIRST, OTHER)
-        vouching.judge(SIXTH, OTHER)
-        self.turned(vouching, self.by_file, [])
-        self.assertRaises(HostKeyUnknown, vouching.judge, SIXTH, OTHER)
-        vouching.judge(FIRST, ED25519)
-        self.assertTrue(vouching.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
+        policy = self.make(self.blind)
+        policy.judge(FIRST, OTHER)
+        self.turned(policy, self.learning, [])
+        self.assertRaises(HostKeyRefused, policy.judge, FIRST, OTHER)
+        policy.judge(SIXTH, OTHER)
+        self.turned(policy, self.by_file, [])
+        self.assertRaises(HostKeyUnknown, policy.judge, SIXTH, OTHER)
+        policy.judge(FIRST, ED25519)
+        self.assertTrue(policy.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
 
     def test_who_was_let_pass_unseen(self) -> None:
         """Whom nobody vouched for is named unless somebody does now; whom somebody did is not."""
-        vouching = self.make(self.blind)
-        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [SECOND])
-        vouching = self.make(self.blind)
-        self.assertEqual(self.turned(vouching, self.learning, [FIRST, SECOND]), [])
-        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
-        self.assertEqual(self.turned(vouching, self.blind, [FIRST, SECOND]), [])
-        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
+        policy = self.make(self.blind)
+        self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [SECOND])
+        policy = self.make(self.blind)
+        self.assertEqual(self.turned(policy, self.learning, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(policy, self.blind, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [])
 
     def test_learned_from_those_that_are_there(self) -> None:
         """Whose key was verified, and is in no file, has it pinned when keys are learned from then on."""
-        vouching = self.make(evolve(self.by_file, known_hosts=""))
-        self.turned(vouching, self.learning, [FIRST, SECOND])
+        policy = self.make(evolve(self.by_file, known_hosts=""))
+        self.turned(policy, self.learning, [FIRST, SECOND])
         self.assertEqual([pin.address for pin in self.known.pins.all()], [SECOND.address])
-        self.assertRaises(HostKeyRefused, vouching.judge, SECOND, OTHER)
+        self.assertRaises(HostKeyRefused, policy.judge, SECOND, OTHER)
 
     def test_forgotten(self) -> None:
         """Of nodes that are gone nothing is kept."""
-        vouching = self.make(self.blind)
-        vouching.keep([FIRST])
-        self.assertEqual((set(vouching._shown), vouching._strangers), ({FIRST.address}, {FIRST.address}))
+        policy = self.make(self.blind)
+        policy.keep([FIRST])
+        self.assertEqual((set(policy.keys), policy.unverified), ({FIRST.address}, {FIRST.address}))

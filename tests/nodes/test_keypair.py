@@ -103,7 +103,7 @@ class GenerateTests(KeyCase):
         """What is no regular file, such as a device, is not replaced by a key, and nobody waits for it."""
         os.mkfifo(self.path)
         self.assertIn(
-            f"SSH key {self.path}: it is not a regular file",
+            f"SSH key {self.path}: not a regular file",
             str(self.assertRaises(ConfigurationError, self.keys.ensure)),
         )
         self.assertTrue(self.path.is_fifo())
@@ -116,7 +116,7 @@ class GenerateTests(KeyCase):
         for mode in (0o640, 0o604, 0o660, 0o601):
             self.path.chmod(mode)
             error = str(self.assertRaises(KeyUnusable, KeyPairFiles(self.path).private))
-            self.assertIn(f"others may read it (mode {mode:04o})': chmod 600 {self.path}", error)
+            self.assertIn(f"other users may read it (mode {mode:04o})': chmod 600 {self.path}", error)
         self.path.chmod(0o400)
         KeyPairFiles(self.path).private()
 
@@ -138,16 +138,16 @@ class GenerateTests(KeyCase):
                 check_owner(self.path, os.stat_result(status))
                 continue
             error = self.assertRaises(KeyUnusable, check_owner, self.path, os.stat_result(status))
-            self.assertIn(f"it belongs to uid {owner}, not to 99", str(error))
+            self.assertIn(f"it belongs to uid {owner}, but this process runs as 99", str(error))
             self.assertIn(f"chown 99 {self.path} && chmod 600 {self.path}", str(error))
 
-    def test_turn_to(self) -> None:
+    def test_switch(self) -> None:
         """It can become another pair, which counts as a change; the one before is left alone."""
         self.keys.ensure()
         line = self.keys.public_line()
-        self.keys.turn_to(self.path, "rsa")
+        self.keys.switch(self.path, "rsa")
         self.assertFalse(self.keys.changed())
-        self.keys.turn_to(self.folder / "other", "rsa")
+        self.keys.switch(self.folder / "other", "rsa")
         self.assertTrue(self.keys.changed())
         self.keys.ensure()
         self.assertTrue(self.keys.public_line().startswith(b"ssh-rsa "))
@@ -219,7 +219,7 @@ class HalfPairTests(KeyCase):
         """What is no key is not overwritten either."""
         self.path.touch(0o600)
         self.path.write_bytes(b"my diary\n")
-        self.assertIn("no private key", self.refused())
+        self.assertIn("not a private key", self.refused())
 
     def test_a_link_that_leads_nowhere(self) -> None:
         """It may lead somewhere later, as a secret's do; nothing is put in its place."""

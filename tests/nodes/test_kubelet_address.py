@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters.node import Node
 from tower.errors import StreamRefused, TunnelLost
 from tower.nodes.kubelet_address import KubeletAddresses, internal_addresses
+from tower.nodes.tunnels.tunnel import NodeTunnel
 
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
 
@@ -38,16 +39,16 @@ class FakeTunnel:
         return dialled
 
 
-class KubeletPlacesTests(SynchronousTestCase):
+class KubeletAddressesTests(SynchronousTestCase):
     """Where kubelets are found."""
 
     def setUp(self) -> None:
         """Know nothing yet."""
-        self.places = KubeletAddresses()
+        self.addresses = KubeletAddresses()
 
     def dial(self, tunnel: FakeTunnel, node: Node = NODE) -> Deferred[Any]:
         """Dial a kubelet."""
-        return Deferred.fromCoroutine(self.places.dial(tunnel, node, 10250))
+        return Deferred.fromCoroutine(self.addresses.dial(cast(NodeTunnel, tunnel), node, 10250))
 
     def test_loopback(self) -> None:
         """One that listens at all addresses is dialled at the loopback alone."""

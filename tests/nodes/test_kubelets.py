@@ -18,12 +18,15 @@ from tests.fakes.receivers import Recorder
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
+from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.record_files import RecordFile
+from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.reactor.interfaces import ISocketReactor
 from tower.trust.pki import Authority
 
 NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
@@ -71,18 +74,19 @@ class KubeletsCase(SynchronousTestCase):
 
     def make(self, **spec: Any) -> Kubelets:
         """Return kubelets with the credential as it is now."""
-        gate = MemberAPIServer(
+        apiserver = MemberAPIServer(
             "beta",
             self.clock,
-            None,
+            cast(ISocketReactor, None),
             lambda: self.access,
             identities=lambda: self.identities,
             why_not="use a flag",
         )
-        gate.renew()
+        apiserver.renew()
         made = SSHSpec("core", "/key", **spec)
         authority = RecordFile(Path(made.kubelet_authority))
-        return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
+        tunnels, api = cast(NodeTunnels, self.nodes), cast(APIClient, self.api)
+        return Kubelets(self.clock, "beta", made, tunnels, api, apiserver, authority)
 
 
 class OpenTests(KubeletsCase):
@@ -166,7 +170,7 @@ class OpenTests(KubeletsCase):
         error = self.refused(self.open("n1", self.kubelet(name="n2")))
         self.assertEqual(error.code, "tls")
         self.assertIn("mismatch", str(error))
-        self.assertIn("list the node by a name that the certificate is for", str(error))
+        self.assertIn("list the node by a name in its certificate", str(error))
 
     def test_not_trusted(self) -> None:
         """Nor is one that nobody vouches for; the error says how to name who does."""
@@ -205,7 +209,7 @@ class OpenTests(KubeletsCase):
     def test_no_credential(self) -> None:
         """Without a credential there is no way."""
         self.access = NO_WAY
-        self.assertIn("no credential", str(self.refused(self.make().open("n1"))))
+        self.assertIn("no usable credential", str(self.refused(self.make().open("n1"))))
 
     def test_replaced(self) -> None:
         """Streams that were opened with an earlier credential take no new requests."""

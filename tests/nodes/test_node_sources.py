@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
@@ -11,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.fakes.instances import FakeAddress, FakeInstance
+from tower.cloud.interfaces import IInstances
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import ADDRESS_TYPES
 from tower.errors import TowerError
+from tower.kube.client import APIClient
 from tower.nodes.node_sources import (
     FILE_LIMIT,
     Lister,
@@ -125,7 +127,7 @@ class APINodesTests(ListingCase):
         api = FakeAPI(
             node_object("a", ("ExternalIP", "192.0.2.1")), node_object("b", ("InternalIP", "10.0.0.2"))
         )
-        nodes = self.nodes(api_nodes(api, ADDRESS_TYPES, 2222, clock=Clock()))
+        nodes = self.nodes(api_nodes(cast(APIClient, api), ADDRESS_TYPES, 2222, clock=Clock()))
         self.assertEqual(
             [(node.name, node.address) for node in nodes], [("a", "192.0.2.1:2222"), ("b", "10.0.0.2:2222")]
         )
@@ -137,20 +139,21 @@ class APINodesTests(ListingCase):
             node_object("a", ("InternalIP", "10.0.0.1")), node_object("b", ("ExternalIP", "192.0.2.2"))
         )
         self.assertEqual(
-            [node.name for node in self.nodes(api_nodes(api, EXTERNAL_ONLY, clock=Clock()))], ["b"]
+            [node.name for node in self.nodes(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock()))],
+            ["b"],
         )
 
     def test_all_without_address(self) -> None:
         """When no node has one, that is an error, the last node's."""
         api = FakeAPI(node_object("a", ("InternalIP", "10.0.0.1")), node_object("b"))
         self.assertEqual(
-            self.why_not(api_nodes(api, EXTERNAL_ONLY, clock=Clock())),
+            self.why_not(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock())),
             "no preferred addresses found; known addresses: []",
         )
 
     def test_no_nodes(self) -> None:
         """A cluster without nodes has an empty list, which is no error."""
-        self.assertEqual(self.nodes(api_nodes(FakeAPI(), EXTERNAL_ONLY, clock=Clock())), [])
+        self.assertEqual(self.nodes(api_nodes(cast(APIClient, FakeAPI()), EXTERNAL_ONLY, clock=Clock())), [])
 
     def test_no_status(self) -> None:
         """A node that was just made is one without addresses."""
@@ -158,16 +161,20 @@ class APINodesTests(ListingCase):
             {"metadata": {"name": "new"}}, {"metadata": {"name": "n"}, "status": {"addresses": None}}
         )
         self.assertIn(
-            "no preferred addresses found", self.why_not(api_nodes(api, EXTERNAL_ONLY, clock=Clock()))
+            "no preferred addresses found",
+            self.why_not(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock())),
         )
 
     def test_odd_names(self) -> None:
         """Names that no terminal should be shown are no names; odd addresses are passed over."""
         for name in ("", "\x1b[31m", "a b", "n" * 254):
             api = FakeAPI(node_object(name, ("ExternalIP", "192.0.2.1")))
-            self.assertIn("is no name of a node", self.why_not(api_nodes(api, EXTERNAL_ONLY, clock=Clock())))
+            self.assertIn(
+                "is not a valid name of a node",
+                self.why_not(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock())),
+            )
         api = FakeAPI(node_object("n1", ("ExternalIP", "\x1b[31m"), ("ExternalIP", "192.0.2.1")))
-        (node,) = self.nodes(api_nodes(api, EXTERNAL_ONLY, clock=Clock()))
+        (node,) = self.nodes(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock()))
         self.assertEqual((node.host, node.aliases), ("192.0.2.1", frozenset()))
 
     def test_no_node_objects(self) -> None:
@@ -176,8 +183,8 @@ class APINodesTests(ListingCase):
         strange.append({"metadata": {"name": "n"}, "status": 1})
         for item in strange:
             self.assertIn(
-                "are no nodes",
-                self.why_not(api_nodes(FakeAPI(item), EXTERNAL_ONLY, clock=Clock())),
+                "contains something other than nodes",
+                self.why_not(api_nodes(cast(APIClient, FakeAPI(item)), EXTERNAL_ONLY, clock=Clock())),
                 repr(item),
             )
 
@@ -189,7 +196,9 @@ class CloudNodesTests(ListingCase):
         """Instances that run are nodes, others are not."""
         address = (FakeAddress("ExternalIP", "192.0.2.1"), FakeAddress("InternalIP", "10.0.0.1"))
         found = [FakeInstance("a", address), FakeInstance("b", address, running=False)]
-        (node,) = self.nodes(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, 22, clock=Clock()))
+        (node,) = self.nodes(
+            cloud_nodes(cast(IInstances, FakeInstances(found)), ADDRESS_TYPES, 22, clock=Clock())
+        )
         self.assertEqual((node.name, node.address), ("a", "192.0.2.1:22"))
         self.assertTrue(node.is_called("10.0.0.1"))
 
@@ -198,14 +207,16 @@ class CloudNodesTests(ListingCase):
         address = (FakeAddress("ExternalIP", "192.0.2.1"),)
         other = (FakeAddress("ExternalIP", "192.0.2.2"),)
         found = [FakeInstance("a", address, ssh_port=2201), FakeInstance("b", other)]
-        nodes = self.nodes(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, 22, clock=Clock()))
+        nodes = self.nodes(
+            cloud_nodes(cast(IInstances, FakeInstances(found)), ADDRESS_TYPES, 22, clock=Clock())
+        )
         self.assertEqual([node.address for node in nodes], ["192.0.2.1:2201", "192.0.2.2:22"])
 
     def test_fleet(self) -> None:
         """A large fleet is looked at in pieces, between which others have their turn."""
         found = [FakeInstance(f"n{n}", (FakeAddress("InternalIP", f"10.0.{n}.1"),)) for n in range(250)]
         clock = Clock()
-        listing = _asked(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, clock=clock))
+        listing = _asked(cloud_nodes(cast(IInstances, FakeInstances(found)), ADDRESS_TYPES, clock=clock))
         self.assertNoResult(listing)
         clock.advance(0)
         self.assertEqual(len(self.successResultOf(listing)), 250)
@@ -213,13 +224,19 @@ class CloudNodesTests(ListingCase):
     def test_none_runs(self) -> None:
         """When none runs there are no nodes."""
         found = [FakeInstance("b", running=False)]
-        self.assertEqual(self.nodes(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, clock=Clock())), [])
+        self.assertEqual(
+            self.nodes(cloud_nodes(cast(IInstances, FakeInstances(found)), ADDRESS_TYPES, clock=Clock())), []
+        )
 
     def test_without_address(self) -> None:
         """When none that runs has an address, that is an error."""
         self.assertIn(
             "known addresses: []",
-            self.why_not(cloud_nodes(FakeInstances([FakeInstance("a")]), ADDRESS_TYPES, clock=Clock())),
+            self.why_not(
+                cloud_nodes(
+                    cast(IInstances, FakeInstances([FakeInstance("a")])), ADDRESS_TYPES, clock=Clock()
+                )
+            ),
         )
 
 
@@ -247,8 +264,8 @@ class ParseNodesTests(SynchronousTestCase):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
             self.assertEqual(
                 str(error),
-                "/etc/nodes:3: word 1 is no name and no address: a line is HOST, HOST:PORT or "
-                "[IPV6]:PORT, and behind it other names of that node",
+                "/etc/nodes:3: word 1 is neither a name nor an address: a line is HOST, HOST:PORT or "
+                "[IPV6]:PORT, then other names of that node",
             )
 
     def test_something_else(self) -> None:
@@ -267,7 +284,7 @@ class ParseNodesTests(SynchronousTestCase):
             ("h1:22,h2:22\n", 1),
         ):
             error = self.assertRaises(ListingFailed, parse_nodes, text, "/etc/nodes")
-            self.assertIn(f"/etc/nodes:1: word {number} is no name", str(error))
+            self.assertIn(f"/etc/nodes:1: word {number} is neither a name", str(error))
 
     def test_names(self) -> None:
         """Names may be of any alphabet, and of digits behind the first."""
@@ -281,7 +298,7 @@ class ParseNodesTests(SynchronousTestCase):
             for line in (word, f"h1 {word}"):
                 error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n{line}\n", "/etc/nodes")
                 self.assertIn("/etc/nodes:2: ", str(error))
-                self.assertIn("is no name and no address", str(error))
+                self.assertIn("is neither a name nor an address", str(error))
                 self.assertTrue(str(error).isprintable())
 
 
@@ -315,12 +332,12 @@ class FileNodesTests(TestCase):
     async def test_empty(self) -> None:
         """A file that is empty, for it is just being written, does not either."""
         self.path.write_text("# nothing yet\n")
-        self.assertIn(f"{self.path}: there is no node in it", await self.why_not())
+        self.assertIn(f"{self.path}: it lists no node", await self.why_not())
 
     async def test_too_long(self) -> None:
         """What is no list of nodes is not read to its end."""
         self.path.write_bytes(b"#" * (FILE_LIMIT + 1))
-        self.assertIn("it is longer than", await self.why_not())
+        self.assertIn("larger than", await self.why_not())
 
     async def test_no_text(self) -> None:
         """Bytes that are no text are told with their line."""

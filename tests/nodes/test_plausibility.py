@@ -44,7 +44,7 @@ class CautiousTests(SynchronousTestCase):
             lambda: self.connected,
             self.attempt,
             self.clock,
-            place="/etc/nodes",
+            source="/etc/nodes",
             sample=lambda nodes, count: nodes[:count],
         )
 
@@ -89,8 +89,8 @@ class CautiousTests(SynchronousTestCase):
         error = self.failureResultOf(listing, ListingFailed).value
         self.assertEqual(
             str(error),
-            "/etc/nodes: it names none of the 2 nodes that are connected, which stay as long as none of "
-            "those that it names lets us in; 192.0.2.11:22: refused",
+            "/etc/nodes: it names none of the 2 nodes that are connected; these stay until one of "
+            "the listed nodes accepts a login; 192.0.2.11:22: refused",
         )
         self.nothing_is_left()
 

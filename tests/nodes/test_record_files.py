@@ -35,7 +35,7 @@ class PlaceTests(SynchronousTestCase):
             for attribute in PATHS:
                 spec = changed(attribute, name)
                 self.files.check("beta", spec)
-                placed = self.files.placed("beta", attribute, spec)
+                placed = self.files.find("beta", attribute, spec)
                 self.assertEqual(placed.path, Path("/srv/files") / path)
                 self.assertIsInstance(placed.files, Beneath)
                 self.assertEqual(list(self.files.problems("beta", spec)), [])
@@ -64,7 +64,7 @@ class PlaceTests(SynchronousTestCase):
         given = evolve(SPEC, key_file="/etc/tower/id", known_hosts="/etc/tower/known")
         files = NodeFiles(Path("/srv/files"), DefaultCluster("default", given, None))
         files.check("default", given)
-        placed = files.placed("default", "key_file", given)
+        placed = files.find("default", "key_file", given)
         self.assertEqual(placed.path, Path("/etc/tower/id"))
         self.assertNotIsInstance(placed.files, Beneath)
         self.assertRaises(Invalid, files.check, "beta", given)

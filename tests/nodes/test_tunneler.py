@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import implementer
@@ -10,6 +12,7 @@ from tests.fakes.tunnelers import LINE, TunnelerCase
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable, ConfigurationError
+from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.tunneler import SSHTunneler, TunnelSyncUnhealthy, truncate_user
 from tower.nodes.tunnels.tunnels import NoTunnels
 
@@ -117,7 +120,7 @@ class SyncTests(Logged):
         """Nodes are listed at once when somebody knows that there are others."""
         self.run_up()
         self.pass_time(3)
-        self.tunneler.hurry()
+        self.tunneler.list_soon()
         self.assertEqual(self.listed, [0.0, 3.0])
 
 
@@ -184,14 +187,14 @@ class KeyTests(Logged):
         async def install(user: str, line: bytes) -> None:
             others.append(user)
 
-        self.tunneler.turn_to("u" * 33, install)
+        self.tunneler.switch("u" * 33, install)
         self.assertEqual(self.tunneler.user, "u" * 32)
         late.errback(RuntimeError("the cloud of before"))
         self.pass_time(1)
         self.assertEqual(others, ["u" * 32])
         status = self.tunneler.status()
         self.assertEqual((status.last_error, status.last_key_install), ("", 1_000_001.0))
-        self.tunneler.turn_to("bob", None)
+        self.tunneler.switch("bob", None)
         self.pass_time(1000)
         self.assertIsNone(self.tunneler.status().last_key_install)
         self.tunneler.check_healthy()
@@ -263,7 +266,13 @@ class RunTests(Logged):
     def test_no_lister(self) -> None:
         """Somebody has to say which nodes there are."""
         tunneler = SSHTunneler(
-            self.clock, "joe", self.keys, self.tunneler.tunnels, lister=None, install=None, epoch=self.epoch
+            self.clock,
+            "joe",
+            cast(KeyPairFiles, self.keys),
+            self.tunneler.tunnels,
+            lister=None,
+            install=None,
+            epoch=self.epoch,
         )
         with self.assertRaises(ConfigurationError):
             tunneler.run()
@@ -332,7 +341,7 @@ class RunTests(Logged):
     def test_dial_before_run(self) -> None:
         """Nobody was dialled yet, which is another thing."""
         failure = self.failureResultOf(self.tunneler.dial("b", 1), ClusterUnreachable)
-        self.assertIn("does not run yet", str(failure.value))
+        self.assertIn("was not started", str(failure.value))
 
 
 class UserTests(Logged):

@@ -79,7 +79,7 @@ class UnknownVariablesTests(SynchronousTestCase):
         self.assertEqual(
             str(error).splitlines(),
             [
-                "TOWER_PORT 'x' is not a port: give a number from 1 to 65535",
+                "TOWER_PORT 'x' is not a port: give a number from 1 to 65535, or none",
                 "--keepalive '0s' must be more than 0, such as 10s",
                 "TOWER_SECUREPORT is not a variable of Tower: did you mean TOWER_SECURE_PORT?",
             ],
@@ -95,7 +95,7 @@ class HelpTests(SynchronousTestCase):
     def test_defaults(self) -> None:
         """Durations, sizes and ranges have their units; an option without a default shows none."""
         for program, defaults in (
-            (proxy_options.Options({}), ("6000-7000", "10s", "32MiB", "1d", "8443", "100")),
+            (proxy_options.Options({}), ("6000-7000", "10s", "32MiB", "24h", "8443", "100")),
             (agent_options.Options({}), ("10s", "2m", "32MiB", "1GiB", "auto")),
         ):
             text = " ".join(str(program).split())

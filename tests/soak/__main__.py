@@ -1,4 +1,4 @@
-"""Start everything, keep it busy, print a line now and then, and say whether all was well."""
+"""Start everything, keep it busy, print a line now and then, and report the result."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from tests.soak.growth import Samples
 from tests.soak.people import DEEDS, Deed, Unavailable, User, Wrong
 from tower.trust.pki import self_signed
 
-#: The cluster whose tunnel is cut again and again, and those in which nothing may fail: one has an old agent,
-#: one has none, but nodes, of which one comes and goes.
+#: The cluster whose tunnel is cut repeatedly, and those in which nothing may fail: one has an old agent,
+#: one has no agent, but nodes, and one node comes and goes.
 SHAKY, STEADY, OLD, NODES = "shaky", "steady", "old", "nodes"
 
-#: What nobody does where the agent is an old one: it knows no target, and ends both directions at one's end.
+#: Deeds that do not work with an old agent: it has no targets, and ends both directions at one's end.
 NOT_OLD = ("stream", "upgrade")
 
 #: Time between two cuts, s.
 CUTS = (5.0, 30.0)
 
-#: How long people may take to end what they do, s; after that it is cut.
+#: Time that users have to end their deeds, s; after that they are cut.
 GOODBYE = 5.0
 
 #: Errors that are printed; the rest is counted.
@@ -49,13 +49,13 @@ SHOWN = 20
 
 
 class Soak:
-    """The programs and the people.
+    """The programs and the users.
 
-    :ivar deeds: what people do, and how many do it in each cluster.
+    :ivar deeds: of the users, and the number of users of each in each cluster.
     :ivar done: deeds that went well.
     :ivar excused: deeds in `SHAKY` that were cut.
     :ivar changes: how often the list of nodes changed.
-    :ivar errors: what else went wrong, in words.
+    :ivar errors: all other failures, in words.
     """
 
     def __init__(self, folder: Path, seed: int, deeds: dict[Deed, int], rest: float) -> None:
@@ -74,7 +74,7 @@ class Soak:
         self.programs: dict[str, Program] = {}
 
     def start(self, stack: ExitStack) -> None:
-        """Start the programs, then let people in."""
+        """Start the programs, then the users."""
         stack.callback(shutil.rmtree, self._folder, True)
         kubeconfig, https, echo = self._backend(stack)
         tower = Tower(self._folder)
@@ -98,7 +98,7 @@ class Soak:
             self._let_in(tower, cluster)
 
     def _start_old(self, stack: ExitStack, tower: Tower, https: int) -> None:
-        """Start KubeSphere Tower's agent for a cluster of its own."""
+        """Start KubeSphere Tower's agent for a separate cluster."""
         tower.tower("cluster", "add", OLD)
         words = shlex.split(tower.tower("join", OLD, "--protocol", "v1"))
         bearer = self._folder / "bearer"
@@ -117,7 +117,7 @@ class Soak:
         wait_for("the old agent", lambda: "KubeSphereV1" in tower.tower("cluster", "show", OLD))
 
     def _start_nodes(self, stack: ExitStack, tower: Tower, kubeconfig: Path, echo: int) -> None:
-        """Start three nodes that accept SSH, of which the last is not always one of the cluster's."""
+        """Start three nodes that accept SSH; the last is not always in the cluster's list."""
         key = tower.node_files / "node-key"
         line = write_key(key)
         nodes = [
@@ -141,13 +141,13 @@ class Soak:
         self._spawn(self._come_and_go, listed, addresses)
 
     def _come_and_go(self, listed: Path, addresses: list[str]) -> None:
-        """Have the last node leave the list, and come back."""
+        """Make the last node leave the list, and come back."""
         while not self._ending.wait(self._random.uniform(*CUTS)):
             self.changes += 1
             _write(listed, addresses[:-1] if self.changes % 2 else addresses)
 
     def _backend(self, stack: ExitStack) -> tuple[Path, int, int]:
-        """Start what stands behind the agents; return a kubeconfig for it, its port and that which echoes."""
+        """Start the server behind the agents; return a kubeconfig for it, its port and that which echoes."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "soak")])
         authority = self_signed(name, 7 * 86400.0, time.time())
         issued = authority.server_certificate([LOOPBACK], 7 * 86400.0, time.time())
@@ -181,7 +181,7 @@ class Soak:
         return kubeconfig, https, echo
 
     def _let_in(self, tower: Tower, cluster: str) -> None:
-        """Let a crowd of people do what they do; half of them have tokens, half certificates."""
+        """Start a crowd of users; half of them have tokens, half certificates."""
         persons = {
             f"{name}-{cluster}": tower.person(cluster, f"{name}-{cluster}", "--group", "dev", "--auth", auth)
             for name, auth in (("jane", "token"), ("joe", "cert"))
@@ -200,13 +200,13 @@ class Soak:
         thread.start()
 
     def _live(self, deed: Deed, user: User, cluster: str) -> None:
-        """Do the same again and again, and note how it went."""
+        """Do the same repeatedly, and record the results."""
         while not self._ending.is_set():
             try:
                 count = deed(user)
             except (Wrong, TimeoutError) as e:
                 self._note(f"{cluster}, {deed.__name__}: {e!r}")
-            except Exception as e:  # noqa: BLE001 - whatever it is, it is noted
+            except Exception as e:  # noqa: BLE001 - any exception is recorded
                 if cluster != SHAKY:
                     self._note(f"{cluster}, {deed.__name__}: {e!r}")
                 else:

@@ -1,4 +1,4 @@
-"""What stands behind the agents: an HTTPS server in place of an API server, and a port that echoes.
+"""The server behind the agents: HTTPS in place of an API server, and a port that echoes.
 
 ``python -m tests.soak.backend HTTPS-PORT ECHO-PORT CERTIFICATE KEY``.  Paths: ``/healthz``, ``/who``,
 ``/bytes``, ``/sum``, ``/watch`` and ``/echo``, which is an upgrade.
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 PADDING = "x" * 900
 EVENT_EVERY = 0.2  # s
 
-#: Nobody waits longer than this for a client, s.
+#: Longest wait for a client, s.
 PATIENCE = 90.0
 
 
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def log_message(self, *args: object) -> None:
-        """Say nothing: there are many requests."""
+        """No-op: there are many requests."""
 
     def do_GET(self) -> None:
         """Answer one of the paths above."""
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_error(404)
 
     def do_POST(self) -> None:
-        """Say what came: its size and its digest."""
+        """Return the size and the digest of the body."""
         sha, size = hashlib.sha256(), 0
         for piece in self._chunks() if "Transfer-Encoding" in self.headers else self._body():
             sha.update(piece)
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def _watch(self) -> None:
-        """Send an event again and again until nobody listens."""
+        """Send events until the client disconnects."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -97,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(EVENT_EVERY)
 
     def _echo(self) -> None:
-        """Change the protocol, then send back what comes."""
+        """Change the protocol, then echo."""
         self.send_response(101)
         self.send_header("Connection", "Upgrade")
         self.send_header("Upgrade", self.headers["Upgrade"])
@@ -129,14 +129,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Quiet(socketserver.ThreadingMixIn):
-    """Threads that end with the process; clients that go away are no news."""
+    """Threads that end with the process; disconnections are not errors."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say what went wrong, unless a client just went away."""
+        """Log the error, unless it is a disconnection."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             print(repr(error), file=sys.stderr, flush=True)
@@ -147,7 +147,7 @@ class Secure(Quiet, ThreadingHTTPServer):
 
 
 class Echo(socketserver.BaseRequestHandler):
-    """Sends back what comes."""
+    """Echoes."""
 
     def handle(self) -> None:
         """Until the other side ends."""

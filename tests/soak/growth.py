@@ -12,17 +12,17 @@ MIB = 1 << 20
 #: The part of the run that is not looked at: buffers and caches fill.
 WARM_UP = 0.25
 
-#: How much more a program may have in the last third of what is looked at than in the first, in the median:
-#: a quarter of the budget for buffers, of which more or less is lent at any time.
+#: Largest allowed growth between the first and the last third of the samples, in the median: a quarter of the
+#: budget for buffers, whose use varies at any time.
 MOST_MEMORY = 8 * MIB
 MOST_DESCRIPTORS = 10
 
 
 @dataclass
 class Samples:
-    """What one program had, in order.
+    """Samples of one program, in order.
 
-    :ivar memory: resident memory of its own, B.
+    :ivar memory: unshared resident memory, B.
     :ivar descriptors: open files.
     """
 

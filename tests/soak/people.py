@@ -1,4 +1,4 @@
-"""What people do all the time: each deed is one request or stream, checked to the last byte."""
+"""Deeds of users: each is one request or stream, checked to the last byte."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Wrong(Exception):
 
 
 class Unavailable(Exception):
-    """The proxy said that there is no way into the cluster now."""
+    """The proxy reported that it has no tunnel to the cluster now."""
 
 
 @dataclass
 class User:
-    """One person in one cluster.
+    """One user in one cluster.
 
     :ivar port: of the cluster itself, or None for the front door.
     """
@@ -50,7 +50,7 @@ class User:
     port: int | None = None
 
     def path(self, path: str) -> str:
-        """Return *path* as it has to be asked for."""
+        """Return *path* with the prefix of the request."""
         return path if self.port else self.person.prefix + path
 
     def connect(self) -> http.client.HTTPSConnection:
@@ -63,7 +63,7 @@ class User:
         return self.person.tls.wrap_socket(plain, server_hostname=self.person.host)
 
     def check(self, told: dict[str, Any], **expected: object) -> None:
-        """Hold what a server told against what is right; above all, who it thinks we are.
+        """Compare a server's answer with the right one; above all, the user that it saw.
 
         :raise Wrong: it is something else.
         """
@@ -160,7 +160,7 @@ def upload(user: User) -> int:
 
 
 def watch(user: User) -> int:
-    """Follow events for a while; none is missing and none is somebody else's."""
+    """Follow events for a while; none is missing and none is another user's."""
     connection = user.connect()
     until = time.monotonic() + user.random.uniform(2, LONGEST_WATCH)
     try:
@@ -233,7 +233,7 @@ def stream(user: User) -> int:
 
 
 def abort(user: User) -> int:
-    """Begin something and be gone in the middle, without a word."""
+    """Begin something and disconnect in the middle."""
     offset, size = user.some_bytes()
     paths = ("/watch", f"/bytes?offset={offset}&size={16 * MIB}", f"/bytes?offset={offset}&size={size}")
     fields = {"Host": user.person.host, **user.person.headers()}
@@ -258,7 +258,7 @@ def abort(user: User) -> int:
 
 Deed: TypeAlias = Callable[[User], int]
 
-#: How many people do nothing else, by what they do, in each cluster.
+#: Number of users of each deed, in each cluster.
 DEEDS: dict[Deed, int] = {
     small: 4,
     download: 2,

@@ -1,4 +1,4 @@
-"""Tests of what the soak judges by; the soak itself takes long and is run by hand."""
+"""Tests of the soak's criteria; the soak itself takes long and is run by hand."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class GrowthTests(SynchronousTestCase):
     """Whether a program grows."""
 
     def test_flat(self) -> None:
-        """What goes up at the start, and what goes up and down, is flat."""
+        """A rise at the start, and ups and downs, are flat."""
         rising = list(range(25))
         self.assertEqual(growth([*rising, *[25] * 75]), 0)
         self.assertEqual(growth([*rising, *[30, 20, 25] * 25]), 0)
 
     def test_grown(self) -> None:
-        """What goes on rising has grown, and is named."""
+        """A steady rise is growth, and is named."""
         self.assertAlmostEqual(growth(list(range(100))), 50, delta=1)
         samples = Samples("proxy", [each * MIB // 5 for each in range(100)], list(range(100)))
         memory, files = samples.grown()

@@ -15,6 +15,7 @@ from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tests.fakes.v1_pairs import GOOD, OldAgent
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.connection.global_requests import RequestRefused, Unanswered
+from tower.conch.connection.mux import Mux
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
@@ -28,9 +29,9 @@ from tower.websocket.frames import FrameReader, FrameWriter
 
 
 class Agent(OldAgent):
-    """An old agent that says its config when it is let in.
+    """An old agent that sends its config after authentication.
 
-    :ivar answer: what the proxy says to it.
+    :ivar answer: the proxy's reply.
     :ivar gone: fires with why its connection ended.
     """
 
@@ -41,23 +42,23 @@ class Agent(OldAgent):
         self._config = config
         self.answer: Deferred[bytes] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """Send the config."""
-        super().let_in()
+        super().start_connection()
         self.request(CONFIG, self._config.encode()).chainDeferred(self.answer)
 
 
-class V1ReceptionTests(SynchronousTestCase):
-    """Who is let in, and what becomes of it."""
+class V1AcceptorTests(SynchronousTestCase):
+    """Accepts or rejects old agents, and registers their tunnels."""
 
     def setUp(self) -> None:
-        """Start with one cluster, a token for it, and a reception."""
+        """Start with one cluster, a token for it, and a acceptor."""
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.tokens = V1Tokens(self.bench.store, self.bench.clock)
         self.token = self.successResultOf(self.tokens.mint("alpha"))
         clock, host_key = self.bench.clock, KeyPair.generate()
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -66,11 +67,11 @@ class V1ReceptionTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=clock.seconds,
         )
-        self.old = V1AgentAcceptor(clock, self.reception, self.tokens, host_key, keepalive=10.0)
-        self.reception.startService()
+        self.old = V1AgentAcceptor(clock, self.acceptor, self.tokens, host_key, keepalive=10.0)
+        self.acceptor.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `V1AgentAcceptor.opened` returned."""
+        """Connect an agent; return it and the result of `V1AgentAcceptor.opened`."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         self.pipes = (near, far)
@@ -111,7 +112,7 @@ class V1ReceptionTests(SynchronousTestCase):
             self.assertEqual(error.reply, b"Unauthorized agent")
             self.successResultOf(settled)
             self.assertEqual(self.bench.tunnels.live("alpha"), [])
-        self.successResultOf(self.reception.stopService())
+        self.successResultOf(self.acceptor.stopService())
 
     def test_two_agents(self) -> None:
         """Two agents of one cluster serve it together, each with its own credential."""
@@ -126,8 +127,8 @@ class V1ReceptionTests(SynchronousTestCase):
             self.assertIn(credential, rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
 
     def test_one_too_many(self) -> None:
-        """Agents with one token are limited by their cluster alone; one more hears why."""
-        self.reception.places = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
+        """Agents with one token are limited only by their cluster; one more gets the reason."""
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
         for answer in (b"", b""):
             agent, _ = self.connect()
             self.assertEqual(self.successResultOf(agent.answer), answer)
@@ -144,7 +145,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(agent.answer), b"")
 
     def test_no_credential(self) -> None:
-        """An agent that sent none for its API server is let in, and the log says what will come of it."""
+        """An agent without a credential for its API server is accepted, and the log warns about it."""
         lines: list[str] = []
 
         @implementer(ILogObserver)
@@ -166,7 +167,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertIn("the token was revoked", str(self.successResultOf(agent.gone)))
 
     def test_lost_early(self) -> None:
-        """An agent that goes before it has said who it is was never there."""
+        """An agent that disconnects before its config leaves nothing behind."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         far.receiver = NO_RECEIVER
@@ -176,15 +177,18 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
 
     def test_no_channel_for_agents(self) -> None:
-        """An agent that opens channels is refused: the proxy dials nothing for anybody."""
+        """An agent that opens channels is refused: the proxy dials for no agent."""
         agent, _ = self.connect()
         answers: list[tuple[int, bytes]] = []
 
-        class Mux:
+        class Recorded(Mux):
+            def __init__(self) -> None:
+                """It has no wire."""
+
             def message(self, kind: int, payload: memoryview) -> None:
                 answers.append((kind, bytes(payload)))
 
-        agent.mux = Mux()
+        agent.mux = Recorded()
         for kind in (b"kubesphere", b"direct-tcpip", b"session"):
             name = len(kind).to_bytes(4, "big") + kind
             agent.sendPacket(90, name + bytes(4) + b"\0\x20\0\0" + b"\0\0\x80\0" + b"127.0.0.1:22")
@@ -193,9 +197,9 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertIn(b"not-allowed", answers[0][1])
 
     def test_stopped(self) -> None:
-        """A proxy that stops tells old agents too."""
+        """A proxy that stops notifies old agents too."""
         agent, _ = self.connect()
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.pump()
         self.successResultOf(stopped)
         self.failureResultOf(agent.request(b"ping"), Unanswered)

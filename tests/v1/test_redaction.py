@@ -16,26 +16,26 @@ PEM = b"-----BEGIN PRIVATE KEY-----\n" + BODY[:40] + b"\n" + BODY[40:] + b"\n---
 CONFIG = AgentConfig(name="alpha", token="t0ken-of-alpha", bearer=b"b3arer-of-alpha", key=PEM)
 
 
-class DiscretionTests(SynchronousTestCase):
+class RedactorTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have one."""
-        self.shown = Redactor(CONFIG).shown
+        """Create a redactor."""
+        self.redact = Redactor(CONFIG).redact
 
     def test_harmless(self) -> None:
-        """What proxies say is shown."""
+        """Texts of proxies are shown."""
         for text in (
             "Unauthorized agent",
             "tls: private key does not match public key",
             'clusters.cluster.kubesphere.io "alpha" not found',
             "BEGIN PRIVATE KEY",
         ):
-            self.assertEqual(self.shown(text.encode()), text)
+            self.assertEqual(self.redact(text.encode()), text)
 
     def test_printable(self) -> None:
-        """Control characters go, nothing is said of what has no others."""
-        self.assertEqual(self.shown(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
-        self.assertEqual(self.shown(b"\x00\x01"), "[2 B that are no text]")
-        self.assertEqual(self.shown(b""), "[0 B that are no text]")
+        """Control characters are removed; a text of nothing else is replaced."""
+        self.assertEqual(self.redact(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
+        self.assertEqual(self.redact(b"\x00\x01"), "[2 B, not text]")
+        self.assertEqual(self.redact(b""), "[0 B, not text]")
 
     def test_secrets(self) -> None:
         """No secret is shown, whole or in part, as it is or as it is sent."""
@@ -50,13 +50,13 @@ class DiscretionTests(SynchronousTestCase):
             b64encode(PEM)[60:80],
             CONFIG.encode(),
         ):
-            self.assertIn("not shown", self.shown(b"why? " + secret), secret)
+            self.assertIn("redacted", self.redact(b"why? " + secret), secret)
 
     def test_short_secret(self) -> None:
         """A short token is looked for as a whole."""
-        shown = Redactor(AgentConfig(token="abc")).shown
-        self.assertIn("not shown", shown(b"no abc here"))
-        self.assertEqual(shown(b"no ab c here"), "no ab c here")
+        redact = Redactor(AgentConfig(token="abc")).redact
+        self.assertIn("redacted", redact(b"no abc here"))
+        self.assertEqual(redact(b"no ab c here"), "no ab c here")
 
     def test_repr(self) -> None:
         """It does not show them itself."""
@@ -64,8 +64,8 @@ class DiscretionTests(SynchronousTestCase):
 
     @given(st.binary(max_size=3 * LONGEST_SHOWN), st.integers(0, 3 * LONGEST_SHOWN))
     def test_anything(self, noise: bytes, place: int) -> None:
-        """Whatever is said, what is shown is short, printable and holds no token."""
-        text = self.shown(noise[:place] + CONFIG.token.encode() + noise[place:])
+        """For any text the result is short, printable and without a token."""
+        text = self.redact(noise[:place] + CONFIG.token.encode() + noise[place:])
         self.assertLessEqual(len(text), LONGEST_SHOWN)
         self.assertTrue(text.isprintable())
         self.assertNotIn("t0ken-of", text)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import Bench
 from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import NoRoom
+from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
@@ -25,7 +25,7 @@ from tower.websocket.frames import FrameReader, FrameWriter
 class Agent:
     """An agent's end.
 
-    :ivar failed: why it was not let in.
+    :ivar failed: why it was rejected.
     :ivar lost: why its tunnel ended.
     """
 
@@ -52,15 +52,15 @@ class Agent:
         self.lost = reason
 
 
-class ReceptionTests(SynchronousTestCase):
-    """Who is let in, and what becomes of it."""
+class AcceptorTests(SynchronousTestCase):
+    """Accepts or rejects agents, and registers their tunnels."""
 
     def setUp(self) -> None:
-        """Start with one cluster and a reception for it."""
+        """Start with one cluster and a acceptor for it."""
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.host_key, self.key = KeyPair.generate(), KeyPair.generate()
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             self.bench.clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -69,17 +69,17 @@ class ReceptionTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=self.bench.clock.seconds,
         )
-        self.reception.startService()
+        self.acceptor.startService()
         self.slots = Slots(self.bench.clock)
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `AgentAcceptor.opened` returned."""
+        """Connect an agent; return it and the result of `AgentAcceptor.opened`."""
         agent = Agent(self.bench.clock, self.host_key, self.key, token)
         near = MemoryPipe()
         near.slot = self.slots.take(None)  # type: ignore[attr-defined]
         near.other, agent.pipe.other = agent.pipe, near
         self.pipes = (near, agent.pipe)
-        settled = self.reception.opened(near, b"")
+        settled = self.acceptor.opened(near, b"")
         agent.tunnel.start()
         self.pump()
         return agent, settled
@@ -90,7 +90,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def limit(self, per_key: int) -> str:
         """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
-        self.reception.places = TunnelSlots(self.bench.clock, per_key=per_key)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=per_key)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.alive = []
         for _ in range(per_key):
@@ -100,7 +100,7 @@ class ReceptionTests(SynchronousTestCase):
         return token
 
     def judge(self) -> None:
-        """Have those that are alive answer, and the time for it pass."""
+        """Let live agents answer, and the time for it pass."""
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
         self.bench.clock.advance(ANSWER_TIMEOUT)
@@ -108,7 +108,7 @@ class ReceptionTests(SynchronousTestCase):
             carry_all(self.bench.clock, *pipes)
 
     def test_one_too_many(self) -> None:
-        """An agent whose key has all its tunnels is told so before it is let in, by a reason of its own."""
+        """An agent whose key has all its tunnels gets a specific reason before it is accepted."""
         for offered in (True, False):
             self.key = KeyPair.generate()
             token = self.limit(2)
@@ -116,7 +116,7 @@ class ReceptionTests(SynchronousTestCase):
             self.assertNoResult(settled)
             self.judge()
             self.successResultOf(settled)
-            self.assertIsInstance(agent.failed, NoRoom)
+            self.assertIsInstance(agent.failed, TooManyConnections)
             self.assertIn("has 2 tunnels into cluster alpha", str(agent.failed))
             self.assertIn("--max-tunnels-per-key", str(agent.failed))
             self.assertEqual(len(self.bench.tunnels.live("alpha")), 2)
@@ -128,7 +128,7 @@ class ReceptionTests(SynchronousTestCase):
                 pipes[0].lose()
 
     def test_replaced(self) -> None:
-        """An agent that comes back takes the place of its tunnel that is dead, though nobody knew."""
+        """An agent that reconnects replaces its dead tunnel, which was not detected yet."""
         self.limit(2)
         self.alive.pop(0)  # nothing is carried any more
         before = self.bench.tunnels.live("alpha")
@@ -137,23 +137,23 @@ class ReceptionTests(SynchronousTestCase):
         self.judge()
         self.successResultOf(settled)
         self.assertIs(agent.failed, None)
-        self.bench.clock.advance(5)  # the dead one's bytes go nowhere
+        self.bench.clock.advance(5)  # the dead tunnel's bytes are lost
         live = self.bench.tunnels.live("alpha")
         self.assertEqual(len(live), 2)
         self.assertEqual([tunnel in live for tunnel in before], [False, True])
 
     def test_counted_before_the_hello(self) -> None:
-        """An agent that proves itself and says no hello has a place; it is free when it is gone."""
-        self.reception.places = TunnelSlots(self.bench.clock, per_cluster=1)
+        """An authenticated agent without a hello has a slot; it is free after it disconnects."""
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_cluster=1)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
-        self.patch(ClientTransport, "_accepted", ClientTransport.let_in)
+        self.patch(ClientTransport, "_accepted", ClientTransport.start_connection)
         self.connect(token)
         silent = self.pipes
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
         self.key = KeyPair.generate()
         other = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(other)
-        self.assertIsInstance(agent.failed, NoRoom)
+        self.assertIsInstance(agent.failed, TooManyConnections)
         self.assertIn("--max-tunnels-per-cluster", str(agent.failed))
         silent[1].lose()
         self.pipes = silent
@@ -186,7 +186,7 @@ class ReceptionTests(SynchronousTestCase):
         self.assertEqual((self.slots.proven, self.slots.unproven), (0, 2))
 
     def test_disabled_meanwhile(self) -> None:
-        """An agent whose cluster is disabled is turned away."""
+        """An agent whose cluster was disabled is rejected."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         agent, _ = self.connect(token)
@@ -194,10 +194,10 @@ class ReceptionTests(SynchronousTestCase):
         self.assertIsInstance(agent.failed, AgentRefused)
 
     def test_stops(self) -> None:
-        """Stopping tells the agents, and is over when their connections are closed."""
+        """Stopping notifies the agents, and finishes when their connections are closed."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(token)
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.pump()
         self.successResultOf(stopped)
         self.assertIn("the proxy is stopping", str(agent.lost))
@@ -207,7 +207,7 @@ class ReceptionTests(SynchronousTestCase):
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(token)
         agent.pipe.pause()
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.assertNoResult(stopped)
         self.bench.clock.advance(5)
         self.successResultOf(stopped)
@@ -215,4 +215,4 @@ class ReceptionTests(SynchronousTestCase):
 
     def test_stops_alone(self) -> None:
         """Without agents a stop is over at once."""
-        self.successResultOf(self.reception.stopService())
+        self.successResultOf(self.acceptor.stopService())

@@ -9,13 +9,13 @@ from tests.fakes.enrol import enrol_request
 from tests.fakes.ssh_pairs import AGENT_KEY
 from tower.conch.transport.fields import Malformed
 from tower.conch.transport.keys import KeyPair
-from tower.v2.enrol import NotAccepted, method_of, publickey_request, read_claim
+from tower.v2.enrol import ClaimRejected, method_of, publickey_request, read_claim
 
 SESSION = b"s" * 32
 
 
 class ClaimTests(SynchronousTestCase):
-    """What one side writes and the other reads."""
+    """Encodes and parses claims."""
 
     def test_publickey(self) -> None:
         """A signed request is read as a claim with a proof and without a token."""
@@ -56,7 +56,7 @@ class ClaimTests(SynchronousTestCase):
             publickey_request(SESSION, "alpha", AGENT_KEY),
             enrol_request(SESSION, "alpha", AGENT_KEY, "tower-x"),
         ):
-            with self.assertRaisesRegex(NotAccepted, "signature"):
+            with self.assertRaisesRegex(ClaimRejected, "signature"):
                 read_claim(b"t" * 32, body)
 
     def test_every_field_is_signed(self) -> None:
@@ -64,7 +64,7 @@ class ClaimTests(SynchronousTestCase):
         body = enrol_request(SESSION, "alpha", AGENT_KEY, "tower-x")
         other = KeyPair.generate()
         for old, new in ((b"alpha", b"omega"), (b"tower-x", b"tower-y"), (AGENT_KEY.blob, other.blob)):
-            with self.assertRaisesRegex(NotAccepted, "signature"):
+            with self.assertRaisesRegex(ClaimRejected, "signature"):
                 read_claim(SESSION, body.replace(old, new))
 
     def test_cut(self) -> None:
@@ -77,7 +77,7 @@ class ClaimTests(SynchronousTestCase):
             read_claim(SESSION, body + b"x")
 
     def test_not_accepted(self) -> None:
-        """Other services, keys, and names that are none are refused before anybody is asked."""
+        """Wrong services, keys and names are rejected without a lookup."""
 
         def request(user: bytes, service: bytes, algorithm: bytes) -> bytes:
             head = NS(user) + NS(service) + NS(b"publickey") + b"\0"
@@ -92,5 +92,5 @@ class ClaimTests(SynchronousTestCase):
             enrol_request(SESSION, "alpha", AGENT_KEY, "x" * 257),
             enrol_request(SESSION, "alpha", AGENT_KEY, "tøken"),
         ):
-            with self.assertRaises(NotAccepted):
+            with self.assertRaises(ClaimRejected):
                 read_claim(SESSION, body)

@@ -1,4 +1,8 @@
-"""The `tower` command for people: a client of the proxy's own API."""
+"""The `tower` command: a client of Tower's API.
+
+Start with `tower.cli.command`; `tower.cli.arguments` has all commands and options.  May import
+`tower.streamclient` and below.  Public: `main`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""The commands that hand out ways in for people: kubeconfigs, credentials."""
+"""Commands for kubeconfigs and issued credentials."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import stat
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from tower.cli import output
@@ -12,9 +16,10 @@ from tower.cli.errors import CallFailed, CommandFailed
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
-    """Print a kubeconfig for one user of one cluster."""
-    return str(
-        request_kubeconfig(
+    """Issue a kubeconfig for one user of one cluster; print it, or write it to a file."""
+    return _delivered(
+        options.output,
+        lambda: request_kubeconfig(
             client,
             options.name,
             user=options.user,
@@ -22,22 +27,23 @@ def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
             ttl=options.ttl,
             via=options.via,
             auth=options.auth,
-        )["kubeconfig"]
-    ).rstrip("\n")
+        ),
+    )
 
 
 def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
-    """Print a kubeconfig for an administrator of Tower, to be used on another machine."""
+    """Issue a kubeconfig for an administrator of Tower; print it, or write it to a file."""
     spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
-    answer = client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)
-    return str(answer["status"]["kubeconfig"]).rstrip("\n")
+    return _delivered(
+        options.output, lambda: client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)["status"]
+    )
 
 
 def request_kubeconfig(
     client: TowerClient, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
 ) -> dict[str, Any]:
-    """Have a credential issued; return the status: `kubeconfig`, `credential` (its id), when it ends."""
+    """Issue a credential; return its status: `kubeconfig`, `credential` (its id), `expirationTimestamp`."""
     spec: dict[str, Any] = {"user": user, "groups": groups, "via": via, "auth": auth}
     if ttl is not None:
         spec["ttl"] = ttl
@@ -46,26 +52,59 @@ def request_kubeconfig(
     return status
 
 
+def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
+    """Return the issued kubeconfig, or write it to the file *path* and return a confirmation.
+
+    The file is replaced as a whole, and has mode 0600.  Links and special files are not replaced.
+
+    :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
+    :raise CommandFailed: the file cannot be written.
+    """
+    if path is None:
+        return str(issue()["kubeconfig"]).rstrip("\n")
+    if not path:
+        raise CommandFailed("--output: the value is empty: give a file name, or leave the option out")
+    draft = credential = ""
+    try:
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise CommandFailed(f"--output {path}: exists and is not a regular file: give another name")
+        descriptor, draft = tempfile.mkstemp(prefix=".kubeconfig.", dir=os.path.dirname(path) or ".")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            status = issue()
+            credential = str(status["credential"])
+            file.write(str(status["kubeconfig"]).rstrip("\n") + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, path)
+        draft = ""
+    except OSError as e:
+        cure = f"; revoke it: tower credential revoke {credential}" if credential else ""
+        raise CommandFailed(f"--output {path}: {(e.strerror or str(e)).lower()}{cure}") from e
+    finally:
+        if draft:
+            os.unlink(draft)
+    return f"kubeconfig written to {path}"
+
+
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
-    """Show the credentials that were issued and have not expired."""
+    """List the issued credentials that have not expired."""
     query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else None
     path = f"{GROUP_PATH}/credentials"
     if options.output == "table":
         return output.table(
             client.call("GET", path, query=query, accept=TABLE_ACCEPT), empty="no credentials"
         )
-    answer = client.call("GET", path, query=query)
-    return output.as_json(answer) if options.output == "json" else output.as_yaml(answer)
+    return output.structured(client.call("GET", path, query=query), options.output)
 
 
 def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:
-    """Take a credential back; what runs with it ends at once."""
+    """Revoke a credential; connections that use it end at once."""
     try:
         client.call("DELETE", f"{GROUP_PATH}/credentials/{quoted(options.id)}")
     except CallFailed as e:
         if e.reason != "NotFound":
             raise
         raise CommandFailed(
-            f"there is no credential {options.id}: 'tower credential list' shows those there are"
+            f"there is no credential {options.id}: 'tower credential list' lists all credentials"
         ) from e
     return f"credential {options.id} revoked"

@@ -1,4 +1,4 @@
-"""The grammar of the `tower` command."""
+"""Commands and options of `tower`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from tower.cli import access, clusters, join, ssh_flags
 from tower.cli.manifest import IMAGE
 
 _EPILOG = """
-Tower's API is found in the state directory of a proxy that runs on this machine (--state-dir), or by an
-administrator's kubeconfig (--kubeconfig).  TOWER_STATE_DIR and TOWER_KUBECONFIG say the same.
-'tower COMMAND --help' says more about each command.
+Commands call Tower's API.  Give --state-dir on the machine of the proxy, or --kubeconfig with an
+administrator's kubeconfig; TOWER_STATE_DIR and TOWER_KUBECONFIG are the same as environment variables.
+'tower COMMAND --help' describes each command.
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with one line and exit code 1, like everything else that goes wrong here."""
+    """Parser whose errors are one line and exit code 1, as all errors of this command."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where the help is."""
-        self.exit(1, f"{self.prog}: {message}; '{self.prog} --help' shows how\n")
+        """Print the error and exit."""
+        self.exit(1, f"{self.prog}: {message}; see '{self.prog} --help'\n")
 
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser; what it makes has `run`, or `forward` or `version` for the commands of their own."""
+    """Return the parser.
+
+    Its result has `run`, except for two commands: ``forward`` sets `forward`, and ``version`` sets `version`.
+    """
     top = Parser(
         prog="tower",
-        description="Clusters behind Tower, their agents, and ways in for people.",
+        description="Manage the clusters behind Tower, their agents, and kubeconfigs of users.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -39,25 +42,27 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"tower {tower.__version__}")
     top.add_argument(
         "--state-dir",
-        metavar="S",
+        metavar="DIR",
         default=environ.get("TOWER_STATE_DIR"),
         help="state directory of the proxy on this machine",
     )
     top.add_argument(
         "--kubeconfig",
-        metavar="F",
+        metavar="FILE",
         default=environ.get("TOWER_KUBECONFIG"),
-        help="an administrator's kubeconfig for Tower's API; goes before --state-dir",
+        help="an administrator's kubeconfig for Tower's API; takes precedence over --state-dir",
     )
-    top.add_argument("--context", metavar="C", help="context of that kubeconfig (default: its current one)")
+    top.add_argument(
+        "--context", metavar="NAME", help="context of --kubeconfig (default: its current context)"
+    )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     _clusters(commands)
     _join(commands)
     _kubeconfig(commands)
     _credentials(commands)
     _forward(commands)
-    version = _command(commands, "version", "show the version of this command and of the proxy")
-    version.add_argument("--client", action="store_true", help="this command's alone")
+    version = _command(commands, "version", "show the versions of this command and of the proxy")
+    version.add_argument("--client", action="store_true", help="version of this command only")
     version.set_defaults(version=True)
     return top
 
@@ -77,46 +82,46 @@ def _clusters(commands: Commands[Parser]) -> None:
         (
             "add",
             clusters.add,
-            "make a cluster known to the proxy",
-            "Its agent joins with the line of 'tower join'; with --type ssh its nodes are reached instead.",
+            "add a cluster to the proxy",
+            "Its agent joins with 'tower join'; with --type ssh, the proxy connects to its nodes.",
         ),
         (
             "set",
             clusters.change,
-            "change how the nodes of a cluster of type ssh are reached",
-            "An empty value takes one away, as does NAME= for a target.",
+            "change the node settings of a cluster of type ssh",
+            "An empty value removes a setting; NAME= removes a target.",
         ),
-        ("show", clusters.show, "show one cluster, its conditions, and its agents or nodes", ""),
-        ("enable", clusters.enable, "let a cluster be used again", ""),
+        ("show", clusters.show, "show a cluster, its conditions, and its agents or nodes", ""),
+        ("enable", clusters.enable, "enable a disabled cluster", ""),
         (
             "disable",
             clusters.disable,
-            "cut a cluster off and keep its record",
-            "Its tunnels, its own port and its users' connections end at once; credentials stay for later.",
+            "disable a cluster and keep its record",
+            "Closes its tunnels, its port and its users' connections at once.  Credentials are kept.",
         ),
         (
             "remove",
             clusters.remove,
-            "forget a cluster, its agents' keys and its users' credentials",
-            "Everything that runs to it ends at once.",
+            "remove a cluster, its agents' keys and its users' credentials",
+            "Closes all connections to it at once.",
         ),
         (
             "agents",
             clusters.agents,
-            "show a cluster's enrolled keys, its tokens for old agents, and live tunnels",
-            "One line for each tunnel, and one for each key or token that has none.",
+            "list a cluster's agent keys, tokens of KubeSphere Tower agents, and live tunnels",
+            "One line for each tunnel, and one for each key or token without a tunnel.",
         ),
         (
             "revoke",
             clusters.revoke,
-            "take one agent's key back, or a token of old agents",
-            "Its tunnels end at once; it needs a new join token to come back.",
+            "revoke an agent's key, or a token of KubeSphere Tower agents",
+            "Closes its tunnels at once.  To join again, the agent needs a new join token.",
         ),
         (
             "forget-host-key",
             clusters.forget_host_key,
-            "forget the host key that was learned of a node",
-            "The key that it shows next is learned: compare it with 'ssh-keygen -lf' on the node first.",
+            "forget the learned host key of a node",
+            "The node's next key is learned.  First compare it with 'ssh-keygen -lf' on the node.",
         ),
     ):
         command = _command(inner, name, summary, more)
@@ -129,25 +134,26 @@ def _clusters(commands: Commands[Parser]) -> None:
                 "--type",
                 choices=("proxy", "ssh"),
                 default="proxy",
-                help="its agent dials out, or its nodes are reached by SSH (default: %(default)s)",
+                help="proxy: its agent connects to the proxy; ssh: the proxy connects to its nodes "
+                "(default: %(default)s)",
             )
             command.add_argument(
                 "--port",
                 metavar="N",
                 type=_count,
-                help="the cluster's own port, such as the one it had at another proxy (default: a free one)",
+                help="the cluster's own port at the proxy (default: a free port of --cluster-ports)",
             )
         if name in ("add", "set"):
             ssh_flags.add_arguments(command)
         if name == "forget-host-key":
-            command.add_argument("node", metavar="NODE", help="its name, its host, or host:port")
+            command.add_argument("node", metavar="NODE", help="name, host or host:port of the node")
         if name == "revoke":
             command.add_argument(
                 "fingerprint",
                 metavar="AGENT",
-                help="the key (SHA256:...) or token (v1:...), as 'cluster agents' shows it",
+                help="key (SHA256:...) or token (v1:...), from 'tower cluster agents'",
             )
-    listing = _command(inner, "list", "show all clusters")
+    listing = _command(inner, "list", "list all clusters")
     _output(listing, "table", "wide", "json", "yaml", "name")
     listing.set_defaults(run=clusters.list_all)
 
@@ -156,42 +162,45 @@ def _join(commands: Commands[Parser]) -> None:
     command = _command(
         commands,
         "join",
-        "print the line that starts a cluster's agent",
-        "The line pipes a new join token to the agent.  Run it where the agent is to run and add "
-        "--kubeconfig K; inside the cluster, run it unchanged.  With --protocol v1 the line is for an "
-        "unmodified KubeSphere Tower agent.  That agent has no key: its token does not expire, is visible "
-        "to anyone who can see its command line, and is in its log.",
+        "print the command line that starts a cluster's agent",
+        "The line pipes a new join token to the agent.  Run it on a machine that reaches the cluster's API "
+        "server and add --kubeconfig FILE; in a pod of the cluster, run it unchanged.  With --protocol v1, "
+        "the line starts an unmodified KubeSphere Tower agent.  That agent has no key: its token does not "
+        "expire, and its command line and its log show it.",
     )
     command.add_argument("name", metavar="NAME", help="name of the cluster")
     command.add_argument(
         "--protocol",
         choices=("v2", "v1"),
         default="v2",
-        help="Tower's own agent, or the one of KubeSphere Tower (default: %(default)s)",
+        help="v2: Tower's agent; v1: KubeSphere Tower's agent (default: %(default)s)",
     )
-    command.add_argument("--ttl", metavar="T", help="v2: how long the token works (default: 1h)")
+    command.add_argument("--ttl", metavar="DURATION", help="v2: lifetime of the token (default: 1h)")
     command.add_argument(
-        "--uses", metavar="N", type=_count, help="v2: how many agents may join with it (default: 1)"
+        "--uses",
+        metavar="N",
+        type=_count,
+        help="v2: number of agents that may join with the token (default: 1)",
     )
     command.add_argument(
         "--token-file",
-        metavar="F",
-        help="v1: import the token in F (- is standard input), so that agents that have it need no change",
+        metavar="FILE",
+        help="v1: existing token of the agents, to import instead of a new one; -: standard input",
     )
     command.add_argument(
         "--ca-file",
-        metavar="F",
-        help="v1: write this proxy's CA to F, and have the agent use https and verify the proxy by F",
+        metavar="FILE",
+        help="v1: file for the proxy's CA; the agent then uses https and verifies the proxy with it",
     )
     command.add_argument(
         "--format",
         choices=("command", "env", "manifest"),
         default="command",
-        help="command: a shell line; env (v2 only): a line that needs no shell, with the token in the "
+        help="command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
         "environment; manifest (v1 only): objects for kubectl apply, with https and the CA "
         "(default: %(default)s)",
     )
-    command.add_argument("--image", metavar="I", help=f"v1: image in the manifest (default: {IMAGE})")
+    command.add_argument("--image", metavar="IMAGE", help=f"v1: image in the manifest (default: {IMAGE})")
     command.set_defaults(run=join.join)
 
 
@@ -199,50 +208,57 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
     config = _command(
         commands,
         "kubeconfig",
-        "print a kubeconfig for one user of one cluster",
-        "It opens that cluster and nothing else; the cluster's own RBAC says what the user may do there.",
+        "issue a kubeconfig for one user of one cluster",
+        "It is valid for that cluster only.  The cluster's RBAC authorizes the user's requests.",
     )
     config.add_argument("name", metavar="NAME", help="name of the cluster")
     _grantee(config)
     config.add_argument(
-        "--group", metavar="G", action="append", default=[], help="a group the user is in; may be given again"
+        "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
     )
     config.add_argument(
         "--via",
         choices=("front-door", "port"),
         default="front-door",
-        help="the proxy's one port with a path, or the cluster's own port (default: %(default)s)",
+        help="front-door: the proxy's --secure-port, with a path; port: the cluster's own port "
+        "(default: %(default)s)",
     )
     config.set_defaults(run=access.kubeconfig)
     admin = _command(
         commands,
         "admin-kubeconfig",
-        "print a kubeconfig for an administrator of Tower",
-        "'tower --kubeconfig F' and kubectl work with it from another machine.  It opens no cluster.",
+        "issue a kubeconfig for an administrator of Tower",
+        "For 'tower --kubeconfig FILE' and kubectl on other machines.  It is not valid for any cluster.",
     )
     _grantee(admin)
     admin.set_defaults(run=access.admin_kubeconfig)
 
 
 def _grantee(command: Parser) -> None:
-    command.add_argument("--user", metavar="U", required=True, help="who it is for")
+    command.add_argument("--user", metavar="USER", required=True, help="user name")
     command.add_argument(
-        "--ttl", metavar="T", help="how long it works (default: 8h, or the most that the proxy gives)"
+        "--ttl", metavar="DURATION", help="lifetime (default: 8h, at most the proxy's --max-credential-ttl)"
     )
     command.add_argument(
-        "--auth", choices=("cert", "token"), default="cert", help="what it shows (default: %(default)s)"
+        "--auth",
+        choices=("cert", "token"),
+        default="cert",
+        help="credential type: client certificate or bearer token (default: %(default)s)",
+    )
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="file to write, with mode 0600 (default: standard output)"
     )
 
 
 def _credentials(commands: Commands[Parser]) -> None:
-    credential = _command(commands, "credential", "show and revoke what was issued to users")
+    credential = _command(commands, "credential", "list and revoke credentials of users")
     inner = credential.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    listing = _command(inner, "list", "show the credentials that have not expired")
-    listing.add_argument("--cluster", metavar="NAME", help="those for this cluster alone")
+    listing = _command(inner, "list", "list the credentials that have not expired")
+    listing.add_argument("--cluster", metavar="NAME", help="credentials for this cluster only")
     _output(listing, "table", "json", "yaml")
     listing.set_defaults(run=access.list_credentials)
-    revoke = _command(inner, "revoke", "take a credential back", "What runs with it ends at once.")
-    revoke.add_argument("id", metavar="ID", help="as 'credential list' shows it")
+    revoke = _command(inner, "revoke", "revoke a credential", "Closes its connections at once.")
+    revoke.add_argument("id", metavar="ID", help="id, from 'tower credential list'")
     revoke.set_defaults(run=access.revoke_credential)
 
 
@@ -250,9 +266,8 @@ def _forward(commands: Commands[Parser]) -> None:
     forward = _command(
         commands,
         "forward",
-        "carry TCP connections from this machine to a target of a cluster",
-        "Targets are those that the agent, or a cluster of type ssh, was given with --target.  Runs until "
-        "Ctrl-C.",
+        "forward TCP connections from this machine to a target of a cluster",
+        "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.",
     )
     forward.add_argument("name", metavar="NAME", help="name of the cluster")
     forward.add_argument("target", metavar="TARGET", help="name of the target")
@@ -261,17 +276,15 @@ def _forward(commands: Commands[Parser]) -> None:
         metavar="HOST:PORT",
         type=listen_address,
         required=True,
-        help="where connections are taken",
+        help="listening address; PORT alone: on 127.0.0.1",
     )
-    forward.add_argument(
-        "--user", metavar="U", help="in whose name (default: the one you are logged in with)"
-    )
+    forward.add_argument("--user", metavar="USER", help="user name in the cluster (default: your login name)")
     forward.set_defaults(forward=True)
 
 
 def _output(command: Parser, *forms: str) -> None:
     command.add_argument(
-        "-o", "--output", choices=forms, default=forms[0], help="how to show it (default: %(default)s)"
+        "-o", "--output", choices=forms, default=forms[0], help="output format (default: %(default)s)"
     )
 
 
@@ -291,10 +304,10 @@ def listen_address(text: str) -> tuple[str, int]:
         ipaddress.ip_address(host)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: {host!r} is not an address of this machine; it looks like 127.0.0.1:5432"
+            f"{text!r}: {host!r} is not an IP address: give HOST:PORT, such as 127.0.0.1:5432"
         ) from None
     if re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65535:
         raise argparse.ArgumentTypeError(
-            f"{text!r} has no port from 0 to 65535; it looks like 127.0.0.1:5432"
+            f"{text!r} has no port from 0 to 65535: give one, as in 127.0.0.1:5432"
         )
     return host, int(port)

@@ -1,4 +1,4 @@
-"""Calls to the proxy's API, one HTTPS request at a time."""
+"""Client of Tower's API: one HTTPS request at a time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.net.proxy_environment import ServerURL, find_proxy
 
 GROUP_PATH = "/apis/cluster.kubesphere.io/v1alpha1"
-TIMEOUT = 30.0  # s, for each wait on the network
+TIMEOUT = 30.0  # s, for each network operation
 ANSWER_LIMIT = 64 << 20  # B
 
 Connect = Callable[[], http.client.HTTPConnection]
 
 
 class TowerClient:
-    """Calls the API that a kubeconfig leads to.
+    """Calls the API server of a kubeconfig.
 
-    :param connect: opens a connection; a test gives its own.
+    :param connect: opens a connection; default: `open_connection`.
     """
 
     def __init__(self, access: KubeAccess, connect: Connect | None = None) -> None:
@@ -44,12 +44,12 @@ class TowerClient:
         accept: str = "application/json",
         content: str = "application/json",
     ) -> dict[str, Any]:
-        """Return the object that the proxy answers with.
+        """Return the object in the proxy's answer.
 
         :param path: below the server's URL, quoted.
         :param content: the media type of *body*.
-        :raise CallFailed: the proxy said no.
-        :raise CommandFailed: there was no answer.
+        :raise CallFailed: the proxy rejected the call.
+        :raise CommandFailed: the proxy did not answer.
         """
         target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "User-Agent": f"tower/{tower.__version__}"}
@@ -74,32 +74,32 @@ class TowerClient:
         server = self.access.server
         if isinstance(error, ssl.SSLCertVerificationError):
             return (
-                f"the server at {server} is not the one that the kubeconfig names "
-                f"({error.verify_message}): is it another proxy, or was its CA replaced? Get a new kubeconfig"
+                f"the certificate of {server} does not match the kubeconfig ({error.verify_message}): "
+                "if the proxy or its CA was replaced, get a new kubeconfig"
             )
         if isinstance(error, ssl.SSLError):
             return f"TLS with {server} failed: {error}"
         if isinstance(error, TimeoutError):
-            return f"no answer from {server} in {TIMEOUT:g} s: is a firewall in between?"
+            return f"{server} did not answer within {TIMEOUT:g} s: check firewalls"
         if isinstance(error, OSError):
-            return f"cannot reach {server}: {error.strerror or error}: is tower-proxy running there?"
-        return f"{server} did not answer as a proxy of Tower does ({type(error).__name__})"
+            return f"cannot reach {server}: {error.strerror or error}: check that tower-proxy runs there"
+        return f"{server} is not a Tower proxy: invalid HTTP response ({type(error).__name__})"
 
 
 def quoted(segment: str) -> str:
-    """Return *segment* as one element of a path."""
+    """Return *segment* quoted as one path segment."""
     return quote(segment, safe=":@")
 
 
 def open_connection(access: KubeAccess) -> http.client.HTTPConnection:
-    """Return a connection to the server of *access*, by way of an HTTP proxy if one is prescribed."""
+    """Return a connection to the server of *access*, through an HTTP proxy if one is configured."""
     host, port, secure = server_address(access)
     environ: Mapping[str, str] = os.environ
     if access.proxy_url:
         environ = {"HTTPS_PROXY": access.proxy_url, "HTTP_PROXY": access.proxy_url}
     proxy = find_proxy(ServerURL(secure, host, port, "/"), environ)
-    way = (proxy.host, proxy.port) if proxy is not None else (host, port)
-    connection = _Verified(access, *way) if secure else http.client.HTTPConnection(*way, timeout=TIMEOUT)
+    peer = (proxy.host, proxy.port) if proxy is not None else (host, port)
+    connection = _Verified(access, *peer) if secure else http.client.HTTPConnection(*peer, timeout=TIMEOUT)
     if proxy is not None:
         login = {"Proxy-Authorization": proxy.credential.decode("ascii")} if proxy.credential else {}
         connection.set_tunnel(host, port, login)
@@ -107,7 +107,7 @@ def open_connection(access: KubeAccess) -> http.client.HTTPConnection:
 
 
 class _Verified(http.client.HTTPSConnection):
-    """Verifies the name that the kubeconfig says, which may differ from the URL's host."""
+    """Verifies the kubeconfig's ``tls-server-name``, which may differ from the URL's host."""
 
     def __init__(self, access: KubeAccess, host: str, port: int) -> None:
         self._tls = tls_context(access)
@@ -115,7 +115,7 @@ class _Verified(http.client.HTTPSConnection):
         super().__init__(host, port, timeout=TIMEOUT, context=self._tls)
 
     def connect(self) -> None:
-        """Connect, by the proxy if there is one, and do the TLS handshake."""
+        """Connect, through the HTTP proxy if there is one, and do the TLS handshake."""
         http.client.HTTPConnection.connect(self)
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
@@ -127,7 +127,7 @@ def _object(code: int, answer: bytes, server: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise CallFailed(
-            code, "", f"{server} answered {code} and no Kubernetes object: is it a proxy of Tower?"
+            code, "", f"{server} answered {code} without a Kubernetes object: check that it is a Tower proxy"
         )
     if code >= 400:
         details = value.get("details")

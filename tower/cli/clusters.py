@@ -1,4 +1,4 @@
-"""The commands about clusters and their agents."""
+"""Commands for clusters and their agents."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tower.web.api.table import TABLES
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
 
-#: What is left out around IPv6 addresses in a path.
+#: Removes the brackets of IPv6 addresses in a path.
 _BRACKETS = str.maketrans("", "", "[]")
 
-#: The flags without which there is no cluster of type ssh.
+#: Flags that a new cluster of type ssh requires.
 _NEEDED = ("ssh-user", "ssh-keyfile", "member-kubeconfig")
 
 TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
 
 
 def cluster_path(name: str, below: str = "") -> str:
-    """Return the path of a cluster's object or of something *below* it.
+    """Return the API path of a cluster, or of a resource *below* it.
 
-    :raise CommandFailed: no cluster can have this name.
+    :raise CommandFailed: *name* is not valid.
     """
     if _LABEL.fullmatch(name) is None:
         raise CommandFailed(
-            f"there is no cluster {name!r}: names are 1 to 63 lower case letters, digits and dashes"
+            f"there is no cluster {name!r}: a name has 1 to 63 lower case letters, digits and dashes"
         )
     return f"{GROUP_PATH}/clusters/{name}{below}"
 
 
 def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API about one cluster; see `TowerClient.call`.
+    """Call the API for one cluster; see `TowerClient.call`.
 
-    :raise CommandFailed: one that is not there is named, and how to find those that are.
+    :raise CommandFailed: there is no such cluster.
     """
     path = cluster_path(name, below)
     try:
@@ -47,14 +47,14 @@ def call_cluster(client: TowerClient, method: str, name: str, below: str = "", *
     except CallFailed as e:
         if e.reason == "NotFound" and e.kind in ("clusters", ""):
             raise CommandFailed(
-                f"there is no cluster {name}: 'tower cluster list' shows those there are, "
-                f"'tower cluster add {name}' adds it"
+                f"there is no cluster {name}: 'tower cluster list' lists all clusters, "
+                f"'tower cluster add {name}' adds this one"
             ) from e
         raise
 
 
 def add(client: TowerClient, options: argparse.Namespace) -> str:
-    """Make a cluster known to the proxy."""
+    """Add a cluster to the proxy."""
     connection = _connection(options)
     body = {
         "apiVersion": "cluster.kubesphere.io/v1alpha1",
@@ -63,13 +63,13 @@ def add(client: TowerClient, options: argparse.Namespace) -> str:
         "spec": {"enable": True, "connection": connection},
     }
     try:
-        with ssh_flags.told_by_flag():
+        with ssh_flags.errors_by_flag():
             client.call("POST", f"{GROUP_PATH}/clusters", body)
     except CallFailed as e:
         if e.reason == "AlreadyExists":
             raise CommandFailed(
-                f"there is a cluster {options.name} already: choose another name, or remove that one first "
-                f"with 'tower cluster remove {options.name}'"
+                f"cluster {options.name} exists already: choose another name, or remove it first with "
+                f"'tower cluster remove {options.name}'"
             ) from e
         raise
     if options.type == "ssh":
@@ -86,8 +86,8 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
             raise CommandFailed(
-                f"--type ssh needs {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
-                "'tower cluster add --help' says what they are"
+                f"--type ssh requires {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
+                "see 'tower cluster add --help'"
             )
     connection: dict[str, Any] = {"type": options.type, **ssh_flags.connection(options, is_new=True)}
     if options.port is not None:
@@ -96,19 +96,19 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def change(client: TowerClient, options: argparse.Namespace) -> str:
-    """Change how the nodes of a cluster of type ssh are reached."""
-    said = ssh_flags.connection(options)
-    if not said:
-        raise CommandFailed("nothing to change: 'tower cluster set --help' shows the flags")
-    if "ssh" in said:
-        said["ssh"] = ssh_flags.with_one_source(said["ssh"])
-    with ssh_flags.told_by_flag():
-        call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
+    """Change the node settings of a cluster of type ssh."""
+    changes = ssh_flags.connection(options)
+    if not changes:
+        raise CommandFailed("no flag is given, so nothing changes: see 'tower cluster set --help'")
+    if "ssh" in changes:
+        changes["ssh"] = ssh_flags.with_one_source(changes["ssh"])
+    with ssh_flags.errors_by_flag():
+        call_cluster(client, "PATCH", options.name, body={"spec": {"connection": changes}}, content=_MERGE)
     return f"cluster {options.name} changed"
 
 
 def list_all(client: TowerClient, options: argparse.Namespace) -> str:
-    """Show all clusters."""
+    """List all clusters."""
     path = f"{GROUP_PATH}/clusters"
     if options.output in ("table", "wide"):
         answer = client.call("GET", path, accept=TABLE_ACCEPT)
@@ -120,14 +120,14 @@ def list_all(client: TowerClient, options: argparse.Namespace) -> str:
     answer = client.call("GET", path)
     if options.output == "name":
         return "\n".join(item["metadata"]["name"] for item in answer["items"])
-    return _structured(answer, options.output)
+    return output.structured(answer, options.output)
 
 
 def show(client: TowerClient, options: argparse.Namespace) -> str:
     """Show one cluster."""
     cluster = call_cluster(client, "GET", options.name)
     if options.output != "table":
-        return _structured(cluster, options.output)
+        return output.structured(cluster, options.output)
     is_ssh = cluster["spec"].get("connection", {}).get("type") == "ssh"
     below = node_tables if is_ssh else _agents
     facts = [*_facts(cluster), *(node_facts(cluster) if is_ssh else ())]
@@ -138,30 +138,30 @@ def show(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def enable(client: TowerClient, options: argparse.Namespace) -> str:
-    """Let a cluster be used again."""
+    """Enable a disabled cluster."""
     return _switch(client, options.name, on=True)
 
 
 def disable(client: TowerClient, options: argparse.Namespace) -> str:
-    """Cut a cluster off, and keep its record."""
+    """Disable a cluster and keep its record."""
     return _switch(client, options.name, on=False)
 
 
 def remove(client: TowerClient, options: argparse.Namespace) -> str:
-    """Forget a cluster, its agents' keys and its users' credentials."""
+    """Remove a cluster, its agents' keys and its users' credentials."""
     call_cluster(client, "DELETE", options.name)
     return f"cluster {options.name} removed"
 
 
 def agents(client: TowerClient, options: argparse.Namespace) -> str:
-    """Show what lets agents into a cluster, and its live tunnels."""
+    """List a cluster's agent keys and tokens, and its live tunnels."""
     if options.output == "table":
         return _agents(client, options.name)
-    return _structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
+    return output.structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
 
 
 def revoke(client: TowerClient, options: argparse.Namespace) -> str:
-    """Take an agent's key or a token back; its tunnels end at once."""
+    """Revoke an agent's key or token; its tunnels end at once."""
     name, fingerprint = options.name, options.fingerprint
     try:
         call_cluster(client, "DELETE", name, f"/agents/{quoted(fingerprint_segment(fingerprint))}")
@@ -169,33 +169,29 @@ def revoke(client: TowerClient, options: argparse.Namespace) -> str:
         if e.reason != "NotFound":
             raise
         raise CommandFailed(
-            f"cluster {name} has no agent {fingerprint}: 'tower cluster agents {name}' shows those it has"
+            f"cluster {name} has no agent {fingerprint}: 'tower cluster agents {name}' lists its agents"
         ) from e
     return f"agent {fingerprint} of cluster {name} revoked"
 
 
 def fingerprint_segment(fingerprint: str) -> str:
-    """Return an OpenSSH *fingerprint* as an element of a path, where no slash may stand (RFC 4648, 5)."""
+    """Return an OpenSSH *fingerprint* as a path segment, in the alphabet of RFC 4648, section 5."""
     return fingerprint.replace("+", "-").replace("/", "_")
 
 
 def forget_host_key(client: TowerClient, options: argparse.Namespace) -> str:
-    """Have a node's next host key learned anew."""
+    """Forget the learned host key of a node."""
     name, node = options.name, options.node
     call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
     return (
-        f"host key of node {node} of cluster {name} forgotten; with --ssh-host-keys accept-new the one that "
-        "it shows next is learned"
+        f"host key of node {node} of cluster {name} forgotten; with --ssh-host-keys accept-new, its next key "
+        "is learned"
     )
 
 
 def _switch(client: TowerClient, name: str, *, on: bool) -> str:
     call_cluster(client, "PATCH", name, body={"spec": {"enable": on}}, content=_MERGE)
     return f"cluster {name} {'enabled' if on else 'disabled'}"
-
-
-def _structured(value: dict[str, Any], form: str) -> str:
-    return output.as_json(value) if form == "json" else output.as_yaml(value)
 
 
 def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
@@ -221,5 +217,5 @@ def _conditions(cluster: dict[str, Any]) -> str:
 def _agents(client: TowerClient, name: str) -> str:
     return output.table(
         call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
-        empty=f"no agent has joined cluster {name} yet: 'tower join {name}' prints the line to run",
+        empty=f"no agent has joined cluster {name} yet: run the line of 'tower join {name}'",
     )

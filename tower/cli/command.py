@@ -1,4 +1,4 @@
-"""The way in: read the line, call the API, print, and say what went wrong in one line."""
+"""Entry point: parse the command line, call the API, print the result or one error line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 
-#: Where a running proxy keeps its administrator's kubeconfig, in its state directory.
+#: The administrator's kubeconfig in the state directory of a running proxy.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 
 
@@ -27,21 +27,21 @@ def main(
 ) -> int:
     """Run the command; return its exit code.
 
-    :param argv: the words after the program's name; by default this process'.
-    :param client: makes what calls the API.
+    :param argv: arguments; default: of this process.
+    :param client: makes the client of the API.
     """
     options = parser(environ).parse_args(argv)
     try:
         text = _run(options, client)
     except TowerError as e:
-        print(f"tower: {_told(e)}", file=sys.stderr)
+        print(f"tower: {_described(e)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     if text:
         try:
             print(text, flush=True)
-        except BrokenPipeError:  # the reader has enough; keep the interpreter from trying again at its end
+        except BrokenPipeError:  # keeps the interpreter from flushing again when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient
         return _version(options, client)
     access = find_access(options)
     if "forward" in options:
-        from tower.cli.forward import forward  # Twisted's reactor is for this command alone
+        from tower.cli.forward import forward  # installs Twisted's reactor
 
         forward(client(access), options)
         return ""
@@ -60,16 +60,16 @@ def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient
 
 
 def find_access(options: argparse.Namespace) -> KubeAccess:
-    """Return the way to the API that the options name.
+    """Return the address of the API and the credential for it.
 
-    :raise CommandFailed: there is none, or no proxy has left its file there.
+    :raise CommandFailed: no option gives them, or the proxy's state directory has none.
     """
     if options.kubeconfig:
         return load_kubeconfig(options.kubeconfig, options.context)
     if not options.state_dir:
         raise CommandFailed(
-            "which proxy?  Give --state-dir S on the machine where it runs, or --kubeconfig F with an "
-            "administrator's file"
+            "no proxy is given: give --state-dir DIR on the proxy's machine, or --kubeconfig FILE with an "
+            "administrator's kubeconfig"
         )
     path = Path(options.state_dir) / ADMIN_KUBECONFIG
     try:
@@ -77,7 +77,7 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
     except ConfigurationError as e:
         if isinstance(e.__cause__, FileNotFoundError):
             raise CommandFailed(
-                f"there is no {path}: tower-proxy writes it when it runs with --state-dir {options.state_dir}"
+                f"there is no {path}: start tower-proxy with --state-dir {options.state_dir}, which writes it"
             ) from e
         raise
 
@@ -90,7 +90,7 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerCl
     return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
 
 
-def _told(error: TowerError) -> str:
+def _described(error: TowerError) -> str:
     if isinstance(error, CallFailed) and error.code == 401:
         return f"{escaped(str(error))} (the proxy renews the file in its state directory while it runs)"
     return escaped(str(error).replace("\n", " "))

@@ -1,4 +1,4 @@
-"""What a command may end with: one line on standard error and exit code 1."""
+"""Errors of commands: one line on standard error and exit code 1."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from tower.errors import TowerError
 
 
 class CommandFailed(TowerError):
-    """What was asked for did not happen; the text names it and the cure."""
+    """A command failed; the text names the cure."""
 
 
 class CallFailed(CommandFailed):
-    """The proxy refused a call.
+    """The proxy rejected a call.
 
     :ivar code: HTTP status.
     :ivar reason: the reason of the Kubernetes Status (`NotFound`, `AlreadyExists`, ...).
-    :ivar kind: the resource that the Status is about (`clusters`, `agents`, ...), or empty.
+    :ivar kind: resource in the Status (`clusters`, `agents`, ...), or empty.
     """
 
     def __init__(self, code: int, reason: str, message: str, kind: str = "") -> None:

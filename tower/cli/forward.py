@@ -1,4 +1,4 @@
-"""`tower forward`: each TCP connection of this machine goes as one raw stream to a target of a cluster."""
+"""`tower forward`: TCP connections of this machine as raw streams to a target of a cluster."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.net.listening import listen
 from tower.streamclient import FrontDoorAddress, dial, way_of
 
-EARLY = 300.0  # s before its end that a credential is renewed
+EARLY = 300.0  # s before a credential expires, when it is renewed
 
 
 class ForwardCredential:
-    """What opens the streams: a file that is for the cluster, or a token that is asked for and renewed.
+    """Credential for the streams: a kubeconfig for the cluster, or a token that is issued and renewed.
 
-    :param in_thread: calls something that blocks, in a thread.
+    :param in_thread: runs a blocking call in a thread.
     :param epoch: returns the time, s since the epoch.
     """
 
@@ -52,40 +52,40 @@ class ForwardCredential:
         self._target = target
         self._user = user
         self._current: FrontDoorAddress | None = None
-        self._asking = DeferredLock()
+        self._renewing = DeferredLock()
         self._issued: list[str] = []
 
     def first(self) -> None:
-        """Find out whether streams can be opened at all.
+        """Get the first credential.
 
-        :raise CommandFailed: why not.
+        :raise CommandFailed: there is none.
         """
         access, path = self._client.access, urlsplit(self._client.access.server).path
         if path == f"/clusters/{self._name}":
             self._current = way_of(access, path, self._target)
         else:
-            self._current = self._ask()
+            self._current = self._issue()
 
-    def way(self) -> Deferred[FrontDoorAddress]:
-        """Return the way, renewed if the credential in it is about to end."""
-        return self._asking.run(self._good_way)
+    def address(self) -> Deferred[FrontDoorAddress]:
+        """Return the front door's address, with a new credential if the current one expires soon."""
+        return self._renewing.run(self._valid_address)
 
     def withdraw(self) -> None:
-        """Revoke what was issued; called at the end."""
+        """Revoke all issued credentials."""
         for credential in self._issued:
             self._client.call("DELETE", f"{GROUP_PATH}/credentials/{quoted(credential)}")
 
-    def _good_way(self) -> Deferred[FrontDoorAddress]:
+    def _valid_address(self) -> Deferred[FrontDoorAddress]:
         current = self._current
         if current is not None and (current.until is None or current.until - self._epoch() > EARLY):
             return succeed(current)
-        return self._in_thread(self._ask).addCallback(self._renewed)
+        return self._in_thread(self._issue).addCallback(self._renewed)
 
-    def _renewed(self, way: FrontDoorAddress) -> FrontDoorAddress:
-        self._current = way
-        return way
+    def _renewed(self, address: FrontDoorAddress) -> FrontDoorAddress:
+        self._current = address
+        return address
 
-    def _ask(self) -> FrontDoorAddress:
+    def _issue(self) -> FrontDoorAddress:
         cluster_path(self._name)
         status = request_kubeconfig(
             self._client,
@@ -99,7 +99,7 @@ class ForwardCredential:
         self._issued.append(status["credential"])
         config = yaml.safe_load(status["kubeconfig"])
         token = config["users"][0]["user"]["token"]
-        # the same server that we asked: what is published may not be reachable from here
+        # the server that issued it: the published address may be unreachable from this machine
         admin = self._client.access
         url = urlsplit(admin.server)
         access = KubeAccess(
@@ -114,9 +114,9 @@ class ForwardCredential:
 
 
 def forward(client: TowerClient, options: argparse.Namespace) -> None:
-    """Carry connections until Ctrl-C.
+    """Forward connections until Ctrl-C; failures of single connections are printed to standard error.
 
-    :raise CommandFailed: it cannot begin; later failures are told on standard error.
+    :raise CommandFailed: it cannot start.
     """
     from twisted.internet import reactor as installed
 
@@ -128,21 +128,25 @@ def forward(client: TowerClient, options: argparse.Namespace) -> None:
         options.name,
         options.target,
         options.user or getpass.getuser(),
-        lambda ask: deferToThreadPool(reactor, reactor.getThreadPool(), ask),
+        lambda call: deferToThreadPool(reactor, reactor.getThreadPool(), call),
         reactor.seconds,
     )
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         print(f"tower: {what}: {escaped(text)}", file=sys.stderr, flush=True)
 
-    forwarder = Forwarder(credential.way, partial(dial, reactor), say, reactor)
+    forwarder = Forwarder(credential.address, partial(dial, reactor), report, reactor)
     try:
         listening = listen(reactor, port, host, forwarder.accept)
     except CannotListenError as e:
         reason = getattr(e.socketError, "strerror", None) or e.socketError
-        raise CommandFailed(f"--listen {host}:{port}: {reason}: choose another port or address") from e
+        raise CommandFailed(f"--listen {host}:{port}: {reason}: give another address or port") from e
     credential.first()
     address: Any = listening.getHost()
-    print(f"forwarding {address.host}:{address.port} to {what}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    print(
+        f"forwarding {address.host}:{address.port} to {what}; press Ctrl-C to stop",
+        file=sys.stderr,
+        flush=True,
+    )
     reactor.run()
     credential.withdraw()

@@ -1,7 +1,7 @@
-"""The objects that run KubeSphere Tower's own agent in its cluster.
+"""Kubernetes objects that run an unmodified KubeSphere Tower agent in its cluster.
 
-The agent is not changed, but it is given less and told more than upstream's manifest does: it may impersonate
-and nothing else, its token is in a Secret, and the CA of the proxy is among the CAs that it believes.
+Differences from upstream's manifest: the agent may only impersonate, its token is in a Secret, and it
+verifies the proxy with the proxy's CA.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-#: The image that KubeSphere runs unless it is told otherwise.
+#: Default image, as in KubeSphere.
 IMAGE = "kubesphere/tower:v0.2.1"
 
 _NAMESPACE = "kubesphere-system"
@@ -18,25 +18,25 @@ _NAME = "tower-v1-agent"
 _CA_DIRECTORY = "/etc/tower"
 
 _HEAD = """\
-# The agent of KubeSphere Tower (protocol kubesphere-v1) for cluster {name}.  Holds a secret: treat it as one.
+# KubeSphere Tower agent (protocol kubesphere-v1) for cluster {name}.  Keep it secret: it contains a token.
 #
-#   kubectl create namespace kubesphere-system      # unless it is there
-#   kubectl apply -f THIS-FILE                      # kubectl delete -f THIS-FILE takes all of it away again
+#   kubectl create namespace kubesphere-system      # if it does not exist
+#   kubectl apply -f THIS-FILE                      # to remove the objects: kubectl delete -f THIS-FILE
 #
-# It sends the token of its service account to the proxy when it connects, and never again: restart it before
-# that ends (kubectl -n kubesphere-system rollout restart deployment tower-v1-agent).  It may impersonate and
-# nothing else, which is what the proxy needs; with --v1-no-impersonation it needs every right itself.
+# The agent sends the token of its service account to the proxy only when it connects: restart it before that
+# token expires (kubectl -n kubesphere-system rollout restart deployment tower-v1-agent).  It may only
+# impersonate, which is all that the proxy needs; with --v1-no-impersonation, it needs all rights itself.
 """
 
 
 def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:
     """Return the manifest for cluster *name*.
 
-    :param status: of a join token for v1.
+    :param status: status of a join token for v1.
     """
     objects = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata()},
-        *_rights(),
+        *_rbac(),
         {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -50,10 +50,10 @@ def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes manifests as people do: no references, and lines as lines."""
+    """Writes readable manifests: without references, and texts of several lines as blocks."""
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """Write everything where it stands."""
+        """Write no references."""
         return True
 
     def text(self, data: str) -> yaml.ScalarNode:
@@ -69,7 +69,7 @@ def _metadata() -> dict[str, str]:
     return {"name": _NAME, "namespace": _NAMESPACE}
 
 
-def _rights() -> list[dict[str, Any]]:
+def _rbac() -> list[dict[str, Any]]:
     group = "rbac.authorization.k8s.io"
     return [
         {
@@ -97,7 +97,7 @@ def _deployment(name: str, server: str, image: str) -> dict[str, Any]:
         "command": ["/agent"],
         "args": [
             f"--name={name}",
-            # the kubelet puts the variable in, so that the token is in no object but the Secret
+            # the kubelet expands the variable, so that only the Secret contains the token
             "--token=$(TOWER_TOKEN)",
             f"--proxy-server={server}",
             "--keepalive=30s",
@@ -106,7 +106,7 @@ def _deployment(name: str, server: str, image: str) -> dict[str, Any]:
         ],
         "env": [
             {"name": "TOWER_TOKEN", "valueFrom": {"secretKeyRef": {**secret, "key": "token"}}},
-            # Go's own: the file with the CAs of the system, by which this agent verifies an https proxy
+            # Go reads the system's CAs from this file; the agent verifies the proxy with them
             {"name": "SSL_CERT_FILE", "value": f"{_CA_DIRECTORY}/ca.crt"},
         ],
         "resources": {

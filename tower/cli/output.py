@@ -1,4 +1,4 @@
-"""What commands print: tables for people, YAML and JSON for programs."""
+"""Output formats of commands: tables, YAML and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tower.escaping import escaped, readable_json
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table with *header* in capitals and three blanks between columns, as kubectl prints one."""
+    """Return a table like kubectl's: *header* in capitals, three blanks between columns."""
     lines = [[title.upper() for title in header]]
     lines += [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -22,10 +22,10 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def table(answer: dict[str, Any], *, wide: bool = False, empty: str = "No resources found") -> str:
-    """Return the meta.k8s.io `Table` that the proxy answered with.
+    """Return the text of a meta.k8s.io `Table`.
 
-    :param wide: with the columns of lower priority.
-    :param empty: what to say of a table without rows.
+    :param wide: include the columns of lower priority.
+    :param empty: text for a table without rows.
     """
     if not answer.get("rows"):
         return empty
@@ -39,16 +39,21 @@ def table(answer: dict[str, Any], *, wide: bool = False, empty: str = "No resour
 
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:
-    """Return one `Name:  value` line for each pair, the values below each other."""
+    """Return one `Name:  value` line for each pair, with the values aligned."""
     listed = [(f"{name}:", _cell(value)) for name, value in values]
     width = max(len(name) for name, _ in listed)
     return "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in listed)
 
 
+def structured(value: dict[str, Any], form: str) -> str:
+    """Return *value* in the format *form*, ``json`` or ``yaml``."""
+    return as_json(value) if form == "json" else as_yaml(value)
+
+
 def as_yaml(value: dict[str, Any]) -> str:
-    """Return *value* as YAML, in the order it came."""
+    """Return *value* as YAML, in its own order."""
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    if not text.replace("\n", "").isprintable():  # PyYAML takes some of those for printable
+    if not text.replace("\n", "").isprintable():  # PyYAML considers some of those printable
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
     return text.rstrip("\n")
 

@@ -1,4 +1,4 @@
-"""Clusters of type ssh on the command line: their flags, and what is sent for them."""
+"""Flags of clusters of type ssh, and the API fields that they set."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tower.escaping import escaped
 from tower.kube.flatten import self_contained, warnings_of
 from tower.kube.kubeconfig import load_kubeconfig
 
-#: Where objects have what the flags say.
+#: API field that contains those of the flags.
 _PLACE = "spec.connection.ssh"
 
-#: Flags that together say who lists the nodes; naming one of them forgets the others.
-_SOURCES = ("nodes", "nodesFile", "cloudProvider", "cloudConfig")
+#: Fields of the node list; setting one of them resets the others.
+_SOURCES = ("nodes", "nodesFile", "nodesFromAPI", "cloudProvider", "cloudConfig")
 
 
 @frozen
 class _Flag:
     """One flag.
 
-    :ivar field: what it is in ``spec.connection.ssh``.
-    :ivar read: makes the value of the text that was given, which is not empty; raises `CommandFailed`.
+    :ivar field: its field in ``spec.connection.ssh``.
+    :ivar read: returns the value of a text that is not empty; raises `CommandFailed`.
     """
 
     name: str
@@ -42,14 +42,14 @@ class _Flag:
 
     @property
     def attribute(self) -> str:
-        """Where argparse puts it."""
+        """Attribute of argparse's result."""
         return self.name.replace("-", "_")
 
 
 def _list(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise CommandFailed(f"{text!r} names nothing")
+        raise CommandFailed(f"{text!r} is an empty list")
     return parts
 
 
@@ -60,65 +60,83 @@ def _port(text: str) -> int:
 
 
 def _path(text: str) -> str:
-    """Return a path on the proxy's machine; one from here, with a dot before it, is made whole."""
+    """Return a path on the proxy's machine; ``./`` and ``../`` are relative to the working directory."""
     return os.path.abspath(text) if text.startswith(("./", "../")) else text
 
 
 _FLAGS: Sequence[_Flag] = (
-    _Flag("ssh-user", "user", "U", "who logs in on the nodes; needed"),
+    _Flag("ssh-user", "user", "USER", "user name on the nodes; required"),
     _Flag(
         "ssh-keyfile",
         "keyFile",
-        "F",
-        "the private key; made by the proxy if there is none; needed",
+        "FILE",
+        "private key file; created by the proxy if missing; required",
         _path,
     ),
-    _Flag("ssh-key-type", "keyType", "TYPE", "of a key that is made: ed25519 (the default) or rsa"),
+    _Flag(
+        "ssh-key-type", "keyType", "TYPE", "type of a key that is created: ed25519 or rsa (default: ed25519)"
+    ),
     _Flag(
         "ssh-host-keys",
         "hostKeys",
         "MODE",
-        "how nodes prove who they are: known-hosts (the default), accept-new (the first key counts) or "
-        "insecure-ignore",
+        "verification of host keys: known-hosts, accept-new (learn the first key of each node) or "
+        "insecure-ignore (default: known-hosts)",
     ),
     _Flag(
         "ssh-known-hosts",
         "knownHosts",
-        "F",
-        "their host keys, as OpenSSH keeps them (default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts)",
+        "FILE",
+        "OpenSSH known_hosts file (default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts)",
         _path,
     ),
     _Flag(
         "nodes",
         "nodes",
-        "H:P,...",
-        "the nodes; where neither these nor a file nor a cloud provider are given, its API server lists them",
+        "HOST:PORT,...",
+        "nodes (default: from --nodes-file, --cloud-provider or the cluster's API)",
         _list,
     ),
-    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", _path),
+    _Flag("nodes-file", "nodesFile", "FILE", "file with one node per line", _path),
     _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),
-    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", _path),
+    _Flag("cloud-config", "cloudConfig", "FILE", "cloud provider configuration file", _path),
     _Flag(
         "node-address-types",
         "addressTypes",
         "T,...",
-        "which of a listed node's addresses is dialled (default: ExternalIP,LegacyHostIP,InternalIP)",
+        "types of node addresses to connect to, in order of preference "
+        "(default: ExternalIP,LegacyHostIP,InternalIP)",
         _list,
     ),
-    _Flag("ssh-port", "sshPort", "N", "port of nodes that are given without one (default: 22)", _port),
-    _Flag("kubelet-port", "kubeletPort", "N", "port of the kubelets; 0: none (default: 10250)", _port),
+    _Flag("ssh-port", "sshPort", "N", "default SSH port of nodes (default: 22)", _port),
+    _Flag(
+        "kubelet-port",
+        "kubeletPort",
+        "N",
+        "port of the kubelets; 0: no kubelet access (default: 10250)",
+        _port,
+    ),
     _Flag(
         "kubelet-certificate-authority",
         "kubeletCertificateAuthority",
-        "F",
-        "CAs that verify the kubelets (default: the API server's)",
+        "FILE",
+        "CA file for the kubelets' certificates (default: the API server's CA)",
         _path,
     ),
 )
 
 _SWITCHES: Sequence[_Flag] = (
     _Flag(
-        "insecure-skip-kubelet-tls-verify", "insecureSkipKubeletTLSVerify", "", "do not verify the kubelets"
+        "nodes-from-api",
+        "nodesFromAPI",
+        "",
+        "list the nodes with the cluster's API; --cloud-provider then only installs the key",
+    ),
+    _Flag(
+        "insecure-skip-kubelet-tls-verify",
+        "insecureSkipKubeletTLSVerify",
+        "",
+        "do not verify the kubelets' certificates; insecure",
     ),
     _Flag(
         "allow-system-identities",
@@ -128,19 +146,19 @@ _SWITCHES: Sequence[_Flag] = (
     ),
 )
 
-#: Flags that may be given again; an empty value takes away what was there.
+#: Repeatable flags; an empty value removes the current values.
 _LISTS: Sequence[_Flag] = (
     _Flag(
         "allow-system-identity",
         "allowedSystemIdentities",
         "NAME",
         "system user or group that users may act as, such as system:monitoring; repeatable; replaces the "
-        "names allowed before, and an empty NAME removes them",
+        "current names, and an empty NAME removes them",
     ),
 )
 
 
-#: What errors call what a flag says.
+#: Flags by the fields that errors of the API name.
 _FIELDS = {
     **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES, *_LISTS)},
     f"{_PLACE}.targets": "--target",
@@ -151,11 +169,12 @@ _FIELD = re.compile(r"spec\.connection\.(?:ssh\.)?[A-Za-z]+")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Have *command* take the flags of clusters of type ssh."""
+    """Add the flags of clusters of type ssh to *command*."""
     group = command.add_argument_group(
         "clusters of type ssh",
-        "Files F are on the proxy's machine, below its --node-files directory (default: node-files in its "
-        "state directory); relative names are relative to it.  K is read here and sent to the proxy.",
+        "FILE is on the proxy's machine, below its --node-files directory (default: node-files in its state "
+        "directory); relative names are relative to that directory.  KUBECONFIG is read on this machine and "
+        "sent to the proxy.",
     )
     for flag in _FLAGS:
         group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
@@ -167,42 +186,41 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--target",
         metavar="NAME=HOST:PORT",
         action="append",
-        help="an address, as the nodes see it, that streams may lead to; may be given again",
+        help="address that users may open streams to, as the nodes reach it; repeatable",
     )
     group.add_argument(
         "--member-kubeconfig",
-        metavar="K",
-        help="kubeconfig with the API server's address as nodes see it, and a credential for it; needed",
+        metavar="KUBECONFIG",
+        help="kubeconfig with a credential and the API server's address, as the nodes reach it; required",
     )
 
 
 def given_flags(options: argparse.Namespace) -> list[str]:
-    """Return which of those flags were given."""
+    """Return the names of the given flags."""
     names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES, *_LISTS)), "target", "member-kubeconfig"]
     return [name for name in names if getattr(options, name.replace("-", "_")) is not None]
 
 
 def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str, Any]:
-    """Return the fields of ``spec.connection`` that the flags say, for a merge patch: None takes one away.
+    """Return the fields of ``spec.connection`` that the flags set, as a merge patch: None removes one.
 
-    :param is_new: there is nothing yet that could be taken away.
-
-    :raise CommandFailed: a flag or the kubeconfig makes no sense.
+    :param is_new: of a new cluster, where no field can be removed.
+    :raise CommandFailed: a flag or the kubeconfig is not valid.
     """
     for name in given_flags(options):
         if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
-            raise CommandFailed(f"--{name}: the value is empty: leave the flag out, or say what it is to be")
+            raise CommandFailed(f"--{name}: the value is empty: give one, or leave the flag out")
     ssh = _fields(options)
     if options.target is not None:
         ssh["targets"] = _targets(options.target)
-    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
+    fields: dict[str, Any] = {"ssh": ssh} if ssh else {}
     if options.member_kubeconfig is not None:
-        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
-    return said
+        fields["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
+    return fields
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of ``spec.connection.ssh`` that the flags say, but for the targets."""
+    """Return the fields of ``spec.connection.ssh`` that the flags set, except the targets."""
     ssh: dict[str, Any] = {}
     for flag in _FLAGS:
         text = getattr(options, flag.attribute)
@@ -222,8 +240,8 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def told_by_flag() -> Iterator[None]:
-    """Have errors name flags in place of the fields that they stand for."""
+def errors_by_flag() -> Iterator[None]:
+    """Replace the names of fields in errors of the API by those of flags."""
     try:
         yield
     except CallFailed as e:
@@ -234,8 +252,10 @@ def told_by_flag() -> Iterator[None]:
 
 
 def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
-    """Return *ssh* so that who listed the nodes before does no longer, if somebody else does now."""
-    if not any(ssh.get(name) for name in _SOURCES[:3]):
+    """Return *ssh* with the other fields of the node list reset, if it sets one of them."""
+    if ssh.get("nodesFromAPI"):  # a cloud provider may stay
+        return {**dict.fromkeys(_SOURCES[:2]), **ssh}
+    if not any(ssh.get(name) for name in _SOURCES[:4]):
         return ssh
     return {**dict.fromkeys(_SOURCES), **ssh}
 
@@ -257,10 +277,10 @@ def _target(text: str) -> tuple[str, str | None]:
 
 
 def _kubeconfig(path: str) -> str:
-    """Return the kubeconfig at *path* in base64, with what it names by file in it."""
+    """Return the kubeconfig at *path* in base64, with the contents of the files that it names."""
     if not path:
         raise CommandFailed(
-            "--member-kubeconfig: the file's name is empty; a cluster has to have a credential"
+            "--member-kubeconfig: the value is empty, but a cluster requires a credential: give a file"
         )
     try:
         access = load_kubeconfig(path)

@@ -1,4 +1,4 @@
-"""What `tower cluster show` says of a cluster of type ssh: how it is reached, and its nodes."""
+"""Part of `tower cluster show` for clusters of type ssh: settings and nodes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tower.cli import output
 from tower.cli.client import GROUP_PATH, TowerClient
 from tower.web.api.table import TABLES
 
-#: How many nodes of a list are named in the line about where they come from.
+#: Maximum number of nodes in the line ``Nodes``.
 _NAMED = 5
 
-#: How many nodes' errors are shown.
+#: Maximum number of nodes whose errors are shown.
 _ERRORS = 10
 
 
 def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
-    """Return how the cluster is reached, and what was done last to keep it so."""
+    """Return the settings of the cluster's nodes, and their latest status."""
     ssh = cluster["spec"]["connection"].get("ssh", {})
     status = cluster.get("status", {})
     member, live = status.get("member", {}), status.get("ssh", {})
-    credential = member.get("credential", "none: give it with --member-kubeconfig")
+    credential = member.get("credential", "none: set --member-kubeconfig")
     if end := member.get("expirationTimestamp"):
         credential += f", until {end}"
     facts: list[tuple[str, object]] = [
@@ -35,61 +35,58 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     ]
     facts += [(f"Target {name}", address) for name, address in sorted(ssh.get("targets", {}).items())]
     if ssh.get("allowSystemIdentities"):
-        facts.append(("Identities", "users may act as those of the system"))
+        facts.append(("Identities", "users may act as any system identity"))
     elif names := ssh.get("allowedSystemIdentities"):
         facts.append(("Identities", f"users may act as {', '.join(names)}"))
     if live.get("nodes"):
         counts = Counter(node["state"] for node in live["nodes"])
         facts.append(("Tunnels", ", ".join(f"{count} {state}" for state, count in counts.most_common())))
     facts.append(("Last sync", live.get("lastSync") or "not yet"))
-    nobody = "not yet" if ssh.get("cloudProvider") else "not by Tower: there is no cloud provider"
-    facts.append(("Key install", live.get("lastKeyInstall") or nobody))
+    none = "not yet" if ssh.get("cloudProvider") else "not by Tower: no cloud provider"
+    facts.append(("Key install", live.get("lastKeyInstall") or none))
     if live.get("lastError"):
         facts.append(("Last error", live["lastError"]))
     return facts
 
 
 def node_tables(client: TowerClient, name: str) -> str:
-    """Return the nodes of cluster *name*, and below them what went wrong with which."""
+    """Return the table of the nodes of cluster *name*, followed by their errors."""
     answer = client.call("GET", f"{GROUP_PATH}/clusters/{name}/nodes", accept=TABLES[0])
     titles = [definition["name"] for definition in answer["columnDefinitions"]]
     rows = [row["cells"] for row in answer.get("rows") or []]
     if not rows:
         return "no nodes are known yet"
     names = [row[0] for row in rows]
-    # by its address where its name, which is mostly its host, is another one's too
-    calls = [row[titles.index("Address")] if names.count(row[0]) > 1 else row[0] for row in rows]
-    errors = [
-        (call, row[titles.index("Error")])
-        for call, row in zip(calls, rows, strict=True)
-        if row[titles.index("Error")]
-    ]
+    address, error = titles.index("Address"), titles.index("Error")
+    # names that several nodes share are replaced by addresses
+    errors = [(row[address] if names.count(row[0]) > 1 else row[0], row[error]) for row in rows if row[error]]
     tables = [output.table(answer)]
     if errors:
-        told = output.columns(("Node", "Error"), errors[:_ERRORS])
+        text = output.columns(("Node", "Error"), errors[:_ERRORS])
         if len(errors) > _ERRORS:
-            told += f"\nand {len(errors) - _ERRORS} more: 'tower cluster show {name} -o yaml' has them all"
-        tables.append(told)
+            text += f"\nand {len(errors) - _ERRORS} more: 'tower cluster show {name} -o yaml' shows all"
+        tables.append(text)
     return "\n\n".join(tables)
 
 
 def _host_keys(ssh: dict[str, Any]) -> str:
     mode = ssh.get("hostKeys", "")
     if mode == "insecure-ignore":
-        return "not looked at (insecure-ignore)"
-    place = ssh.get("knownHosts") or "~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts"
-    return f"{place}, else learned (accept-new)" if mode == "accept-new" else place
+        return "not verified (insecure-ignore)"
+    files = ssh.get("knownHosts") or "~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts"
+    return f"{files}, otherwise learned (accept-new)" if mode == "accept-new" else files
 
 
 def _source(ssh: dict[str, Any]) -> str:
-    if provider := ssh.get("cloudProvider"):
+    provider = ssh.get("cloudProvider")
+    if provider and not ssh.get("nodesFromAPI"):
         config = f" ({file})" if (file := ssh.get("cloudConfig")) else ""
-        return f"as the cloud {provider}{config} lists them"
+        return f"listed by the cloud {provider}{config}"
     if file := ssh.get("nodesFile"):
-        return f"as in {file}"
+        return f"listed in {file}"
     nodes = ssh.get("nodes", [])
     if not nodes:
-        return "as its API server lists them"
+        return "listed by its API server"
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -97,7 +94,7 @@ def _source(ssh: dict[str, Any]) -> str:
 def _kubelets(ssh: dict[str, Any]) -> str:
     port = ssh.get("kubeletPort")
     if not port:
-        return "no target"
+        return "not accessible (--kubelet-port 0)"
     if ssh.get("insecureSkipKubeletTLSVerify"):
         return f"port {port}, not verified"
     authority = ssh.get("kubeletCertificateAuthority")

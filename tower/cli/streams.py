@@ -1,11 +1,11 @@
-"""Carrying connections of this machine over raw streams to a target of a cluster."""
+"""Forwards connections of this machine over raw streams to a target of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import TowerError
@@ -15,10 +15,10 @@ from tower.streamclient import FrontDoorAddress, open_stream
 
 
 class Local:
-    """Receiver of a connection of this machine until its stream is open; takes one piece at most.
+    """Receiver of a local connection until its stream is open; accepts at most one piece of data.
 
-    :ivar opening: the attempt to open the stream, given up when the connection goes.
-    :ivar is_over: the connection has gone.
+    :ivar opening: the attempt to open the stream, cancelled when the connection closes.
+    :ivar is_over: the connection is closed.
     """
 
     opening: Deferred[None] | None = None
@@ -29,30 +29,30 @@ class Local:
         self.is_over = self._ended = False
 
     def received(self, data: memoryview) -> None:
-        """Keep the first bytes, and no more."""
+        """Keep the first piece, and pause."""
         self._early += bytes(data)
         self.pipe.pause()
 
     def ended(self) -> None:
-        """Note that the other side has sent everything."""
+        """Remember the end of the data."""
         self._ended = True
 
     def drained(self) -> None:
-        """Nothing was sent."""
+        """No-op: nothing was sent."""
 
     def closed(self, reason: Exception) -> None:
-        """Give the stream up."""
+        """Cancel the attempt to open the stream."""
         self.is_over = True
         if self.opening is not None:
             self.opening.cancel()
 
     def fail(self) -> None:
-        """Close the connection: there is no stream for it."""
+        """Abort the connection: its stream was not opened."""
         self.opening = None
         self.pipe.abort()
 
-    def carry(self, stream: Pipe, leftover: bytes) -> None:
-        """Copy both ways from now on; *leftover* came on the stream already."""
+    def forward(self, stream: Pipe, leftover: bytes) -> None:
+        """Forward data in both directions; *leftover* was already received on the stream."""
         if self._early:
             stream.send(self._early)
         if leftover:
@@ -65,38 +65,38 @@ class Local:
 class Forwarder:
     """Opens a stream for each connection.
 
-    :param way: returns the way, with a credential that is good for a while.
-    :param dial: opens a connection to the proxy.
-    :param say: tells the user what went wrong.
+    :param address: returns the front door's address, with a valid credential.
+    :param dial: connects to the proxy.
+    :param report: shows an error to the user.
     """
 
     def __init__(
         self,
-        way: Callable[[], Deferred[FrontDoorAddress]],
+        address: Callable[[], Deferred[FrontDoorAddress]],
         dial: Callable[[FrontDoorAddress], Deferred[Connection]],
-        say: Callable[[str], None],
-        clock: Any,
+        report: Callable[[str], None],
+        clock: IReactorTime,
     ) -> None:
-        self._way = way
+        self._address = address
         self._dial = dial
-        self._say = say
+        self._report = report
         self._clock = clock
 
     def accept(self, connection: Pipe) -> Local:
-        """Take a new connection; see `tower.net.listening.listen`."""
-        connection.receiver = local = Local(connection)  # now: all may be over before we return
+        """Accept a new connection; see `tower.net.listening.listen`."""
+        connection.receiver = local = Local(connection)  # now: it may close before we return
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local
 
     async def _open(self, local: Local) -> None:
-        way = await self._way()
-        stream = await self._dial(way)
-        leftover = await open_stream(stream, way, self._clock)
-        local.carry(stream, leftover)
+        address = await self._address()
+        stream = await self._dial(address)
+        leftover = await open_stream(stream, address, self._clock)
+        local.forward(stream, leftover)
 
     def _failed(self, failure: Failure, local: Local) -> None:
         if local.is_over or failure.check(CancelledError):
-            return  # the one who asked has gone
+            return  # the connection is closed
         local.fail()
         error = failure.value
-        self._say(str(error) if isinstance(error, TowerError) else f"{type(error).__name__}: {error}")
+        self._report(str(error) if isinstance(error, TowerError) else f"{type(error).__name__}: {error}")

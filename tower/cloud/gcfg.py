@@ -1,20 +1,20 @@
-r"""The INI dialect of clouds' configurations, which Go programs read with *gcfg*.
+r"""Parser of the INI dialect of clouds' configurations, which Go programs read with *gcfg*.
 
 ::
 
-    # a comment, as behind a semicolon
+    # a comment; a semicolon begins one too
     [global]
-    project-id = my-project        ; names are letters, digits and hyphens, in any case
-    node-tags = a                  # a key may come again: that is a list
-    node-tags = "b # no comment"   # in quotes \n \t \" and \\ are understood
+    project-id = my-project        ; names: letters, digits and hyphens, case-insensitive
+    node-tags = a                  # a repeated key makes a list
+    node-tags = "b # no comment"   # in quotes, \n \t \" and \\ are escapes
     multizone                      # true
     token-url = https://exam\
     ple.com
 
-    [ServiceOverride "eu"]         # a subsection's name means its case
+    [ServiceOverride "eu"]         # names of subsections are case-sensitive
     url = https://ec2.example
 
-Without I/O; the time that it takes is linear in the text's length.
+No I/O; takes linear time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tower.cloud.config.sections import Section, Sections, Value
 from tower.cloud.config.text import CONFIG_LIMIT, ConfigText
 from tower.cloud.errors import CloudConfigError
 
-#: Most keys that are read.
+#: Maximum number of keys.
 KEY_LIMIT = 10_000
 
 _SPACE = re.compile(r"[ \t\r]*")
@@ -41,9 +41,9 @@ _ESCAPES = {"n": "\n", "t": "\t", **_SUBSECTION_ESCAPES}
 
 
 def parse(config: ConfigText) -> Sections:
-    """Read a configuration.
+    """Parse a configuration.
 
-    :raise CloudConfigError: ``<file>:<line>: ...`` with what is wrong there.
+    :raise CloudConfigError: ``<file>:<line>: ...`` for a syntax error.
     """
     if len(config.text) > CONFIG_LIMIT:
         raise CloudConfigError(config.path, 0, f"larger than {CONFIG_LIMIT} characters")
@@ -51,9 +51,9 @@ def parse(config: ConfigText) -> Sections:
 
 
 class _Parser:
-    """Goes through a text once.
+    """One pass through a text.
 
-    No error shows what stands in the text, as it may be a password, or another file than was meant.
+    Errors do not quote the text: it may be a password, or another file by mistake.
     """
 
     def __init__(self, config: ConfigText) -> None:
@@ -81,7 +81,7 @@ class _Parser:
             elif here == "[":
                 section = self._header(sections)
             elif section is None:
-                self._fail("a [section] header has to come first")
+                self._fail("there is a key before the first [section]")
             else:
                 keys += 1
                 if keys > KEY_LIMIT:
@@ -94,18 +94,16 @@ class _Parser:
         self._skip(_SPACE)
         name = self._skip(_NAME)
         if not name:
-            self._fail(f"behind [ a section's name is expected, not {self._found()}")
+            self._fail(f"after [ a section's name is expected, not {self._found()}")
         self._skip(_SPACE)
         subsection = ""
         if self._peek() == '"':
             subsection = self._quoted()
             if not subsection:
-                self._fail('a subsection needs a name: leave the "" out')
+                self._fail('a subsection needs a name: remove the ""')
             self._skip(_SPACE)
         if self._peek() != "]":
-            self._fail(
-                f'behind the name of a section comes ] or a "subsection" in quotes, not {self._found()}'
-            )
+            self._fail(f'after a section\'s name, ] or a "subsection" is expected, not {self._found()}')
         self._at += 1
         self._expect_end()
         return sections.open(name, subsection, line)
@@ -122,11 +120,11 @@ class _Parser:
             self._skip(_SPACE)
             text = self._value(name)
         elif self._peek() not in ("", "\n", ";", "#"):
-            self._fail("'=' is expected behind a key; names are letters, digits and hyphens")
+            self._fail("'=' is expected after a key; names are letters, digits and hyphens")
         section.values.setdefault(name.lower(), []).append(Value(line, text))
 
     def _value(self, name: str) -> str:
-        """Read up to the end of the line or a comment; spaces at the end count only in quotes."""
+        """Read until the end of the line or a comment; trailing spaces are kept only in quotes."""
         parts: list[str] = []
         kept = 0  # parts that do not end with unquoted space
         while True:
@@ -149,9 +147,9 @@ class _Parser:
                 return "".join(parts[:kept]).replace("\r", "")
 
     def _quoted(self, name: str = "") -> str:
-        """Read what is in quotes.
+        """Read a quoted text.
 
-        :param name: of the key; empty: it is a subsection's name.
+        :param name: of the key; empty: the text is a subsection's name.
         """
         line = self._line
         parts = []
@@ -171,16 +169,16 @@ class _Parser:
                 parts.append(self._escape(name, _SUBSECTION_ESCAPES, '" and \\'))
 
     def _escape(self, name: str, known: Mapping[str, str], what: str) -> str:
-        """Read a backslash and what it stands for."""
+        """Read an escape sequence."""
         self._at += 1
-        meant = known.get(self._peek())
-        if meant is None:
-            self._fail(f"a backslash stands before {what}, and nothing else{_of(name)}")
+        character = known.get(self._peek())
+        if character is None:
+            self._fail(f"a backslash is allowed only before {what}{_of(name)}")
         self._at += 1
-        return meant
+        return character
 
     def _bare_escape(self, name: str) -> str:
-        """Read a backslash outside of quotes, which may join lines."""
+        """Read a backslash outside quotes, which may join lines."""
         match = _LINE_END.match(self._text, self._at + 1)
         if match is None:
             return self._escape(name, {'"': '"'}, 'the end of the line or "')
@@ -191,7 +189,7 @@ class _Parser:
     def _expect_end(self) -> None:
         self._skip(_SPACE)
         if self._peek() not in ("", "\n", ";", "#"):
-            self._fail("nothing but a comment may stand behind a [section]")
+            self._fail("only a comment is allowed after a [section]")
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]

@@ -1,22 +1,113 @@
-"""What providers have in common: a session, made when there is a reactor, and what is built on it."""
+"""Base classes of Tower's providers: a session, and instances and zones from two lookups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from zope.interface import implementer
 
-from tower.cloud.errors import CloudError
-from tower.cloud.interfaces import ICloudProvider, IInstances, IZones
+from tower.cloud.errors import CloudError, InstanceNotFound
+from tower.cloud.http.tasks import CancellableTasks
+from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
 from tower.cloud.session import CloudSession
 
-Machines = TypeVar("Machines", bound=IInstances)
-Places = TypeVar("Places", bound=IZones)
+
+@implementer(IInstances, IZones)
+class CloudMachines:
+    """`IInstances` and `IZones` of one cloud.  Override what raises ``NotImplementedError``.
+
+    :ivar tasks: installations of keys in progress.
+    """
+
+    def __init__(self) -> None:
+        self.tasks = CancellableTasks()
+
+    def stop(self) -> None:
+        """Cancel installations of keys."""
+        self.tasks.stop()
+
+    async def by_name(self, name: str) -> Instance:
+        """Return the machine of a node.
+
+        :raise InstanceNotFound: there is none.
+        """
+        raise NotImplementedError
+
+    async def by_provider_id(self, provider_id: str) -> Instance:
+        """Return a machine.
+
+        :raise InstanceNotFound: there is none.
+        """
+        raise NotImplementedError
+
+    async def list_instances(self) -> Sequence[Instance]:
+        """See `IInstances`."""
+        raise NotImplementedError
+
+    async def install_key(self, user: str, key: bytes) -> None:
+        """See `IInstances.add_ssh_key_to_all_instances`."""
+        raise NotImplementedError
+
+    async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        raise NotImplementedError
+
+    async def get_zone(self) -> Zone:
+        """See `IZones`."""
+        raise NotImplementedError
+
+    async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_name(name)).addresses
+
+    async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).addresses
+
+    async def instance_id(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).provider_id.partition("://")[2]
+
+    async def instance_type(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).type
+
+    async def instance_type_by_provider_id(self, provider_id: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).type
+
+    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
+        """See `IInstances`; `stop` cancels it."""
+        await self.tasks.run(self.install_key(user, key))
+
+    async def current_node_name(self, hostname: str) -> str:
+        """Return *hostname*."""
+        return hostname
+
+    async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        try:
+            await self.by_provider_id(provider_id)
+        except InstanceNotFound:
+            return False
+        return True
+
+    async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
+        """See `IZones`."""
+        return (await self.by_provider_id(provider_id)).zone
+
+    async def get_zone_by_node_name(self, name: str) -> Zone:
+        """See `IZones`."""
+        return (await self.by_name(name)).zone
+
+
+Machines = TypeVar("Machines", bound=CloudMachines)
 
 
 @implementer(ICloudProvider)
-class Provider(Generic[Machines, Places]):
-    """A cloud that knows machines and zones, and makes neither clusters nor routes nor load balancers.
+class Provider(Generic[Machines]):
+    """A cloud with instances and zones, without clusters, routes and load balancers.
 
     :cvar name: the provider's.
     """
@@ -25,14 +116,14 @@ class Provider(Generic[Machines, Places]):
 
     def __init__(self) -> None:
         self._session: CloudSession | None = None
-        self._parts: tuple[Machines, Places] | None = None
+        self._machines: Machines | None = None
 
     def session(self, reactor: Any) -> CloudSession:
-        """Return a session of this configuration's.  Override."""
+        """Return a session for this configuration.  Override."""
         raise NotImplementedError
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[Machines, Places]:
-        """Return what knows the machines, and what knows the zones.  Override."""
+    def compose(self, reactor: Any, session: CloudSession) -> Machines:
+        """Return the machines.  Override."""
         raise NotImplementedError
 
     def provider_name(self) -> str:
@@ -42,30 +133,24 @@ class Provider(Generic[Machines, Places]):
     def initialize(self, reactor: Any) -> None:
         """See `ICloudProvider`."""
         self._session = session = self.session(reactor)
-        self._parts = self.compose(reactor, session)
+        self._machines = self.compose(reactor, session)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
+        if self._machines is not None:
+            self._machines.stop()
         if self._session is not None:
             self._session.stop()
 
-    @property
-    def is_initialized(self) -> bool:
-        """Whether it can be asked."""
-        return self._parts is not None
-
-    def _ready(self) -> tuple[Machines, Places]:
-        if self._parts is None:
-            raise CloudError("the provider is not initialized")
-        return self._parts
-
     def instances(self) -> Machines:
         """See `ICloudProvider`."""
-        return self._ready()[0]
+        if self._machines is None:
+            raise CloudError("the provider is not initialized")
+        return self._machines
 
-    def zones(self) -> Places:
+    def zones(self) -> Machines:
         """See `ICloudProvider`."""
-        return self._ready()[1]
+        return self.instances()
 
     def clusters(self) -> None:
         """Not supported."""
@@ -77,5 +162,5 @@ class Provider(Generic[Machines, Places]):
         """Not supported."""
 
     def has_cluster_id(self) -> bool:
-        """See `ICloudProvider`.  Override if it need not be known."""
+        """See `ICloudProvider`.  Override if it may be unknown."""
         return True

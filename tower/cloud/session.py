@@ -1,4 +1,4 @@
-"""Requests to clouds: tried again when that helps, given up in time, and silent about secrets."""
+"""Requests to clouds, with retries and timeouts; secrets are not logged."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TimedOut
+from attrs import evolve
+from twisted.internet import defer
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.web.iweb import IAgent
 
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.http.answer import Answer, parse_date, what_it_says
+from tower.cloud.http.answer import Answer, error_detail, parse_date
 from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
+from tower.cloud.http.tasks import CancellableTasks
 from tower.net.verifying_agent import verifying_agent
 
 __all__ = ["BODY_LIMIT", "Answer", "CloudRequest", "CloudSession", "Sign"]
 
-#: First and longest wait before another attempt, s; the real one is anything from 0 on, so that many do not
-#: come at once.
+#: First and longest delay before a retry, s.  The actual delay is random, from 0 up to it: clients do not
+#: retry at the same time.
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 20.0
 
-_NOT_MENDED_BY_WAITING = frozenset((501, 505))
+_PERMANENT = frozenset((501, 505))
 _SECRET_HEADER = re.compile(r"auth|token|secret|key|cookie|credential", re.IGNORECASE)
 
-
-#: Adds what proves who asks; called anew for each attempt.
+#: Adds the credential to a request; called for each attempt.
 Sign = Callable[[CloudRequest], Awaitable[None] | None]
 
 
 class CloudSession:
-    """Asks one cloud.
+    """Sends requests to one cloud.
 
-    Redirects are not followed: no API and no metadata service needs them, and they take credentials along.
+    Redirects are not followed: no API or metadata service needs them, and they would pass credentials on.
 
-    :param reactor: for times and, without an *agent*, for connections.
-    :param agent: asks; None: one that verifies HTTPS.
-    :param rng: has ``uniform``, for the waits between attempts.
-    :param timeout: for one attempt, s.
-    :param attempts: most of them, for one request.
-    :param deadline: for a request with all its attempts and waits, s.
-    :param ca_file: authorities in PEM that verify the cloud; empty: the system's.
-    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.net.proxied_endpoints`.
-    :param now: returns the time of day, s since the epoch.
-    :raise ConfigurationError: there are no authorities in *ca_file*, or a proxy that we cannot use.
+    :param reactor: for timers and, without an *agent*, for connections.
+    :param agent: sends requests; None: `tower.net.verifying_agent`.
+    :param rng: for the delays before retries.
+    :param timeout: of one attempt, s.
+    :param attempts: maximum for one request.
+    :param deadline: of a request with all its attempts and delays, s.
+    :param ca_file: CAs of the cloud, PEM; empty: the system's.
+    :param environ: may name an HTTP proxy; see `tower.net.proxied_endpoints`.
+    :param now: returns s since the epoch.
+    :raise ConfigurationError: *ca_file* has no certificates, or the HTTP proxy cannot be used.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CloudSession:
         self._deadline = deadline
         self._now = now
         self._log = log or Logger()
-        self._under_way: set[Deferred[Answer]] = set()
+        self.tasks = CancellableTasks()
 
     async def request(
         self,
@@ -90,46 +90,38 @@ class CloudSession:
         timeout: float | None = None,
         attempts: int | None = None,
     ) -> Answer:
-        """Ask, and ask again after 429, most of 5xx and failed connections, with longer and longer waits.
+        """Send a request; retry after 429, most of 5xx and failed connections, with growing delays.
 
-        A ``Retry-After`` is honoured if there is time for it.  Neither what is sent nor the body of what
-        comes is ever logged.
+        ``Retry-After`` is honored within the deadline.  Requests and the bodies of responses are not logged.
 
         :param sign: see `Sign`.
-        :param expect: codes of answers that are wanted; all others raise.
-        :param retry: False: one attempt only, for what must not happen twice.
-        :param again: tells whether some other answer is worth another attempt.
-        :param timeout: for one attempt, s; None: the session's.
+        :param expect: expected status codes; others raise.
+        :param retry: False: one attempt only, for requests that are not idempotent.
+        :param again: returns whether to retry after another response.
+        :param timeout: of one attempt, s; None: the session's.
         :param attempts: None: the session's.
-        :raise CloudAnswerError: another answer came.
-        :raise CloudUnreachable: none came, or not in time.
-        :raise AnswerTooLarge: the answer is longer than `BODY_LIMIT`.
-        :raise CloudError: whatever *sign* raises.
+        :raise CloudAnswerError: the response has an unexpected status.
+        :raise CloudUnreachable: there is no response in time.
+        :raise AnswerTooLarge: the response is longer than `BODY_LIMIT`.
+        :raise CloudError: raised by *sign*.
         """
-        asked = CloudRequest(method, url, {k.lower(): v for k, v in dict(headers).items()}, body)
+        request = CloudRequest(method, url, {k.lower(): v for k, v in dict(headers).items()}, body)
         most = (attempts or self._attempts) if retry else 1
-        asking = Deferred.fromCoroutine(
-            self._ask(asked, sign, frozenset(expect), most, again, timeout or self._timeout)
-        )
-        asking.addTimeout(self._deadline, self._reactor)
-        self._under_way.add(asking)
+        sending = self._send(request, sign, frozenset(expect), most, again, timeout or self._timeout)
         try:
-            return await asking
-        except TimedOut:
+            return await self.tasks.run(sending, self._deadline, self._reactor)
+        except defer.TimeoutError:
             raise CloudUnreachable(
-                f"{method} {asked.address}: no answer within {self._deadline:g} s"
+                f"{method} {request.address}: no answer within {self._deadline:g} s"
             ) from None
-        finally:
-            self._under_way.discard(asking)
 
     def stop(self) -> None:
-        """Give up whatever is being asked."""
-        for asking in list(self._under_way):
-            asking.cancel()
+        """Cancel all requests."""
+        self.tasks.stop()
 
-    async def _ask(
+    async def _send(
         self,
-        asked: CloudRequest,
+        unsigned: CloudRequest,
         sign: Sign | None,
         expect: Collection[int],
         most: int,
@@ -138,12 +130,12 @@ class CloudSession:
     ) -> Answer:
         ends = self._reactor.seconds() + self._deadline
         for attempt in range(1, most + 1):
-            request = CloudRequest(asked.method, asked.url, dict(asked.headers), asked.body)
+            request = evolve(unsigned, headers=dict(unsigned.headers))
             if sign is not None:
                 signing = sign(request)
                 if signing is not None:
                     await signing
-            wanted = 0.0
+            requested = 0.0
             error: CloudError
             try:
                 answer = await send(self._reactor, self._agent, request, timeout)
@@ -152,11 +144,11 @@ class CloudSession:
             else:
                 if answer.code in expect:
                     return answer
-                wanted = _retry_after(answer, self._now)
-                error = _refused(request, answer, wanted)
-                if not (_passes(answer.code) or (again is not None and again(answer))):
+                requested = _retry_after(answer, self._now)
+                error = _unexpected(request, answer, requested)
+                if not (_is_temporary(answer.code) or (again is not None and again(answer))):
                     raise error
-            wait = max(wanted, self._rng.uniform(0.0, min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))))
+            wait = max(requested, self._rng.uniform(0.0, min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))))
             if attempt == most or self._reactor.seconds() + wait >= ends:
                 raise error
             self._log.info(
@@ -170,12 +162,12 @@ class CloudSession:
         raise AssertionError("at least one attempt is made")
 
 
-def _passes(code: int) -> bool:
-    return code == 429 or (500 <= code <= 599 and code not in _NOT_MENDED_BY_WAITING)
+def _is_temporary(code: int) -> bool:
+    return code == 429 or (500 <= code <= 599 and code not in _PERMANENT)
 
 
-def _refused(request: CloudRequest, answer: Answer, retry_after: float) -> CloudAnswerError:
-    detail = what_it_says(answer.body, _secrets(request))
+def _unexpected(request: CloudRequest, answer: Answer, retry_after: float) -> CloudAnswerError:
+    detail = error_detail(answer.body, _secrets(request))
     text = f"{request.method} {answer.url} answered {answer.code}"
     if detail:
         text = f"{text}: {detail}"
@@ -183,14 +175,14 @@ def _refused(request: CloudRequest, answer: Answer, retry_after: float) -> Cloud
 
 
 def _secrets(request: CloudRequest) -> list[str]:
-    """Return the words of a request that must not come back in an error, the longest first."""
+    """Return the words of a request that must not be in errors, the longest first."""
     values = [value for name, value in request.headers.items() if _SECRET_HEADER.search(name)]
     words = {word for value in values for word in (value, *re.split(r"[\s,;]+", value)) if len(word) >= 8}
     return sorted(words, key=len, reverse=True)
 
 
 def _retry_after(answer: Answer, now: Callable[[], float]) -> float:
-    """Return how long the cloud wants us to wait, s; by its own clock if it gives a date."""
+    """Return the delay that the cloud requests, s; relative to the cloud's clock if it is a date."""
     text = answer.header("retry-after") or ""
     if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
         return float(text)

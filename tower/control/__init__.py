@@ -1,4 +1,5 @@
-"""The control plane of the proxy: options, composition of its parts, and what follows the records.
+"""The control plane of the proxy: its options, services that follow its records, and its metrics.
 
-Start with `tower.control.gateways`; the condition `AgentAvailable` is kept in `tower.control.availability`.
+Start with `tower.control.proxy_options`; `tower.proxy` composes everything.  `tower.control.availability`
+sets the condition `AgentAvailable`.  May import `tower.web` and below.
 """

@@ -1,12 +1,11 @@
-"""The admin's kubeconfig in the state directory: whoever can read that directory administers this Tower.
+"""The administrator's kubeconfig in the state directory, for users who can read that directory.
 
-It is short-lived and renewed while the proxy runs, so a copy that got away is soon worth nothing.
+It is short-lived and renewed while the proxy runs, so a stolen copy expires soon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from twisted.logger import Logger
 
@@ -16,32 +15,26 @@ from tower.kube.kubeconfig import kubeconfig
 from tower.trust.pki import Authority
 from tower.trust.statedir import StateDir
 
-#: The file in the state directory.
+#: File name in the state directory.
 FILE = "admin.kubeconfig"
 
-#: Who the admin is to Tower; nobody in any cluster.
+#: Name of the administrator; not valid in any cluster.
 USER = "tower-admin"
 
-#: How long the credential lives, and how often it is renewed, s.
+#: Lifetime of the credential, and interval of its renewal, s.
 LIFETIME = 3600.0
 RENEWAL = 900.0
 
-#: How often to look whether that is due: the time of day may be set at any moment, s.
-LOOK = 10.0
+#: Interval of checks for a due renewal, s; short, because the time of day can be set at any moment.
+CHECK_PERIOD = 10.0
 
 
-class Serves(Protocol):
-    """What is needed of the authority that signs the front door's certificate."""
+class AdminKubeconfig:
+    """Writes the administrator's kubeconfig.
 
-    @property
-    def pem(self) -> bytes:
-        """Its certificates."""
-
-
-class AdminAccess:
-    """:param server: URL of the front door, as this machine reaches it.
-    :param users: signs the admin's certificate.
-    :param serving: signs the front door's.
+    :param users: signs the administrator's certificate.
+    :param serving: signs the front door's certificate.
+    :param server: URL of the front door on this machine.
     :param now: returns the time, s since the epoch.
     """
 
@@ -52,7 +45,7 @@ class AdminAccess:
         state: StateDir,
         credentials: Credentials,
         users: Authority,
-        serving: Serves,
+        serving: Authority,
         server: str,
         now: Callable[[], float],
     ) -> None:
@@ -82,13 +75,12 @@ class AdminAccess:
         self._renewed = self._now()
 
     async def try_to_renew(self) -> None:
-        """Write a new kubeconfig if that is due, or if the last one seems to come from the future.
-
-        A timer's body, never raises what it can name.
-        """
+        """Write a new kubeconfig if it is due, or if the time was set back; log expected errors."""
         if 0 <= self._now() - self._renewed < RENEWAL:
             return
         try:
             await self.renew()
         except (TowerError, OSError):
-            self._log.failure("cannot renew the admin's kubeconfig in {path}", path=str(self._state.path))
+            self._log.failure(
+                "cannot renew the administrator's kubeconfig in {path}", path=str(self._state.path)
+            )

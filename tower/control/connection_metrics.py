@@ -15,13 +15,13 @@ REFUSED = "tower_connections_refused_total"
 
 
 class SlotsCollector(Collector):
-    """:param slots: what to tell about."""
+    """Metrics of *slots*."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many connections are open, and how many were closed or refused for want of slots."""
+        """Return the numbers of open, closed and rejected connections."""
         slots = self._slots
         counts = Metric(CONNECTIONS, "Open connections, by whether the peer has authenticated.", "gauge")
         counts.add_sample(CONNECTIONS, {"authenticated": "true"}, slots.proven)

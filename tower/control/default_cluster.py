@@ -1,4 +1,4 @@
-"""The cluster that ``tower-proxy``'s own options are about: there, and as they say, from the start on."""
+"""The cluster that ``--ssh-user`` and its companions define."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from attrs import evolve
 from twisted.logger import Logger
 
+from tower.cloud.registry import init_cloud_provider
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import check_access
@@ -21,12 +22,16 @@ _log = Logger()
 
 
 def read_access(given: DefaultCluster) -> KubeAccess | None:
-    """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
+    """Check the cluster's options, and return the contents of its kubeconfig, None without one.
 
-    :raise ConfigurationError: something cannot work; the text names the option, and its file or value.
+    :raise ConfigurationError: an option is not valid; names it, and its file or value.
     """
+    spec = given.spec
     try:
-        check_spec(given.spec)
+        check_spec(spec)
+        if spec.cloud_provider:
+            # Made only to check its configuration: the nodes' room makes the one that is used.
+            init_cloud_provider(spec.cloud_provider, spec.cloud_config)
         if given.kubeconfig is None:
             return None
         access = load_kubeconfig(given.kubeconfig)
@@ -37,7 +42,7 @@ def read_access(given: DefaultCluster) -> KubeAccess | None:
 
 
 def _by_option(text: str) -> str:
-    """Return *text* with names of options in place of the fields that they stand for."""
+    """Return *text* with the names of fields replaced by those of options."""
 
     def name(field: re.Match[str]) -> str:
         option = OPTIONS.get(field[0])
@@ -49,23 +54,23 @@ def _by_option(text: str) -> str:
 async def ensure_default_cluster(
     clusters: Clusters, given: DefaultCluster, access: KubeAccess | None
 ) -> None:
-    """Have that cluster in the store, with what the options say of it; what they leave open stays.
+    """Add the cluster to the store, or update it; fields without an option stay unchanged.
 
-    :raise ConfigurationError: there is one of that name that has an agent.
+    :raise ConfigurationError: a cluster of that name has an agent, or a new one has no kubeconfig.
     """
     known = clusters.get(given.name)
     if known is None and access is None:
         raise ConfigurationError(
-            f"cluster {given.name} is not there yet: give --member-kubeconfig, the way to its API server; "
-            "once it is kept, that can be left out"
+            f"cluster {given.name} does not exist yet: give --member-kubeconfig for its API server; later "
+            "starts do not need it"
         )
     if known is None:
         await clusters.add(given.name, ssh=given.spec, access=access)
-        _log.info("cluster {name} is added, as --ssh-user says", name=given.name)
+        _log.info("cluster {name} added (--ssh-user)", name=given.name)
         return
     if known.ssh is None:
         raise ConfigurationError(
-            f"cluster {given.name} has an agent: name another one with --ssh-cluster, or remove it with "
+            f"cluster {given.name} has an agent: choose another name with --ssh-cluster, or remove it with "
             f"'tower cluster remove {given.name}'"
         )
 

@@ -1,8 +1,4 @@
-"""What Prometheus is told of the tunnels to nodes, under the names that kube-apiserver gave it.
-
-Each number has the label ``cluster``; without a name (`tower.nodes.dialer`) that is empty, which to
-Prometheus is no label, as upstream has it.  There is no total beside them: ``sum`` makes one.
-"""
+"""The port of ``/metrics`` for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,18 +9,18 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTCP
 from twisted.protocols.policies import WrappingFactory
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-#: How many connections there may be to the port, and how long an idle one is kept, s.
+#: Maximum number of connections to the port, and idle timeout of one, s.
 CONNECTIONS = 32
 IDLE = 30.0
 
 
 def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """Return a registry with these and nothing else."""
+    """Return a registry with only these collectors."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
@@ -32,10 +28,10 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """Return what *registry* collects now in Prometheus' text format 0.0.4.
+    """Return the metrics of *registry* in Prometheus' text format 0.0.4.
 
-    prometheus_client's own writer says ``TYPE`` of each counter for its name with ``_total`` behind it, which
-    upstream's names have not.
+    prometheus_client's writer appends ``_total`` to the name in ``TYPE`` of a counter; upstream's names of
+    node tunnels do not have it.
     """
     return "".join(_lines(registry.collect())).encode()
 
@@ -48,8 +44,8 @@ def _lines(metrics: Iterable[Metric]) -> Iterator[str]:
             labels = ",".join(
                 f'{name}="{_escaped(value, quotes=True)}"' for name, value in sorted(sample.labels.items())
             )
-            said = f"{{{labels}}}" if labels else ""
-            yield f"{sample.name}{said} {float(sample.value)!r}\n"
+            label_set = f"{{{labels}}}" if labels else ""
+            yield f"{sample.name}{label_set} {float(sample.value)!r}\n"
 
 
 def _escaped(text: str, *, quotes: bool = False) -> str:
@@ -58,7 +54,7 @@ def _escaped(text: str, *, quotes: bool = False) -> str:
 
 
 class _MetricsPage(Resource):
-    """The one page that there is."""
+    """The page ``/metrics``."""
 
     isLeaf = True
 
@@ -67,7 +63,7 @@ class _MetricsPage(Resource):
         self._registry = registry
 
     def render(self, request: Request) -> bytes:
-        """Return the numbers; for HEAD how many bytes they are."""
+        """Return the metrics; for HEAD, only their length."""
         if request.method not in (b"GET", b"HEAD"):
             request.setResponseCode(405)
             request.setHeader(b"allow", b"GET, HEAD")
@@ -79,53 +75,53 @@ class _MetricsPage(Resource):
 
 
 class _Request(Request):
-    """A request whose body nobody wants."""
+    """A request whose body is discarded."""
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Keep nothing."""
+        """Discard the data."""
 
 
 class _Site(Site):
-    """Answers without a word in the log for each scrape."""
+    """A site without an access log."""
 
     requestFactory = _Request
     noisy = False
     displayTracebacks = False
 
     def log(self, request: Any) -> None:
-        """Say nothing."""
+        """No-op."""
 
 
-class _Few(WrappingFactory):
-    """Takes no more than `CONNECTIONS` at a time."""
+class _LimitedFactory(WrappingFactory):
+    """Accepts at most `CONNECTIONS` concurrent connections."""
 
     noisy = False
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """Take a connection, or close it at once."""
+        """Accept a connection, or close it at once."""
         return None if len(self.protocols) >= CONNECTIONS else super().buildProtocol(addr)
 
     def close_all(self) -> None:
-        """Close what is open."""
+        """Abort all connections."""
         for protocol in list(self.protocols):
             protocol.abortConnection()
 
 
 class MetricsPort(Service):
-    """Serves ``/metrics``, to whoever asks.
+    """Serves ``/metrics`` without authentication.
 
-    :param port: 0: any that is free.
-    :ivar port: where it listens, once it does.
+    :param port: 0: any free port.
+    :ivar port: the actual port, after the start.
     """
 
-    def __init__(self, reactor: Any, registry: CollectorRegistry, host: str, port: int) -> None:
+    def __init__(self, reactor: IReactorTCP, registry: CollectorRegistry, host: str, port: int) -> None:
         root = Resource()
         root.putChild(b"metrics", _MetricsPage(registry))
         self._reactor = reactor
         site = _Site(root, timeout=IDLE, reactor=reactor)  # type: ignore[no-untyped-call]
-        self._site = _Few(site)  # type: ignore[no-untyped-call]
+        self._site: Any = _LimitedFactory(site)  # type: ignore[no-untyped-call]
         self._host = host
-        self._listening: Any = None
+        self._listening: IListeningPort | None = None
         self.port = port
 
     def startService(self) -> None:
@@ -135,10 +131,11 @@ class MetricsPort(Service):
         """
         super().startService()  # type: ignore[no-untyped-call]
         self._listening = self._reactor.listenTCP(self.port, self._site, interface=self._host)
-        self.port = self._listening.getHost().port
+        address: Any = self._listening.getHost()
+        self.port = address.port
 
     def stopService(self) -> Deferred[None] | None:
-        """Listen no more, and close what is open."""
+        """Stop listening, and abort all connections."""
         super().stopService()  # type: ignore[no-untyped-call]
         listening, self._listening = self._listening, None
         if listening is None:

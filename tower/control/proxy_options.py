@@ -1,8 +1,11 @@
-"""What ``tower-proxy`` can be told, and which of it goes together."""
+"""Options of ``tower-proxy`` and their validation."""
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Sequence
+from itertools import combinations
 from typing import ClassVar
 
 from twisted.python import usage
@@ -26,18 +29,18 @@ from tower.options import (
 from tower.web.access.audit_formats import FORMATS
 from tower.web.ports.kubesphere_port import OFFSET
 
-#: One address may by default have this part of all connections, unauthenticated.
+#: Default limit for one address: this part of ``--max-connections``.
 SHARE = 10
 
-#: How many one may have where the number of connections has no limit.
+#: The same if ``--max-connections`` is 0.
 DEFAULT_SHARE = 1000
 
-_LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
+_LATER = "is not supported by this version: leave it out"
 
 
 def _read_audit_format(text: str) -> str:
     if text not in FORMATS:
-        raise ValueError(f"is no format: give {' or '.join(FORMATS)}")
+        raise ValueError(f"is not a format: give {' or '.join(FORMATS)}")
     return text
 
 
@@ -45,103 +48,159 @@ def _read_megabytes(text: str) -> int:
     """Return a size, B."""
     count = read_count(text)
     if not 1 <= count <= 1_000_000:
-        raise ValueError("is no size: give 1 to 1000000 megabytes")
+        raise ValueError("is not a size: give 1 to 1000000 megabytes")
     return count * 1_000_000
 
 
+def _read_optional_port(text: str) -> int | None:
+    """Return a port, or None for ``none``."""
+    if text == "none":
+        return None
+    try:
+        return read_port(text)
+    except ValueError as e:
+        raise ValueError(f"{e}, or none") from None
+
+
 class Options(NodeOptions):
-    """What ``tower-proxy`` takes; see docs/install.md."""
+    """Options of ``tower-proxy``; see docs/install.md."""
 
     synopsis = "[options]"
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(
-            "state-dir", "/var/lib/tower", "Directory for keys and records; only its owner may see it."
+            "state-dir", "/var/lib/tower", "Directory for keys and records; accessible to its owner only."
         ),
-        parameter("host", "0.0.0.0", "Address to listen on.", read_host),
-        parameter("port", "8080", "Port without TLS, for agents.", read_port),
-        parameter("secure-port", "8443", "Port with TLS, for users, Tower's API and agents.", read_port),
-        parameter("cluster-ports", "6000-7000", "Ports for the clusters, or none.", read_port_range),
         parameter(
-            "publish-service-address", None, "Name or address that others reach the proxy at.", read_host
+            "host", "0.0.0.0", "Listening address of --port, --secure-port and --cluster-ports.", read_host
         ),
-        parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
-        parameter("ca-key", None, "File with that CA's private key.", read_file),
-        parameter("max-credential-ttl", "1d", "Longest life of a kubeconfig.", read_duration),
+        parameter(
+            "port",
+            "8080",
+            "Unencrypted HTTP port for agents and health checks; never serves users; or none.",
+            _read_optional_port,
+        ),
+        parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", read_port),
+        parameter(
+            "cluster-ports",
+            "6000-7000",
+            "Range of TLS ports, one for each cluster; or none.",
+            read_port_range,
+        ),
+        parameter(
+            "publish-service-address",
+            None,
+            "Name or address that users and agents connect to; required if --host is a wildcard.",
+            read_host,
+        ),
+        parameter(
+            "ca-cert",
+            None,
+            "Certificate file of the CA that signs the serving certificate.  [default: a CA in --state-dir]",
+            read_file,
+        ),
+        parameter("ca-key", None, "Private key file of --ca-cert.", read_file),
+        parameter("max-credential-ttl", "24h", "Maximum lifetime of a kubeconfig.", read_duration),
         parameter(
             "max-requests-inflight",
             "0",
-            "Requests to one cluster at one time, watches and streams not counted; 0: any number.",
+            "Maximum number of concurrent requests to one cluster, without watches and streams; 0: no limit.",
             read_count,
         ),
         parameter(
-            "max-tunnels-per-key", "8", "Tunnels into a cluster with one agent key; 0: no limit.", read_count
+            "max-tunnels-per-key",
+            "8",
+            "Maximum number of tunnels into a cluster with one agent key; 0: no limit.",
+            read_count,
         ),
         parameter(
-            "max-tunnels-per-cluster", "64", "Tunnels of all agents of a cluster; 0: no limit.", read_count
+            "max-tunnels-per-cluster",
+            "64",
+            "Maximum number of tunnels of all agents of a cluster; 0: no limit.",
+            read_count,
         ),
         parameter(
             "max-connections",
             "10000",
-            "Concurrent connections over all ports, agents included; 0: limited by open files only.",
+            "Maximum number of connections over all ports, agents included; "
+            "0: limited by file descriptors only.",
             read_count,
         ),
         parameter(
             "max-connections-per-address",
             None,
-            "Unauthenticated connections from one address or IPv6 /64 (a tenth of --max-connections); "
-            "0: no limit.",
+            "Maximum number of unauthenticated connections from one address or IPv6 /64; 0: no limit.  "
+            "[default: a tenth of --max-connections]",
             read_count,
         ),
         parameter(
             "proxy-protocol-from",
             None,
-            "Addresses or CIDRs of load balancers, comma-separated: each of their connections, to any port, "
-            "must begin with a PROXY protocol header (v1 or v2).",
+            "Comma-separated addresses or CIDRs of load balancers whose connections, to all ports, begin "
+            "with a PROXY protocol header (v1 or v2).",
             read_networks,
         ),
-        parameter("keepalive", "10s", "How often agents are probed.", read_duration),
-        parameter("buffer-budget", "32MiB", "Memory for data under way, beyond 64 KiB a stream.", read_size),
+        parameter("keepalive", "10s", "Interval of keepalive probes on a tunnel.", read_duration),
+        parameter(
+            "buffer-budget", "32MiB", "Memory for all buffers, beyond 64 KiB for each stream.", read_size
+        ),
         parameter(
             "kubesphere-ports",
-            None,
-            "Ports for each cluster's KubeSphere, 10000 above its own, or none.  They ask nobody who he is.",
+            "none",
+            "Range of unencrypted ports for each cluster's KubeSphere, 10000 above the cluster's port.  "
+            "These ports do not authenticate clients.",
             read_port_range,
         ),
-        parameter("kubesphere-host", "127.0.0.1", "Address that those listen on.", read_host),
+        parameter("kubesphere-host", "127.0.0.1", "Listening address of --kubesphere-ports.", read_host),
         parameter(
-            "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
+            "secrets-key-file",
+            None,
+            "File with the keys that encrypt secrets in the records; created if missing.  "
+            "[default: secrets.key in --state-dir]",
         ),
         parameter(
             "node-files",
             None,
-            "Directory of the files that clusters of type ssh may name (node-files in --state-dir).",
+            "Directory from which records of clusters of type ssh may name files.  "
+            "[default: node-files in --state-dir]",
         ),
+        parameter("audit-log-path", None, "Audit log file, or - for standard output."),
         parameter(
-            "audit-log-path",
-            None,
-            "File that says who asked what, or - for standard output.",
+            "audit-log-format",
+            "json",
+            "Audit log format: json (audit.k8s.io/v1) or legacy.",
+            _read_audit_format,
         ),
-        parameter("audit-log-format", "json", "json (audit.k8s.io/v1) or legacy.", _read_audit_format),
-        parameter("audit-log-maxsize", "100", "Largest such file, MB.", _read_megabytes),
-        parameter("audit-log-maxbackup", "0", "How many older ones to keep; 0: all.", read_count),
-        parameter("audit-log-maxage", "0", "How long to keep them, days; 0: for ever.", read_count),
-        parameter("metrics-port", None, "Port for /metrics, without TLS; none by default.", read_port),
-        parameter("metrics-host", "127.0.0.1", "Address that it listens on.", read_host),
-        parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
+        parameter("audit-log-maxsize", "100", "Maximum size of an audit log file, MB.", _read_megabytes),
+        parameter("audit-log-maxbackup", "0", "Number of rotated audit logs to keep; 0: all.", read_count),
+        parameter("audit-log-maxage", "0", "Days to keep rotated audit logs; 0: for ever.", read_count),
+        parameter(
+            "metrics-port",
+            "none",
+            "Port of /metrics for Prometheus, without TLS and authentication.",
+            _read_optional_port,
+        ),
+        parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
+        parameter("kubeconfig", None, "Not supported yet: host cluster that stores the records."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
-        flag("require-v2", "Turn agents of KubeSphere Tower (kubesphere-v1) away."),
+        flag("require-v2", "Reject KubeSphere Tower agents (kubesphere-v1)."),
         flag(
             "v1-no-impersonation",
-            "Let EVERY user of a cluster with an old agent act as that agent.",
+            "Insecure: users of a cluster with a KubeSphere Tower agent act with the agent's credential.",
         ),
-        flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        flag(
+            "v1-open-ports",
+            "Insecure: no authentication on the ports of clusters with KubeSphere Tower agents.",
+        ),
         ALLOW_DUMPS,
-        flag("leader-elect", "Not yet: one leader among several proxies."),
+        flag("leader-elect", "Not supported yet: leader election among several proxies."),
     ]
 
     def postOptions(self) -> None:
-        """Check which options work together."""
+        """Check that the options go together.
+
+        :raise UsageError: they do not; names the options and the cure.
+        """
         super().postOptions()
         for rule in (
             self._check_later,
@@ -155,12 +214,21 @@ class Options(NodeOptions):
 
     @property
     def connections_per_address(self) -> int:
-        """Unauthenticated connections that one address may have; 0: any number."""
+        """Maximum number of unauthenticated connections of one address; 0: no limit."""
         given: int | None = self["max-connections-per-address"]
         if given is not None:
             return given
         whole: int = self["max-connections"]
         return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+
+    def check_listening(self) -> None:
+        """Check that the addresses are this machine's and the ports are free.
+
+        :raise OptionError: one is not; names the option of the address or of the port.
+        """
+        for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
+            if self[name] is not None:
+                _check_port(name, self[name], host, self[host])
 
     def _check_later(self) -> None:
         if self["kubeconfig"] is not None:
@@ -170,15 +238,16 @@ class Options(NodeOptions):
 
     def _check_ca(self) -> None:
         if (self["ca-cert"] is None) != (self["ca-key"] is None):
-            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
+            raise usage.UsageError("--ca-cert and --ca-key require each other: give both, or neither")
 
     def _check_v1(self) -> None:
         for name in ("v1-open-ports", "v1-no-impersonation"):
             if self[name] and self["require-v2"]:
-                raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
+                raise usage.UsageError(
+                    f"--{name} is for KubeSphere Tower agents, which --require-v2 rejects: leave one out"
+                )
 
     def _check_connections(self) -> None:
-        """Refuse a share that is none."""
         share, whole = self.connections_per_address, self["max-connections"]
         if self["max-connections-per-address"] is not None and share >= whole > 0:
             raise OptionError(
@@ -188,30 +257,53 @@ class Options(NodeOptions):
             )
 
     def _check_ports(self) -> None:
-        """Refuse a port that two are to have."""
-        single = ("port", "secure-port", "metrics-port")
-        for place, name in enumerate(single):
+        """Check that no port is given twice."""
+        single = [name for name in ("port", "secure-port", "metrics-port") if self[name] is not None]
+        for name in single:
             for ports in ("cluster-ports", "kubesphere-ports"):
-                if self[name] in (self[ports] or range(0)):
-                    raise OptionError(name, str(self[name]), f"lies within --{ports}: change one of them")
-            for other in single[place + 1 :]:
-                if self[name] == self[other]:
-                    raise OptionError(name, str(self[name]), f"is --{other} too: change one of them")
+                if self[name] in (self[ports] or ()):
+                    raise OptionError(name, str(self[name]), f"is within --{ports}: change one of them")
+        for name, other in combinations(single, 2):
+            if self[name] == self[other]:
+                raise OptionError(name, str(self[name]), f"is --{other} too: change one of them")
 
     def _check_kubesphere(self) -> None:
-        ports = self["kubesphere-ports"]
+        ports, own = self["kubesphere-ports"], self["cluster-ports"]
         if ports is None:
             return
-        own = self["cluster-ports"]
         shown = f"{ports.start}-{ports.stop - 1}"
         if own is None:
-            raise OptionError("kubesphere-ports", shown, "needs --cluster-ports, from which they are counted")
+            raise OptionError(
+                "kubesphere-ports", shown, "requires --cluster-ports: each is 10000 above one of them"
+            )
         wanted = range(own.start + OFFSET, own.stop + OFFSET)
         if not set(wanted) & set(ports):
             raise OptionError(
                 "kubesphere-ports",
                 shown,
-                f"has none of the ports {wanted.start}-{wanted.stop - 1} that follow from --cluster-ports",
+                f"contains none of {wanted.start}-{wanted.stop - 1}, which are 10000 above --cluster-ports",
             )
         if set(own) & set(ports):
-            raise OptionError("kubesphere-ports", shown, "has ports of --cluster-ports: change one of them")
+            raise OptionError("kubesphere-ports", shown, "overlaps --cluster-ports: change one of them")
+
+
+def _check_port(name: str, port: int, host_name: str, host: str) -> None:
+    """Check that this process can listen on *port* of *host*.
+
+    :param name: option of the port.
+    :param host_name: option of the host.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as e:
+        reason = e.strerror or str(e)
+        if isinstance(e, socket.gaierror) or e.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            raise OptionError(host_name, host, f"is not an address of this machine ({reason})") from e
+        raise OptionError(
+            name,
+            str(port),
+            f"cannot be listened on at {host} ({reason.lower()}): stop what uses it, or choose another",
+        ) from e

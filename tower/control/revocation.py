@@ -1,6 +1,6 @@
-"""Ends what goes on, the moment the right to it ends.
+"""Closes tunnels and users' connections as soon as the records no longer allow them.
 
-Whoever writes to the store need not think of tunnels and users' connections: this follows the records.
+It follows the records, so code that writes to the store need not close anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tower.web.access.sessions import Sessions
 
 
 class Revocation(Service):
-    """Cuts tunnels and sessions when a cluster, an agent's key or token, or a credential is good no more."""
+    """Follows clusters, agents' keys and tokens, and credentials."""
 
     _log = Logger()
 
@@ -41,7 +41,7 @@ class Revocation(Service):
         self._watches: list[Watch] = []
 
     def startService(self) -> None:
-        """Begin to follow."""
+        """Start to follow the records."""
         super().startService()  # type: ignore[no-untyped-call]
         self._watches = [
             self._clusters.watch(self._cluster_changed),
@@ -51,7 +51,7 @@ class Revocation(Service):
         self._credentials.watch_ends(self._credential_ended)
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop to follow the records."""
         super().stopService()  # type: ignore[no-untyped-call]
         for watch in self._watches:
             watch.stop()
@@ -70,7 +70,7 @@ class Revocation(Service):
         sessions = self._sessions.cut(reason, cluster=name)
         if tunnels or sessions:
             self._log.info(
-                "{reason}: cut {tunnels} tunnels and {sessions} requests",
+                "{reason}: closed {tunnels} tunnels and {sessions} requests",
                 reason=reason,
                 tunnels=tunnels,
                 sessions=sessions,

@@ -1,4 +1,4 @@
-"""What ``tower-proxy`` can be told about one cluster that is reached by SSH, in kube-apiserver's words."""
+"""Options of ``tower-proxy`` for one cluster reached by SSH, with kube-apiserver's names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import ClassVar, cast, get_args
 
 from twisted.python import usage
 
+from tower.cloud.registry import is_external
 from tower.clusters.cluster import check_name
-from tower.clusters.node import SSH_PORT, parse_node
-from tower.clusters.ssh_spec import KUBELET_PORT, DefaultCluster, HostKeyMode, KeyType, SSHSpec
+from tower.clusters.node import parse_node
+from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
 from tower.options import EnvironmentOptions, OptionError, Parameter, flag, parameter, read_file, read_port
 
-#: What is for nothing without ``--ssh-user``.
+#: Options that require ``--ssh-user``.
 _NEED_USER = (
     "ssh-keyfile",
     "ssh-known-hosts",
@@ -31,13 +32,13 @@ _NEED_USER = (
 def _read_mode(text: str) -> str:
     if text in get_args(HostKeyMode):
         return text
-    raise ValueError(f"is none of {', '.join(get_args(HostKeyMode))}")
+    raise ValueError(f"is not one of {', '.join(get_args(HostKeyMode))}")
 
 
 def _read_key_type(text: str) -> str:
     if text in get_args(KeyType):
         return text
-    raise ValueError(f"is none of {', '.join(get_args(KeyType))}")
+    raise ValueError(f"is not one of {', '.join(get_args(KeyType))}")
 
 
 def _read_nodes(text: str) -> tuple[str, ...]:
@@ -46,7 +47,7 @@ def _read_nodes(text: str) -> tuple[str, ...]:
         for word in words:
             parse_node(word)
     except ConfigurationError as e:
-        raise ValueError(f"{e}: give host:port between commas") from None
+        raise ValueError(f"{e}: give comma-separated host:port") from None
     return words
 
 
@@ -55,62 +56,104 @@ def _read_kubelet_port(text: str) -> int:
 
 
 class NodeOptions(EnvironmentOptions):
-    """Those of kube-apiserver, and what a gateway needs beside them."""
+    """Options of kube-apiserver's node tunnels, and of the cluster that they lead to."""
 
     optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter("ssh-user", "", "Reach a cluster by SSH to its nodes, logging in as this user."),
-        parameter("ssh-keyfile", None, "Private key for that; made if there is none."),
-        parameter("ssh-key-type", "ed25519", "Of a key that is made: ed25519 or rsa.", _read_key_type),
-        parameter("ssh-known-hosts", None, "OpenSSH's file of the nodes' host keys.", read_file),
-        parameter("ssh-host-keys", "known-hosts", "known-hosts, accept-new or insecure-ignore.", _read_mode),
+        parameter("ssh-user", "", "User name for SSH to the nodes of a cluster; enables these tunnels."),
+        parameter("ssh-keyfile", None, "Private key file of --ssh-user; created if missing."),
         parameter(
-            "ssh-port", str(SSH_PORT), "Where nodes take SSH for which nobody says another.", read_port
+            "ssh-key-type",
+            "ed25519",
+            "Type of --ssh-keyfile if it is created: ed25519 or rsa.",
+            _read_key_type,
         ),
-        parameter("ssh-cluster", None, "What that cluster is called (default)."),
-        parameter("nodes", "", "Its nodes, host:port between commas.", _read_nodes),
-        parameter("nodes-file", None, "File with one node in a line.", read_file),
-        parameter("cloud-provider", None, "Whose cloud lists the nodes and installs the key."),
-        parameter("cloud-config", None, "File that tells the cloud provider.", read_file),
-        parameter("member-kubeconfig", None, "The way to its API server, as nodes see it.", read_file),
-        parameter("kubelet-port", str(KUBELET_PORT), "Where its kubelets listen.", _read_kubelet_port),
-        parameter("kubelet-certificate-authority", None, "File with the kubelets' CA.", read_file),
+        parameter(
+            "ssh-known-hosts",
+            None,
+            "OpenSSH known_hosts file with the nodes' host keys.  "
+            "[default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts]",
+            read_file,
+        ),
+        parameter(
+            "ssh-host-keys",
+            "known-hosts",
+            "Verification of host keys: known-hosts, accept-new or insecure-ignore.",
+            _read_mode,
+        ),
+        parameter("ssh-port", "22", "Default SSH port of nodes.", read_port),
+        parameter("ssh-cluster", None, "Name of the cluster.  [default: default]"),
+        parameter("nodes", "", "Comma-separated nodes of the cluster, host:port.", _read_nodes),
+        parameter("nodes-file", None, "File with one node per line.", read_file),
+        parameter("cloud-provider", None, "Cloud that lists the nodes and installs the key."),
+        parameter("cloud-config", None, "Cloud provider configuration file.", read_file),
+        parameter(
+            "member-kubeconfig",
+            None,
+            "Kubeconfig with the address of the cluster's API server, as its nodes reach it.",
+            read_file,
+        ),
+        parameter("kubelet-port", "10250", "Port of the kubelets.", _read_kubelet_port),
+        parameter(
+            "kubelet-certificate-authority",
+            None,
+            "CA file for the kubelets' certificates.  [default: the API server's CA]",
+            read_file,
+        ),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
-        flag("insecure-skip-kubelet-tls-verify", "Do not verify kubelets."),
+        flag("nodes-from-api", "List the nodes with the API server; --cloud-provider only installs the key."),
+        flag("insecure-skip-kubelet-tls-verify", "Insecure: do not verify the kubelets' certificates."),
     ]
 
     def postOptions(self) -> None:
-        """Check which options work together."""
+        """Check that the options go together.
+
+        :raise UsageError: they do not; names the options and the cure.
+        """
         super().postOptions()
-        self.check(self._check_ssh)
+        rules = (self._check_ssh, self._check_nodes) if self["ssh-user"] else (self._check_no_user,)
+        for rule in rules:
+            self.check(rule)
+
+    def _check_no_user(self) -> None:
+        for name in _NEED_USER:
+            if self[name]:
+                given = ",".join(self[name]) if name == "nodes" else str(self[name])
+                raise OptionError(name, given, "requires --ssh-user: give both")
+        if self["nodes-from-api"]:
+            raise usage.UsageError("--nodes-from-api requires --ssh-user: give both")
 
     def _check_ssh(self) -> None:
-        if not self["ssh-user"]:
-            for name in _NEED_USER:
-                if self[name]:
-                    given = ",".join(self[name]) if name == "nodes" else str(self[name])
-                    raise OptionError(name, given, "has no meaning without --ssh-user: give both")
-            return
         if not self["ssh-keyfile"]:
             raise usage.UsageError(
-                "--ssh-keyfile is missing: say where the private key for --ssh-user is, or is to be made"
+                "--ssh-keyfile is missing: give the private key file of --ssh-user; it is created if missing"
             )
-        ways = [name for name in ("nodes", "nodes-file", "cloud-provider") if self[name]]
-        if len(ways) > 1:
-            raise usage.UsageError(f"--{ways[0]} and --{ways[1]} both say which nodes there are: give one")
-        if self["cloud-config"] and not self["cloud-provider"]:
-            raise usage.UsageError("--cloud-config has no meaning without --cloud-provider: give both")
         if not self["kubelet-port"]:
             raise usage.UsageError("must enable kubelet port if proxy ssh-tunneling is specified")
-        if not (ways or self["member-kubeconfig"]):
-            raise usage.UsageError(
-                "nobody says which nodes there are: give --nodes, --nodes-file, --cloud-provider or "
-                "--member-kubeconfig"
-            )
         try:
             check_name(self._cluster_name)
         except Invalid as e:
             raise OptionError("ssh-cluster", self._cluster_name, str(e)) from None
+
+    def _check_nodes(self) -> None:
+        lists = [name for name in ("nodes", "nodes-file", "nodes-from-api") if self[name]]
+        if self._cloud_provider and lists != ["nodes-from-api"]:
+            lists.append("cloud-provider")
+        if len(lists) > 1:
+            raise usage.UsageError(f"--{lists[0]} and --{lists[1]} both list the nodes: give one of them")
+        if self["cloud-config"] and not self["cloud-provider"]:
+            raise usage.UsageError("--cloud-config requires --cloud-provider: give both")
+        if not (lists or self["member-kubeconfig"] or self["cloud-provider"]):
+            raise usage.UsageError(
+                "no option lists the nodes: give --nodes, --nodes-file, --cloud-provider or "
+                "--member-kubeconfig"
+            )
+
+    @property
+    def _cloud_provider(self) -> str:
+        """Empty for ``external`` too: as for kube-apiserver, another program manages the cloud then."""
+        name = self["cloud-provider"] or ""
+        return "" if is_external(name) else name
 
     @property
     def _cluster_name(self) -> str:
@@ -118,7 +161,7 @@ class NodeOptions(EnvironmentOptions):
 
     @property
     def given_cluster(self) -> DefaultCluster | None:
-        """The cluster of ``--ssh-user``, or None without one; files by absolute path."""
+        """The cluster of ``--ssh-user``, None without that option; its files have absolute paths."""
         if not self["ssh-user"]:
             return None
         spec = SSHSpec(
@@ -129,8 +172,9 @@ class NodeOptions(EnvironmentOptions):
             known_hosts=self._path("ssh-known-hosts"),
             nodes=self["nodes"],
             nodes_file=self._path("nodes-file"),
-            cloud_provider=self["cloud-provider"] or "",
-            cloud_config=self._path("cloud-config"),
+            nodes_from_api=bool(self["nodes-from-api"]),
+            cloud_provider=self._cloud_provider,
+            cloud_config=self._path("cloud-config") if self._cloud_provider else "",
             ssh_port=self["ssh-port"],
             kubelet_port=self["kubelet-port"],
             kubelet_authority=self._path("kubelet-certificate-authority"),

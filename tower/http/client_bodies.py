@@ -1,6 +1,8 @@
-"""Request and response bodies of Twisted's HTTP client, bounded in size, and the reason of a failure."""
+"""Bodies for Twisted's HTTP client: requests from memory, responses with a size limit; causes of failures."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, succeed
@@ -16,13 +18,13 @@ from twisted.web.client import (
     ResponseNeverReceived,
 )
 from twisted.web.http import PotentialDataLoss
-from twisted.web.iweb import IBodyProducer, IResponse
+from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from tower.errors import PeerError, TowerError
 
-#: Errors of Twisted's client and of opening a pipe.
-NO_ANSWER = (
+#: Exceptions of Twisted's client, and of what opens pipes for it, if there is no response.
+NO_RESPONSE = (
     defer.TimeoutError,
     TowerError,
     ConnectError,
@@ -34,51 +36,66 @@ NO_ANSWER = (
 )
 
 
-def read_body(response: IResponse, limit: int) -> Deferred[bytes]:
-    """Return the body of *response*.  Cancelling closes its connection.
+class BodyTooLarge(PeerError):
+    """A response's body exceeds the limit."""
 
-    :raise PeerError: through the Deferred: the body is longer than *limit* B; the connection is closed.
-    :raise ResponseFailed: through the Deferred: the body is incomplete.
+
+def read_body(response: IResponse, limit: int) -> Deferred[bytes]:
+    """Return the body of *response*.  Cancelling closes the connection.
+
+    :raise BodyTooLarge: through the Deferred: it exceeds *limit* B, or its announced length does; the
+        connection is closed.
+    :raise ResponseFailed: through the Deferred: the connection was lost before its end.
     """
     collector = _Collector(limit)
+    if response.length is not UNKNOWN_LENGTH and response.length > limit:
+        collector.reject()
     response.deliverBody(collector)
     return collector.done
 
 
-def why(error: BaseException) -> str:
-    """Return the text of the error that Twisted's client wrapped."""
-    while reasons := getattr(error, "reasons", None):
-        error = reasons[0].value
-    return str(error) or type(error).__name__
+def cause_of(error: BaseException) -> BaseException:
+    """Return the exception that Twisted's client wrapped in others."""
+    cause: Any = error
+    while reasons := getattr(cause, "reasons", None):
+        cause = reasons[0].value if isinstance(reasons[0], Failure) else reasons[0]
+    found: BaseException = cause
+    return found
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the text of an error's cause, see `cause_of`."""
+    cause = cause_of(error)
+    return str(cause) or type(cause).__name__
 
 
 @implementer(IBodyProducer)
 class Body:
-    """A request body in memory."""
+    """A request's body, written at once."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.length = len(data)
 
     def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        """Send all of it."""
+        """Write the whole body."""
         consumer.write(self._data)
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """Nothing is left to send."""
+        """No-op: all is written."""
 
     def resumeProducing(self) -> None:
-        """Nothing is left to send."""
+        """No-op: all is written."""
 
     def stopProducing(self) -> None:
-        """Nothing is left to send."""
+        """No-op: all is written."""
 
 
 class _Collector(Protocol):
     """Collects the body of a response.
 
-    :ivar done: fires with the whole body.  Cancelling it closes the connection.
+    :ivar done: fires with the body; cancelling it closes the connection.
     """
 
     def __init__(self, limit: int) -> None:
@@ -87,27 +104,35 @@ class _Collector(Protocol):
         self._size = 0
         self.done: Deferred[bytes] = Deferred(lambda _: self._close())
 
-    def _close(self) -> None:
-        self._pieces.clear()
-        if self.transport is not None:
-            self.transport.loseConnection()
+    def reject(self) -> None:
+        """Fail, and close the connection as soon as there is one."""
+        self._close()
+        self.done.errback(BodyTooLarge(f"the response has more than {self._limit} B"))
+
+    def connectionMade(self) -> None:
+        """Close the connection if the body is rejected already."""
+        if self.done.called:
+            self._close()
 
     def dataReceived(self, data: bytes) -> None:
-        """Add a piece, up to the limit."""
-        self._size += len(data)
+        """Keep a piece within the limit."""
         if self.done.called:
             return
+        self._size += len(data)
+        self._pieces.append(data)
         if self._size > self._limit:
-            self.done.errback(PeerError(f"an answer of more than {self._limit} B"))
-            self._close()
-        else:
-            self._pieces.append(data)
+            self.reject()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Fire with the body, or with the reason why it is incomplete."""
+        """Return the body, or fail if it is incomplete."""
         if self.done.called:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
             self.done.callback(b"".join(self._pieces))
         else:
             self.done.errback(reason)
+
+    def _close(self) -> None:
+        self._pieces.clear()
+        if self.transport is not None:
+            self.transport.loseConnection()

@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from tower.errors import TowerError
 from tower.escaping import reported
-from tower.http.client_bodies import NO_ANSWER, Body, read_body, why
+from tower.http.client_bodies import NO_RESPONSE, Body, describe_failure, read_body
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
 from tower.net.pipe_transport import connected
@@ -186,8 +186,8 @@ class APIClient:
         answer.addTimeout(self._timeout, self._reactor, _timed_out)
         try:
             return await answer
-        except NO_ANSWER as e:
-            raise APIError(method, _bare(path), 0, why(e)) from None
+        except NO_RESPONSE as e:
+            raise APIError(method, _bare(path), 0, describe_failure(e)) from None
 
     async def _request(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool

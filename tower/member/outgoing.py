@@ -163,7 +163,9 @@ class Outgoing:
 
     def _dial_api_server(self) -> Deferred[Connection]:
         if self._opening + self.unfinished.unused >= UNUSED_LIMIT:
-            raise TargetRefused("busy", f"{UNUSED_LIMIT} streams are being opened or wait for their first request")
+            raise TargetRefused(
+                "busy", f"{UNUSED_LIMIT} streams are being opened or wait for their first request"
+            )
         member = self._member
         dialling = self._connect(
             self._reactor,

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.conch.transport.limits import NoRoom
+from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TowerError
 from tower.escaping import reported
@@ -170,7 +170,7 @@ class Reconnecting(Service):
             self._tunnel = None
             if self.running:
                 self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
-                self._later(long=isinstance(reason, NoRoom))
+                self._later(long=isinstance(reason, TooManyConnections))
         elif self.running:
             self._log.info(
                 "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
@@ -195,7 +195,7 @@ class Reconnecting(Service):
             self._log.critical("giving up after {retries} retries", retries=self._max_retry)
             self._gave_up()
         else:
-            self._later(long=failure.check(NoRoom) is not None)
+            self._later(long=failure.check(TooManyConnections) is not None)
 
     def _later(self, *, long: bool = False) -> None:
         """Try again after a while, a long one where the proxy has no room for this agent."""

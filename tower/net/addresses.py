@@ -1,4 +1,4 @@
-"""Addresses as HOST:PORT: reading and writing them."""
+"""Addresses as HOST:PORT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
     """Split `host:port`, `[v6]:port` or, with a *default_port*, `host`.
 
-    :raise ConfigurationError: saying what is wanted.
+    :raise ConfigurationError: *text* is not an address; with the expected form.
     """
     match = _TARGET_ADDRESS.fullmatch(text)
     if match is None and default_port is not None:
@@ -30,7 +30,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_host(host: str) -> bool:
-    """Tell whether *host* can be an address or a name: no part of a name is empty or longer than 63 bytes."""
+    """Return whether *host* can be an address or a name: no label is empty or longer than 63 bytes."""
     try:
         return bool(host.encode("idna"))
     except UnicodeError:

@@ -1,22 +1,19 @@
-"""One memory budget for the process: what may be granted to peers beyond a small allowance each.
-
-Strangers, who have shown no valid credential, have a small one of their own.
-"""
+"""Memory budgets of the process: one for windows of streams, and a small one for unauthenticated clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-#: One of so many parts of a budget is never lent to windows, so that who needs memory at once finds some.
+#: One part in so many of a budget is never lent to windows, for needs that cannot wait.
 _PARTS = 8
 
 
 class Budget:
-    """Counts what is on loan.  A stream that wants a larger window borrows it here first.
+    """Memory that streams borrow for windows above the minimum.
 
-    :param capacity: how much may be on loan at once, B.
-    :ivar lent: how much is, B.
+    :param capacity: limit of all loans, B.
+    :ivar lent: sum of all loans, B.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,54 +22,53 @@ class Budget:
         self._shared = capacity - capacity // _PARTS
 
     def borrow(self, size: int) -> bool:
-        """Take *size* bytes, or nothing and return False when so much is not left."""
+        """Borrow *size* bytes; return False, and borrow nothing, if less is left."""
         if self.lent + size > self.capacity:
             return False
         self.lent += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Return what was borrowed."""
+        """Return *size* borrowed bytes."""
         self.lent -= size
 
     def share(self, loan: int) -> int:
-        """Return how large the loan of one who has *loan* bytes should be at the most, B.
+        """Return the largest fair loan of a borrower that has *loan* bytes, B.
 
-        That is twice what is left then (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue Length
-        Thresholds for Shared-Memory Packet Switches", 1998).  One alone gets two thirds; each newcomer finds
-        something left, and as it takes of that, the shares of the others become smaller: *n* borrowers who
-        want more than there is, and follow, end at 2 / (2n + 1) each.
+        It is twice what is left then (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue Length
+        Thresholds for Shared-Memory Packet Switches", 1998).  A single borrower gets two thirds; each new one
+        finds some left, and as it borrows, the shares of the others shrink: *n* borrowers that want more than
+        there is end at 2 / (2n + 1) each.
         """
         return max(0, 2 * (self._shared - self.lent + loan) // 3)
 
 
-#: What strangers may keep together, as a part of the process's budget, and the least that it may be, B.
-STRANGERS_PART = 16
-STRANGERS_LEAST = 256 * 1024
+#: Memory of all unauthenticated clients: one part in so many of the process's budget, and its minimum, B.
+UNAUTHENTICATED_PART = 16
+UNAUTHENTICATED_MINIMUM = 256 * 1024
 
-#: Added to the age of what a stranger keeps when it is compared with others, s: of those that just came the
-#: largest goes first.
+#: Added to every age when holders are compared, s, so that among new ones the largest is evicted first.
 _NEW = 0.1
 
 
-class Stranger(Protocol):
-    """A connection that keeps something."""
+class MemoryHolder(Protocol):
+    """An unauthenticated connection that holds memory."""
 
     def evict(self) -> None:
-        """Keep nothing more, and end."""
+        """Release the memory, and close."""
 
 
-class StrangersBudget:
-    """Counts what strangers keep.  When it is too much, the one that keeps most has to go, not the newcomer.
+class UnauthenticatedBudget:
+    """Memory that unauthenticated connections hold; beyond the limit the heaviest is evicted, not the newest.
 
-    Most is size times time, so that an honest head that takes a round trip longer survives beside thousands
-    of heads that are never finished, be these large or small.  It is found without looking at all of them: by
-    the power of two that a size is below, and among these the one that began first.
+    Weight is size times age, so that a valid head that arrives a round trip late survives among thousands of
+    heads that never end, large or small.  Only the oldest connection of each power of two in size is
+    compared.
 
-    :param capacity: how much they may keep together, B.
-    :param seconds: a steady clock.
-    :ivar held: how much they do, B.
-    :ivar evicted: how many had to go so far.
+    :param capacity: limit of all sizes, B.
+    :param seconds: a monotonic clock.
+    :ivar held: sum of all sizes, B.
+    :ivar evicted: number of evicted connections.
     """
 
     def __init__(self, capacity: int, seconds: Callable[[], float]) -> None:
@@ -80,50 +76,52 @@ class StrangersBudget:
         self.held = 0
         self.evicted = 0
         self._seconds = seconds
-        self._sizes: dict[Stranger, tuple[int, float]] = {}  # and since when
-        self._classes: dict[int, dict[Stranger, float]] = {}  # by the power, in the order in which they came
+        self._sizes: dict[MemoryHolder, tuple[int, float]] = {}  # size and start
+        self._classes: dict[
+            int, dict[MemoryHolder, float]
+        ] = {}  # starts, in order, by power of two of the size
 
-    def hold(self, stranger: Stranger, size: int) -> bool:
-        """Note that *stranger* keeps *size* bytes now; 0: nothing.
+    def hold(self, holder: MemoryHolder, size: int) -> bool:
+        """Set the size that *holder* holds, B.
 
-        :return: False when it has to go itself; others are told by `Stranger.evict`.
+        :return: False if it must close itself; `MemoryHolder.evict` closes others.
         """
-        since = self._forget(stranger)
+        since = self._forget(holder)
         if size:
-            self._note(stranger, size, self._seconds() if since is None else since)
+            self._note(holder, size, self._seconds() if since is None else since)
         while self.held > self.capacity:
             victim = self._heaviest()
             self._forget(victim)
             self.evicted += 1
-            if victim is stranger:
+            if victim is holder:
                 return False
             victim.evict()
         return True
 
-    def _note(self, stranger: Stranger, size: int, since: float) -> None:
-        self._sizes[stranger] = size, since
-        self._classes.setdefault(size.bit_length(), {})[stranger] = since
+    def _note(self, holder: MemoryHolder, size: int, since: float) -> None:
+        self._sizes[holder] = size, since
+        self._classes.setdefault(size.bit_length(), {})[holder] = since
         self.held += size
 
-    def _forget(self, stranger: Stranger) -> float | None:
-        """Return since when it kept something."""
-        known = self._sizes.pop(stranger, None)
+    def _forget(self, holder: MemoryHolder) -> float | None:
+        """Return the time since which it held memory."""
+        known = self._sizes.pop(holder, None)
         if known is None:
             return None
         size, since = known
         power = size.bit_length()
         members = self._classes[power]
-        del members[stranger]
+        del members[holder]
         if not members:
             del self._classes[power]
         self.held -= size
         return since
 
-    def _heaviest(self) -> Stranger:
+    def _heaviest(self) -> MemoryHolder:
         now = self._seconds() + _NEW
         weights = (
-            ((now - since) * (1 << power), stranger)
+            ((now - since) * (1 << power), holder)
             for power, members in self._classes.items()
-            for stranger, since in (next(iter(members.items())),)
+            for holder, since in (next(iter(members.items())),)
         )
         return max(weights, key=lambda weight: weight[0])[1]

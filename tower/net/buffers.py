@@ -1,16 +1,16 @@
-"""Buffers of the process that tunnels receive into and gather in, each lent to one tunnel at a time."""
+"""Buffers of the process for tunnels, each lent to one tunnel at a time."""
 
 from __future__ import annotations
 
-#: Size of the buffers that bytes are received into: two of the longest packets, B.
+#: Size of a receive buffer: two of the longest packets, B.
 BUFFER_SIZE = 576 * 1024
 
-#: Buffers kept for the next reader.
+#: Free buffers that are kept.
 _SPARE_BUFFERS = 4
 
 
 class BufferPool:
-    """Buffers that bytes are received into, each lent to one tunnel at a time."""
+    """Receive buffers, each lent to one tunnel at a time."""
 
     def __init__(self) -> None:
         self._spare: list[memoryview] = []
@@ -20,22 +20,22 @@ class BufferPool:
         return self._spare.pop() if self._spare else memoryview(bytearray(BUFFER_SIZE))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Keep *buffer* for the next."""
+        """Return *buffer* to the pool."""
         if len(self._spare) < _SPARE_BUFFERS:
             self._spare.append(buffer)
 
 
-#: The process's own.
+#: The process's pool.
 POOL = BufferPool()
 
 
 class Batch:
-    """Where one tunnel at a time gathers packets that leave together.
+    """Buffer in which one tunnel at a time collects packets for one frame.
 
-    :param front: room to be left for a frame's header, B.
-    :param size: of the packets, B.
-    :ivar owner: whose packets these are; None if there are none.
-    :ivar end: where the next packet goes in `memory`; the first is at `front`.
+    :param front: room for the frame's header, B.
+    :param size: room for the packets, B.
+    :ivar owner: the tunnel; None while the batch is empty.
+    :ivar end: index of the next packet in `memory`; the first is at `front`.
     """
 
     def __init__(self, front: int, size: int) -> None:
@@ -44,7 +44,7 @@ class Batch:
         self.owner: object = None
 
     def put(self, data: bytes) -> bool:
-        """Add a packet, if there is room."""
+        """Add a packet if there is room; return whether there was."""
         end = self.end + len(data)
         if end > len(self.memory):
             return False

@@ -1,4 +1,4 @@
-"""The way through an HTTP proxy: CONNECT, and its answer (RFC 9110 section 9.3.6)."""
+"""Connections through an HTTP proxy: CONNECT (RFC 9110 section 9.3.6)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 
-#: Longest head of an answer that is read, B.
+#: Longest head of a proxy's response, B.
 LONGEST_HEAD = 16 * 1024
 
 
 def connect_through(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[None]:
-    """Have *proxy*, which is at the other end of *pipe*, lead us on to *url*.
+    """Ask *proxy*, the peer of *pipe*, to connect to *url*; the caller limits the time.
 
-    The caller sees to it that this does not take too long: cancelling it closes the pipe.
-
-    :return: fires when the way is open; the pipe is paused then, and nothing has come on it.
-    :raise ConnectFailed: through the Deferred: the proxy does not; the pipe is closed.
+    :return: fires when connected; the pipe is paused then, and nothing was received from *url*.  Cancelling
+        closes the pipe.
+    :raise ConnectFailed: through the Deferred: the proxy refused; the pipe is closed.
     """
     answer = _ConnectAnswer(pipe, proxy)
     answer.start(proxy.request(url))
@@ -29,9 +28,9 @@ def connect_through(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[No
 
 
 class _ConnectAnswer:
-    """The receiver that waits for an HTTP proxy's answer to CONNECT.
+    """Receiver of an HTTP proxy's response to CONNECT.
 
-    :ivar done: fires with None when the way is open.
+    :ivar done: fires with None when connected.
     """
 
     def __init__(self, pipe: Pipe, proxy: HTTPProxy) -> None:
@@ -42,13 +41,13 @@ class _ConnectAnswer:
         self.done: Deferred[None] = Deferred(lambda _: pipe.abort())
 
     def start(self, request: bytes) -> None:
-        """Ask."""
+        """Send the request."""
         self._pipe.receiver = self
         self._pipe.send(request)
         self._pipe.resume()
 
     def received(self, data: memoryview) -> None:
-        """Read the head of the answer; behind it nothing can come before we have sent more."""
+        """Parse the response head; the server sends nothing before we do, so more bytes are an error."""
         self._head += bytes(data)
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
@@ -57,7 +56,7 @@ class _ConnectAnswer:
             return
         status = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: ([ -~]*))?\r\n", self._head)
         if status is None:
-            self._fail("does not answer CONNECT as an HTTP proxy does")
+            self._fail("did not answer CONNECT as an HTTP proxy does")
         elif not status.group(1).startswith(b"2"):
             text = b" ".join(part for part in status.groups() if part).decode("ascii")
             self._fail(f"answered CONNECT with {shortened(text, LONGEST_SAID)}")
@@ -69,14 +68,14 @@ class _ConnectAnswer:
             self.done.callback(None)
 
     def ended(self) -> None:
-        """Give up."""
+        """Fail."""
         self._fail("closed the connection")
 
     def drained(self) -> None:
         """The request is small."""
 
     def closed(self, reason: Exception) -> None:
-        """Give up."""
+        """Fail."""
         self._fail(f"closed the connection: {reason}")
 
     def _fail(self, text: str) -> None:

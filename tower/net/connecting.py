@@ -1,7 +1,7 @@
-"""Outgoing connections: a plain non-blocking connect, with TLS if wanted, and reasons when it fails.
+"""Outgoing connections: non-blocking connect, optional TLS, and the kind of a failure.
 
-Twisted's ``HostnameEndpoint`` costs half a millisecond a connection, which is most of what a new stream
-costs an agent; an address that needs no resolver goes straight to the kernel here.
+Twisted's ``HostnameEndpoint`` takes half a millisecond per connection, most of the time of a new stream on an
+agent; here an IP address goes straight to the kernel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress, isIPv6Address
@@ -22,7 +21,7 @@ from zope.interface import implementer
 from tower.errors import TowerError
 from tower.net.addresses import is_host, join_address
 from tower.net.connection import Connection
-from tower.net.tls.connection import TLSConnection, TLSFailed
+from tower.net.tls.connection import TLSConnection, TLSFailed, start_tls
 from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.process import is_scarce
 
@@ -37,10 +36,10 @@ _KINDS = {
 
 
 class ConnectFailed(TowerError):
-    """No connection came about.
+    """A connection could not be established.
 
-    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name``, ``tls``, or ``busy`` when there are too
-        many open files.
+    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name``, ``tls``, or ``busy`` with too many open
+        files.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -48,28 +47,9 @@ class ConnectFailed(TowerError):
         self.kind = kind
 
 
-class _Unready:
-    """The receiver of a connection whose TLS handshake is under way."""
-
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self.closed = failed
-
-    def received(self, data: memoryview) -> None:
-        """Never called: the connection is paused."""
-
-    def ended(self) -> None:
-        """Never called: the connection is paused."""
-
-    def drained(self) -> None:
-        """Nothing was sent."""
-
-
 @implementer(IWriteDescriptor)
 class _Attempt:
-    """One way to a list of addresses, tried in order until one answers.
-
-    :param addresses: (family, socket address) pairs.
-    """
+    """A connection attempt to a list of addresses, in order, until one answers."""
 
     def __init__(
         self,
@@ -77,7 +57,7 @@ class _Attempt:
         what: str,
         timeout: float,
         tls: ssl.SSLContext | None,
-        server_hostname: str | None,
+        server_hostname: str,
     ) -> None:
         self._reactor = reactor
         self._what = what
@@ -85,19 +65,19 @@ class _Attempt:
         self._server_hostname = server_hostname
         self._addresses: list[tuple[int, tuple[Any, ...]]] = []
         self._socket: socket.socket | None = None
-        self._connection: Connection | None = None
+        self._securing: Deferred[TLSConnection] | None = None
         self._timer = reactor.callLater(timeout, self._too_late, timeout)
         self.done: Deferred[Connection] = Deferred(lambda _: self._abandon())
 
     def start(self, addresses: list[tuple[int, tuple[Any, ...]]]) -> None:
-        """Try *addresses*, unless the answer came too late."""
+        """Try *addresses*, pairs of family and socket address, unless the attempt is over."""
         if self.done.called:
             return
         self._addresses = addresses
         self._next(ConnectFailed("name", f"{self._what} has no address"))
 
     def fail(self, error: Exception) -> None:
-        """End in *error*."""
+        """Fail with *error*."""
         self._abandon()
         if not self.done.called:
             self.done.errback(error)
@@ -110,7 +90,7 @@ class _Attempt:
                 sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.settimeout(0)
                 code = errno.EMFILE if is_scarce(sock.fileno()) else sock.connect_ex(address)
-            except OSError as e:  # no descriptor is left, the family is unknown, there is no such scope
+            except OSError as e:  # no free descriptor, unknown family or unknown scope
                 code = max(e.errno or 0, 0) or errno.EADDRNOTAVAIL
             if sock is not None and code in (0, errno.EINPROGRESS):
                 self._socket = sock
@@ -126,15 +106,15 @@ class _Attempt:
         return ConnectFailed(_KINDS.get(code, "unreachable"), f"{self._what}: {text}")
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket that is being connected."""
+        """Return the descriptor of the socket under connection."""
         return self._socket.fileno() if self._socket is not None else -1
 
     def logPrefix(self) -> str:
-        """Name this in log lines that the reactor writes."""
+        """Return the name for the reactor's log lines."""
         return "connecting"
 
     def doWrite(self) -> None:
-        """See how the connect went."""
+        """Finish the connect of one address."""
         sock = self._take_socket()
         if sock is None:
             return
@@ -155,38 +135,32 @@ class _Attempt:
         return sock
 
     def _secure(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        host = self._server_hostname
         try:
-            self._connection = connection = TLSConnection(
-                self._reactor,
-                sock,
-                tls,
-                server_side=False,
-                server_hostname=self._server_hostname,
-                handshake_timeout=3600,  # our own timer rules
-                on_secure=self._secured,
-            )
+            # the attempt has its own timer
+            self._securing = start_tls(self._reactor, sock, tls, host, handshake_timeout=3600)
         except ValueError:
             sock.close()
-            self.fail(ConnectFailed("tls", f"{self._what}: {self._server_hostname!r} is no server's name"))
+            self.fail(ConnectFailed("tls", f"{self._what}: {host!r} is not a valid server name"))
         else:
-            connection.receiver = _Unready(self._insecure)
+            self._securing.addCallbacks(self._secured, self._insecure)
 
-    def _secured(self) -> None:
-        connection, self._connection = self._connection, None
-        assert connection is not None
+    def _secured(self, connection: TLSConnection) -> None:
+        self._securing = None
         self._succeed(connection)
 
-    def _insecure(self, reason: Exception) -> None:
-        self._connection = None
-        text = str(reason) if isinstance(reason, TLSFailed) else "closed during the TLS handshake"
-        self.fail(ConnectFailed("tls", f"{self._what}: {text}"))
+    def _insecure(self, failure: Failure) -> None:
+        if self._securing is not None:
+            self._securing = None
+            text = str(failure.value) if failure.check(TLSFailed) else "closed during the TLS handshake"
+            self.fail(ConnectFailed("tls", f"{self._what}: {text}"))
 
     def _succeed(self, connection: Connection) -> None:
         self._timer.cancel()
         self.done.callback(connection)
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor found the descriptor broken: ask the socket why.  Or it is shutting down."""
+        """Fail: the reactor lost the descriptor, for the socket's error, or is shutting down."""
         sock = self._take_socket()
         if sock is None:
             return
@@ -195,7 +169,7 @@ class _Attempt:
         if code:
             self._next(self._failure(code))
         else:
-            self.fail(ConnectFailed("unreachable", f"{self._what}: gave up"))
+            self.fail(ConnectFailed("unreachable", f"{self._what}: the reactor closed the socket"))
 
     def _too_late(self, seconds: float) -> None:
         self.fail(ConnectFailed("timeout", f"{self._what}: no answer in {seconds:g} s"))
@@ -207,15 +181,14 @@ class _Attempt:
         sock = self._take_socket()
         if sock is not None:
             sock.close()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.receiver = _Unready(lambda _: None)
-            connection.abort()
+        securing, self._securing = self._securing, None
+        if securing is not None:
+            securing.cancel()
 
 
 @implementer(IResolutionReceiver)
 class _Addresses:
-    """Collects what the resolver finds."""
+    """Collects the resolver's addresses."""
 
     def __init__(self, attempt: _Attempt, what: str) -> None:
         self._attempt = attempt
@@ -223,14 +196,14 @@ class _Addresses:
         self._found: list[tuple[int, tuple[Any, ...]]] = []
 
     def resolutionBegan(self, resolution: IHostResolution) -> None:
-        """Nothing to note."""
+        """See IResolutionReceiver."""
 
     def addressResolved(self, address: IAddress) -> None:
-        """Note one address."""
+        """Add an address."""
         self._found.append(_socket_address(address.host, address.port))  # type: ignore[attr-defined]
 
     def resolutionComplete(self) -> None:
-        """Start with what was found."""
+        """Start with the addresses."""
         if self._found:
             self._attempt.start(self._found)
         else:
@@ -254,9 +227,9 @@ def connect(
 ) -> Deferred[Connection]:
     """Connect, TLS handshake included, within *timeout* s.
 
-    The connection comes paused: give it its receiver, then resume it.  Cancelling leaves nothing behind.
+    The connection is paused: set its receiver, then resume it.  Cancelling leaves nothing behind.
 
-    :raise ConnectFailed: through the Deferred, with the kind and a text that names *host* and *port*.
+    :raise ConnectFailed: through the Deferred; its text has *host* and *port*.
     """
     what = join_address(host, port)
     attempt = _Attempt(reactor, what, timeout, tls, server_hostname or host)
@@ -264,6 +237,6 @@ def connect(
         attempt.start([_socket_address(host, port)])
     elif is_host(host):
         reactor.nameResolver.resolveHostName(_Addresses(attempt, what), host, port)
-    else:  # at which the resolver would stumble, and never answer
-        attempt.fail(ConnectFailed("name", f"{what}: that is no name of a host"))
+    else:  # the resolver would raise, and never answer
+        attempt.fail(ConnectFailed("name", f"{what}: invalid host name"))
     return attempt.done

@@ -1,16 +1,15 @@
 """A TCP connection that owns its socket from the first byte to the last.
 
-This is one of the few places written for speed; each of its choices was measured (docs/data-path.md):
+This module is written for speed; each choice was measured (docs/data-path.md):
 
 * Bytes are received into buffers of the process, not of the connection, so an idle connection owns none.
-* What is sent goes to the kernel at once; the reactor is asked for a writable socket only when the
-  kernel refuses.  Only what it refused is copied and kept.
-* A receiver that also offers ``buffer`` and ``filled`` (as asyncio's BufferedProtocol) says itself where
-  bytes are to go; that is how bulk data gets from a socket into an SSH packet without a copy.  Each
-  ``buffer()`` is followed by ``filled(count)``, 0 when nothing came, unless it returned None or the
-  connection broke.
-* `Connection.resume` never reads by itself: bytes are delivered from the reactor's loop alone, so that
-  nobody finds the process's buffers overwritten under his feet.
+* Bytes are sent to the kernel at once; only the rest that it refuses is copied and queued, and only then the
+  reactor waits for a writable socket.
+* A receiver with ``buffer`` and ``filled`` (as asyncio's BufferedProtocol) provides the receive buffer; so
+  bulk data gets from a socket into an SSH packet without a copy.  Each ``buffer()`` is followed by
+  ``filled(count)``, 0 if nothing was received, unless it returned None or the connection broke.
+* `Connection.resume` never reads: bytes are delivered from the reactor's loop only, so that a view into a
+  buffer of the process stays valid during the call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.interfaces import IReadWriteDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReadWriteDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -32,14 +31,14 @@ from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
 from tower.net.send_queue import SendQueue
 from tower.reactor.interfaces import ISocketReactor
 
-#: Received in one go, B.
+#: Bytes per receive call.
 READ_SIZE = 256 * 1024
 
-#: How long a closed connection waits for a peer that takes nothing of what is still queued, and a broken one
-#: for what its peer said before, s.
+#: How long a closed connection waits for a peer that reads nothing of the queue, and a broken connection for
+#: the peer's last bytes, s.
 STALLED = 30.0
 
-#: Where bytes are put on their way in; see the module's docstring.
+#: Receive buffer of the process; see the module's docstring.
 PLAIN = memoryview(bytearray(READ_SIZE))
 
 WOULD_BLOCK = (BlockingIOError, InterruptedError)
@@ -49,7 +48,7 @@ RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
 
 
 class ConnectionEnded(PeerError):
-    """The peer closed the connection, or it was closed on our side."""
+    """The connection was closed, by the peer or by us."""
 
 
 @implementer(IReadWriteDescriptor)
@@ -58,14 +57,13 @@ class Connection:
 
     `tower.net.tls.connection.TLSConnection` is the same with TLS inside.
 
-    :param sock: connected; the connection makes it non-blocking and owns it from here on.
+    :param sock: connected; made non-blocking and owned from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
-    :ivar slot: its place among all connections; released when the socket is closed or given up.
+    :ivar slot: its connection slot; released when the socket is closed or detached.
     """
 
     __slots__ = (
-        "_backlog",
         "_broken",
         "_buffer",
         "_closed",
@@ -75,7 +73,6 @@ class Connection:
         "_fd",
         "_filled",
         "_finishing",
-        "_patience",
         "_paused",
         "_peer",
         "_peer_ended",
@@ -83,7 +80,9 @@ class Connection:
         "_reading",
         "_ready",
         "_receiver",
+        "_send_queue",
         "_socket",
+        "_timer",
         "_unsent",
         "_writing",
         "bytes_in",
@@ -102,25 +101,25 @@ class Connection:
         self._receiver: Receiver = NO_RECEIVER
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
-        self._ready = True  # whether bytes may go and come: not so during a TLS handshake
-        self._backlog: SendQueue | None = None
+        self._ready = True  # False during a TLS handshake
+        self._send_queue: SendQueue | None = None
         self._unsent: memoryview | None = None  # cipher text that the kernel refused
         self._reading = self._writing = False
         self._paused = True
         self._congested = False
         self._peer_ended = self._finishing = self._closing = self._closed = False
         self._end_sent = False
-        self._patience: Any = None
+        self._timer: IDelayedCall | None = None
         self._broken: OSError | None = None
         self._peer: IPv4Address | IPv6Address | None = None
         self.slot: Slot | None = None
         self.bytes_in = self.bytes_out = 0
 
-    # Who gets the bytes
+    # Receiver
 
     @property
     def receiver(self) -> Receiver:
-        """Who gets what happens here; may be replaced at any time."""
+        """Receiver of events; may be replaced at any time."""
         return self._receiver
 
     @receiver.setter
@@ -133,28 +132,28 @@ class Connection:
 
     @property
     def tls(self) -> ssl.SSLObject | None:
-        """The TLS session, if there is one."""
+        """The TLS session, if any."""
         return None
 
     def peer_certificate(self) -> bytes | None:
-        """Return the certificate that the peer showed and proved, DER, or None."""
+        """Return the peer's verified certificate, DER, or None."""
         return None
 
     @property
     def queued(self) -> int:
-        """Bytes accepted by `send` that the kernel has not taken yet."""
-        return 0 if self._backlog is None else self._backlog.size
+        """Bytes that `send` has queued."""
+        return 0 if self._send_queue is None else self._send_queue.size
 
     def getPeer(self) -> IPv4Address | IPv6Address:
-        """Return the address of the other side: of the client, where a load balancer has told it."""
+        """Return the peer's address; behind a load balancer, the client's."""
         return self._peer or _address(self._socket.getpeername)
 
-    def comes_from(self, host: str, port: int) -> None:
-        """Have `getPeer` return this address, which a load balancer has told."""
+    def set_peer(self, host: str, port: int) -> None:
+        """Set the result of `getPeer`: the client's address that a load balancer sent."""
         self._peer = _tcp(host, port)
 
     def getHost(self) -> IPv4Address | IPv6Address:
-        """Return the address of our side."""
+        """Return the local address."""
         return _address(self._socket.getsockname)
 
     def fileno(self) -> int:
@@ -162,7 +161,7 @@ class Connection:
         return self._fd
 
     def logPrefix(self) -> str:
-        """Name this connection in log lines that the reactor writes."""
+        """Return the name for the reactor's log lines."""
         return "connection"
 
     # Reading
@@ -174,15 +173,15 @@ class Connection:
             self._stop_reading()
 
     def resume(self) -> None:
-        """See `tower.net.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; never delivers bytes from within this call."""
         if self._closed:
             if self._receiver is not NO_RECEIVER:
-                self._reactor.callLater(0, self._tell, ConnectionEnded("the connection is gone already"))
+                self._reactor.callLater(0, self._notify, ConnectionEnded("the connection was closed before"))
         elif self._paused and not self._closing:
             self._paused = False
-            self._read_on()
+            self._start_reading()
 
-    def _read_on(self) -> None:
+    def _start_reading(self) -> None:
         if not (self._reading or self._peer_ended or self._closed):
             self._reading = True
             self._reactor.addReader(self)
@@ -193,11 +192,11 @@ class Connection:
             self._reactor.removeReader(self)
 
     def doRead(self) -> None:
-        """Receive once; called by the reactor when there is something."""
+        """Receive once."""
         if self._paused:
             if self._closing:
                 self._discard()
-            return  # else paused by somebody who came before us in this turn of the reactor
+            return  # or paused by another call in this iteration of the reactor
         buffer = PLAIN if self._buffer is None else self._buffer()
         if buffer is None:
             self.pause()
@@ -205,13 +204,13 @@ class Connection:
         try:
             count = self._socket.recv_into(buffer)
         except WOULD_BLOCK:
-            self._nothing_came()
+            self._return_buffer()
             return
         except OSError as e:
             self._lost(e)
             return
         if not count:
-            self._nothing_came()
+            self._return_buffer()
             if self._broken is None:
                 self._end_of_stream()
             else:
@@ -223,8 +222,8 @@ class Connection:
         else:
             self._receiver.received(PLAIN[:count])
 
-    def _nothing_came(self) -> None:
-        """Have the receiver take its buffer back."""
+    def _return_buffer(self) -> None:
+        """Return the receiver's buffer, without bytes."""
         if self._filled is not None:
             self._filled(0)
 
@@ -244,23 +243,23 @@ class Connection:
         size = len(data)
         self.bytes_out += size
         sent = 0
-        if self._ready and self._backlog is None:
+        if self._ready and self._send_queue is None:
             sent = self._transmit(data)
             if self._fd < 0 or self._end_sent:
-                return False  # it was lost under this
+                return False  # the connection was lost meanwhile
         if sent < size:
-            if self._backlog is None:
-                self._backlog = SendQueue()
-            self._backlog.add(data[sent:])
-        elif self._unsent is None and self._backlog is None:
+            if self._send_queue is None:
+                self._send_queue = SendQueue()
+            self._send_queue.add(data[sent:])
+        elif self._unsent is None and self._send_queue is None:
             return True
         self._congested = True
         if self._ready:
-            self._write_on()
+            self._start_writing()
         return False
 
     def _transmit(self, data: Buffer) -> int:
-        """Give the kernel what it takes of *data*; return how much need not be kept."""
+        """Send *data*; return the number of bytes that need not be queued."""
         try:
             return self._socket.send(data)
         except WOULD_BLOCK:
@@ -270,42 +269,42 @@ class Connection:
             return len(data)
 
     def _cannot_send(self, error: OSError) -> None:
-        """Send no more; a peer that went while we sent may have said why, so hear it out first.
+        """Send no more, but first read the peer's last bytes: they may have the reason.
 
-        Whether it said all nobody can tell any more, so that does not count as its end.  There is a limit to
-        that: a receiver that pauses now may wait for something that comes only when it hears of the end.
+        They do not count as a complete stream.  The wait is limited: a paused receiver may wait for an event
+        that follows only from the end of this connection.
         """
-        self._drop_backlog()
+        self._drop_queue()
         if self._paused or self._peer_ended or self._closing or not self._ready:
             self._lost(error)
             return
-        self._broken = error.with_traceback(None)  # its frames would hold us
+        self._broken = error.with_traceback(None)  # its frames refer to us
         self._finishing = self._end_sent = True
-        self._patience = self._reactor.callLater(STALLED, self._lost, self._broken)
+        self._timer = self._reactor.callLater(STALLED, self._lost, self._broken)
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)
 
-    def _drop_backlog(self) -> None:
-        self._backlog = self._unsent = None
+    def _drop_queue(self) -> None:
+        self._send_queue = self._unsent = None
 
-    def _write_on(self) -> None:
+    def _start_writing(self) -> None:
         if not (self._writing or self._closed):
             self._writing = True
             self._reactor.addWriter(self)
 
     def doWrite(self) -> None:
-        """Send what is queued; called by the reactor when the kernel takes bytes again."""
-        while (backlog := self._backlog) is not None and self._ready:
-            first = backlog.first()
+        """Send queued bytes."""
+        while (queue := self._send_queue) is not None and self._ready:
+            first = queue.first()
             sent = self._transmit(first)
-            if self._backlog is None:
-                return  # it was lost under this
-            backlog.advance(sent)
-            if not backlog.size:
-                self._backlog = None
+            if self._send_queue is None:
+                return  # the connection was lost meanwhile
+            queue.advance(sent)
+            if not queue.size:
+                self._send_queue = None
             if sent < len(first) or self._unsent is not None:
-                self._write_on()
+                self._start_writing()
                 return
         if self._writing:
             self._writing = False
@@ -313,7 +312,7 @@ class Connection:
         self._all_sent()
 
     def _all_sent(self) -> None:
-        if self._backlog is not None or self._unsent is not None or self._closed or not self._ready:
+        if self._send_queue is not None or self._unsent is not None or self._closed or not self._ready:
             return
         if self._closing or self._finishing:
             self._end_our_side()
@@ -330,37 +329,37 @@ class Connection:
             self._all_sent()
 
     def close(self) -> None:
-        """See `tower.net.pipes.Pipe.close`; a peer that takes nothing for `STALLED` seconds is cut off."""
+        """See `tower.net.pipes.Pipe.close`; aborts if the peer reads nothing for `STALLED` seconds."""
         if self._closing or self._closed:
             return
         self._closing = self._paused = True
         self._all_sent()
         if not self._closed:
-            self._read_on()
+            self._start_reading()
             self._await_progress(-1)
 
     def _await_progress(self, left: int) -> None:
-        """Give up if there is as much to be sent as there was last time."""
-        self._patience = None
+        """Abort if as much is queued as at the last call."""
+        self._timer = None
         now = self.queued + len(self._unsent or b"")
         if now == left:
             self.abort()
         else:
-            self._patience = self._reactor.callLater(STALLED, self._await_progress, now)
+            self._timer = self._reactor.callLater(STALLED, self._await_progress, now)
 
     def _end_our_side(self) -> None:
-        """Tell the peer that this was all; when both sides are done, or we want no more, that is the end."""
+        """Send the end of our stream; if both sides are done, or we are closing, close."""
         if not self._end_sent:
             self._end_sent = True
-            self._say_end()
+            self._send_end()
             if self._unsent is not None or self._closed:
-                return  # we are called again once it has gone
+                return  # called again once it is sent
         if self._peer_ended:
             self._lost(ConnectionEnded("both sides are done"))
         elif self._closing:
             self._linger()
 
-    def _say_end(self) -> None:
+    def _send_end(self) -> None:
         if not (self._closing or self._peer_ended):
             self._shut()
 
@@ -371,16 +370,16 @@ class Connection:
             self._lost(e)
 
     def _linger(self) -> None:
-        """Be gone, but for the socket: it is closed when the peer has read all."""
+        """Close, except the socket: see `Lingering`."""
         self._shut()
         if not self._closed:
             slot, self.slot = self.slot, None
             self._release()
             Lingering(self._reactor, self._socket, slot)
-            self._tell(ConnectionEnded("closed on our side"))
+            self._notify(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
-        """Read what nobody wants any more: a peer may want to be read before it reads the rest."""
+        """Discard received bytes: some peers send them before they read the rest of our bytes."""
         try:
             if self._socket.recv_into(PLAIN):
                 return
@@ -399,18 +398,18 @@ class Connection:
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         except OSError:
-            pass  # it is about to be closed anyway
+            pass  # closed next anyway
         self._lost(ConnectionEnded("aborted on our side"))
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor lost the descriptor or is shutting down."""
+        """Close: the reactor lost the descriptor or is shutting down."""
         error = reason.value
         self._lost(error if isinstance(error, Exception) else ConnectionEnded(str(error)))
 
     def detach(self) -> socket.socket:
-        """Give up the socket, which goes on in another connection; the receiver hears nothing more.
+        """Release the socket, for another connection; the receiver gets no more events.
 
-        Call it with nothing left to send, between the bytes of two protocols (TLS after a proxy's CONNECT).
+        The send queue must be empty, and no byte of the next protocol received (TLS after a proxy's CONNECT).
         """
         self.receiver = NO_RECEIVER
         self._release()
@@ -420,24 +419,24 @@ class Connection:
         if not self._closed:
             self._release()
             self._socket.close()
-            self._tell(reason)
+            self._notify(reason)
 
     def _release(self) -> None:
-        """Leave the reactor, and keep nothing."""
+        """Leave the reactor, and release all but the socket."""
         self._closed = True
         self._reactor.removeReader(self)
         self._reactor.removeWriter(self)
         self._reading = self._writing = False
-        patience, self._patience = self._patience, None
-        if patience is not None and patience.active():
-            patience.cancel()
-        self._drop_backlog()
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        self._drop_queue()
         self._fd = -1
         if self.slot is not None:
             self.slot.release()
             self.slot = None
 
-    def _tell(self, reason: Exception) -> None:
+    def _notify(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, NO_RECEIVER
         receiver.closed(reason)
 
@@ -445,7 +444,7 @@ class Connection:
 def _address(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
     try:
         host, port = name()[:2]
-    except (OSError, ValueError):  # it is closed, or of a family without ports
+    except (OSError, ValueError):  # closed, or of a family without ports
         return IPv4Address("TCP", "0.0.0.0", 0)
     return _tcp(host, port)
 

@@ -1,10 +1,10 @@
-"""Which connections stay when there are more than there is room for.
+"""Limits of connections, and the choice of those that are closed beyond them.
 
-Every accepted connection of the proxy has a `Slot`, whatever port it came to.  It is *unproven* until its
-peer has shown a credential that was accepted.  When slots are short, the oldest unproven connection is
-aborted and the newcomer gets in, so an attacker who holds connections open keeps nobody out: a user or agent
-that connects while attackers open F connections a second has C / F seconds to authenticate, where C is the
-number of slots that proven connections leave.  Proven connections are never aborted.
+Every accepted connection of the proxy has a `Slot`, on every port.  It is *unproven* until its peer has
+presented an accepted credential.  If no slot is free, the oldest unproven connection is aborted for the new
+one, so an attacker that holds connections open locks no user out: while attackers open F connections a
+second, a user or agent has C / F seconds to authenticate, where C is the number of slots without a proven
+connection.  Proven connections are never aborted.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Protocol, TypeAlias
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-#: The smallest period between two log lines about the same shortage, s.
+#: Shortest interval of log lines about the same shortage, s.
 REMINDER = 60.0
 
-#: What counts as one address; see `source_of`.
+#: Source of connections; see `source_of`.
 Source: TypeAlias = str
 
 
 class Owner(Protocol):
-    """What a slot is for: a connection, or what is there before it or left of it."""
+    """A connection, or its state before or after: `Arrival`, `Lingering`."""
 
     def abort(self) -> None:
         """Close now."""
 
 
 class Slot:
-    """The place of one connection among all.
+    """One connection's part of the limit.
 
-    :ivar owner: who is aborted when the slot is needed; set by whoever took the slot.
-    :ivar source: the address that it counts for; None: for none.
-    :ivar proven: whether its peer has shown an accepted credential.
+    :ivar owner: aborted when the slot is needed; set by the code that took the slot.
+    :ivar source: the source that the slot counts for; None: unknown.
+    :ivar proven: whether the peer has presented an accepted credential.
     """
 
     __slots__ = ("_slots", "owner", "proven", "source")
@@ -47,17 +47,17 @@ class Slot:
         self.proven = False
 
     def prove(self) -> None:
-        """Keep this connection, whoever else comes; may be called more than once."""
+        """Protect this connection from eviction; may be called more than once."""
         if not self.proven and self._slots is not None:
             self._slots.prove(self)
 
     def count_for(self, source: Source) -> None:
-        """Count this slot for *source*, which was not known when it was taken."""
+        """Count this slot for *source*, which was unknown when it was taken."""
         if not self.proven and self._slots is not None:
             self._slots.count_for(self, source)
 
     def release(self) -> None:
-        """Give the slot back; may be called more than once."""
+        """Release the slot; may be called more than once."""
         slots, self._slots = self._slots, None
         if slots is not None:
             self.owner = None
@@ -67,12 +67,11 @@ class Slot:
 class Slots:
     """The slots of all ports of a process.
 
-    :param clock: for log lines.
-    :param limit: largest number of connections; 0: no limit but the file descriptors.
-    :param share: largest number of unproven connections of one address; 0: no limit.
-    :ivar proven: how many connections are proven.
-    :ivar ended: how many unproven connections were aborted for others.
-    :ivar refused: how many newcomers were reset because every slot was taken by a proven connection.
+    :param limit: largest number of connections; 0: limited by file descriptors only.
+    :param share: largest number of unproven connections of one source; 0: no limit.
+    :ivar proven: number of proven connections.
+    :ivar ended: number of unproven connections aborted for others.
+    :ivar refused: number of new connections reset because all slots were proven.
     """
 
     _log = Logger()
@@ -83,20 +82,20 @@ class Slots:
         self._share = share
         self._unproven: OrderedDict[Slot, None] = OrderedDict()
         self._sources: dict[Source, OrderedDict[Slot, None]] = {}
-        self._told: float | None = None
-        self._told_counts = (0, 0)
+        self._logged: float | None = None
+        self._logged_counts = (0, 0)
         self.proven = self.ended = self.refused = 0
 
     @property
     def unproven(self) -> int:
-        """How many connections are unproven."""
+        """Number of unproven connections."""
         return len(self._unproven)
 
     def take(self, source: Source | None) -> Slot | None:
-        """Return a slot for a new connection, aborting the oldest unproven one if that is needed.
+        """Return a slot for a new connection; abort the oldest unproven one if needed.
 
-        :param source: see `source_of`; None: the address is not known yet.
-        :return: None when every slot belongs to a proven connection.
+        :param source: see `source_of`; None: not known yet.
+        :return: None if all slots are proven.
         """
         if source is not None:
             self._leave_room_for(source)
@@ -117,7 +116,7 @@ class Slots:
         return True
 
     def count_for(self, slot: Slot, source: Source) -> None:
-        """See `Slot.count_for`; one too many of *source* ends its own oldest one."""
+        """See `Slot.count_for`; beyond the share, abort the oldest one of *source*."""
         self._leave_room_for(source)
         slot.source = source
         self._sources.setdefault(source, OrderedDict())[slot] = None
@@ -157,15 +156,15 @@ class Slots:
             owner.abort()
 
     def sweep(self) -> None:
-        """Log what was ended and refused, at most once in `REMINDER` s; to be called once a second."""
+        """Log aborted and reset connections, at most once per `REMINDER`; call this once a second."""
         counts = self.ended, self.refused
-        if counts == self._told_counts:
+        if counts == self._logged_counts:
             return
         now = self._clock.seconds()
-        if self._told is not None and now - self._told < REMINDER:
+        if self._logged is not None and now - self._logged < REMINDER:
             return
-        ended, refused = self.ended - self._told_counts[0], self.refused - self._told_counts[1]
-        self._told, self._told_counts = now, counts
+        ended, refused = self.ended - self._logged_counts[0], self.refused - self._logged_counts[1]
+        self._logged, self._logged_counts = now, counts
         self._log.warn(
             "running out of connections (limits: {limit} in total, {share} unauthenticated per address; "
             "0: no limit): {ended} unauthenticated ones closed for newer ones, {refused} new ones reset; "
@@ -180,9 +179,9 @@ class Slots:
 
 
 def source_of(host: str) -> Source:
-    """Return what *host*, an IP address, counts as: an IPv6 address with all others of its /64.
+    """Return the source of the IP address *host*: an IPv4 address, or the /64 of an IPv6 address.
 
-    One customer has a whole /64.  ``::ffff:192.0.2.1`` is the IPv4 address in it.
+    A provider's customer has a whole /64.  ``::ffff:192.0.2.1`` counts as the IPv4 address in it.
     """
     if ":" not in host:
         return host
@@ -192,7 +191,7 @@ def source_of(host: str) -> Source:
 
 
 def prove(pipe: object) -> None:
-    """Keep the connection *pipe*, whose peer has shown an accepted credential, if it has a slot."""
+    """Mark the slot of *pipe*, if it has one, as proven: its peer has presented an accepted credential."""
     slot: Slot | None = getattr(pipe, "slot", None)
     if slot is not None:
         slot.prove()

@@ -1,4 +1,4 @@
-"""What is left of a connection that we closed: its socket, until the peer has read what we sent."""
+"""Lingering close: the socket stays open until the peer has read what we sent."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from zope.interface import implementer
 from tower.net.connection_slots import Slot
 from tower.reactor.interfaces import ISocketReactor
 
-#: How long to wait for the peer's end before the socket is closed, s.
+#: Longest wait for the end of the peer's stream, s.
 LINGER = 2.0
 
-#: Where bytes go that nobody wants.
+#: Buffer for discarded bytes.
 _DROPPED = memoryview(bytearray(64 * 1024))
 
 
 @implementer(IReadDescriptor)
 class Lingering:
-    """Reads what comes, for nobody, until the peer's end or for `LINGER` seconds.
+    """Discards received bytes until the peer's end of stream, for at most `LINGER` seconds.
 
-    A socket that is closed with bytes unread, or gets some afterwards, resets the connection, and a reset
-    destroys what the peer has not read yet (RFC 9112 section 9.6).  Nothing else of the connection, a TLS
-    session least of all, is kept for that.
+    Closing a socket with unread bytes, or bytes that arrive afterwards, resets the connection, and a reset
+    destroys what the peer has not read yet (RFC 9112 section 9.6).  Only the socket is kept, not the
+    connection or its TLS session.
 
     :param reactor: an ``IReactorFDSet`` and ``IReactorTime``, which holds us for as long as it takes.
-    :param sock: its sending side is shut down; ours from here on.
-    :param slot: of the connection, if it has one; released with the socket.
+    :param sock: its sending side is shut down; owned from here on.
+    :param slot: of the connection; released with the socket.
     """
 
     __slots__ = ("_fd", "_reactor", "_slot", "_socket", "_timer")
@@ -40,7 +40,7 @@ class Lingering:
         self._slot = slot
         if slot is not None:
             slot.owner = self
-        self._timer = reactor.callLater(LINGER, self._let_go)
+        self._timer = reactor.callLater(LINGER, self._finish)
         reactor.addReader(self)
 
     def fileno(self) -> int:
@@ -48,29 +48,29 @@ class Lingering:
         return self._fd
 
     def logPrefix(self) -> str:
-        """Name this in log lines that the reactor writes."""
+        """Return the name for the reactor's log lines."""
         return "closed connection"
 
     def doRead(self) -> None:
-        """Drop what came; called by the reactor when there is something."""
+        """Discard received bytes."""
         try:
             if self._socket.recv_into(_DROPPED):
                 return
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            pass  # the peer is gone, one way or another
-        self._let_go()
+            pass  # the peer closed the connection
+        self._finish()
 
     def abort(self) -> None:
         """Close now: the slot is needed."""
-        self._let_go()
+        self._finish()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor lost the descriptor or is shutting down."""
-        self._let_go()
+        """Close: the reactor lost the descriptor or is shutting down."""
+        self._finish()
 
-    def _let_go(self) -> None:
+    def _finish(self) -> None:
         if self._fd < 0:
             return
         self._reactor.removeReader(self)

@@ -1,12 +1,11 @@
 """Ports whose connections are `tower.net.connection.Connection` from the first byte.
 
-`ConnectionReactor` offers ``listenTCP`` alone, so that Twisted's own ``TCPServer`` service and everything
-else that listens through a reactor's ``listenTCP`` works with it unchanged.
+`ConnectionReactor` has only ``listenTCP``, so that Twisted's ``TCPServer`` service and all other code that
+uses a reactor's ``listenTCP`` works with it unchanged.
 
-When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
-times.  Ours aborts the oldest connection that has proven nothing (`tower.net.connection_slots`).  If there is none, or no
-slots are kept, it leaves connections to the kernel, which has them wait, looks again from time to time, and
-says so once.
+If no descriptor is free, Twisted's port accepts and closes each new connection, and logs it three times.
+Ours aborts the oldest unproven connection (`tower.net.connection_slots`).  If there is none, or there are no
+slots, new connections wait in the kernel's backlog; the port tries again periodically and logs once.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ from tower.net.tls.connection import TLSConnection
 from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.process import are_scarce, is_scarce
 
-#: Connections taken in one go, before others get their turn.
+#: Connections accepted per iteration of the reactor.
 AT_ONCE = 64
 
-#: How long to take none when there was nothing to take one with, s.
+#: Pause in accepting when no descriptor is free, s.
 PAUSE = 0.25
 
-#: How often to say that, s.
+#: Shortest interval of log lines about such pauses, s.
 REMINDER = 60.0
 
-#: What `accept` says then.
+#: Errors of `accept` without free descriptors.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
-#: Called with each new connection; returns who gets it, or None to drop it.
+#: Called with each new connection; returns its receiver, or None to abort it.
 Accept = Callable[[Connection], Receiver | None]
 
 
 class _Accepted:
-    """Looks like a protocol to Twisted's port and hands the connection on."""
+    """Fake protocol for Twisted's port: passes the connection to *accept*."""
 
     def __init__(self, accept: Accept) -> None:
         self._accept = accept
 
     def makeConnection(self, connection: Connection) -> None:
-        """Give the connection its receiver and start it."""
+        """Set the connection's receiver and resume it."""
         receiver = self._accept(connection)
         if receiver is None:
             connection.abort()
@@ -75,29 +74,25 @@ class ConnectionFactory(Factory):
         self._accept = accept
 
     def buildProtocol(self, addr: Any) -> Any:
-        """Return what hands the connection from *addr* on."""
+        """See IProtocolFactory."""
         return _Accepted(self._accept)
 
 
 @frozen
 class Admission:
-    """What all ports of a program share.
-
-    :ivar slots: of their connections.
-    :ivar balancers: who tells where connections come from.
-    """
+    """Connection slots and load balancers, shared by all ports of a program."""
 
     slots: Slots
     balancers: Balancers
 
     def sweep(self) -> None:
-        """Log what there is to tell; to be called once a second."""
+        """Log events of slots and balancers; call this once a second."""
         self.slots.sweep()
         self.balancers.sweep()
 
 
 class Port(tcp.Port):
-    """Twisted's port with another `doRead`: see the module."""
+    """Twisted's port with another `doRead`; see the module's docstring."""
 
     _log = Logger()
 
@@ -108,22 +103,22 @@ class Port(tcp.Port):
         self._arrivals: set[Arrival] = set()
         self._sockets = cast(ISocketReactor, self.reactor)
         self._again: IDelayedCall | None = None
-        self._complained: float | None = None
+        self._logged: float | None = None
         self._exhausted = False
 
     def doRead(self) -> None:
-        """Take the connections that wait."""
+        """Accept waiting connections."""
         for _ in range(AT_ONCE):
             try:
                 sock, address = self.socket.accept()
             except BlockingIOError:
-                self._took_all()
+                self._accepted_all()
                 return
             except OSError as e:
                 if e.errno in _EXHAUSTED and not self._make_room():
                     self._pause(os.strerror(e.errno))
                     return
-                continue  # that one was gone before we took it
+                continue  # the connection was closed before
             scarce = is_scarce(sock.fileno()) and not self._make_room()
             self._take(sock, address)
             if scarce:
@@ -131,7 +126,7 @@ class Port(tcp.Port):
                 return
 
     def _make_room(self) -> bool:
-        """Abort two unproven connections for a new one, so that scarce descriptors become fewer."""
+        """Abort two unproven connections for one new, to free descriptors."""
         if self._admission is None:
             return False
         slots = self._admission.slots
@@ -153,7 +148,7 @@ class Port(tcp.Port):
             self._connect(sock, address, slot)
 
     def _arrived(self, arrival: Arrival) -> None:
-        """Go on with a connection whose load balancer has told where it comes from."""
+        """Connect after a load balancer's header."""
         self._arrivals.discard(arrival)
         if arrival.origin is not None:
             arrival.slot.count_for(source_of(arrival.origin.host))
@@ -175,30 +170,30 @@ class Port(tcp.Port):
             else:
                 connection = TLSConnection(self._sockets, sock, self._tls)
         except OSError:
-            sock.close()  # reset before we took it
+            sock.close()  # reset before it was accepted
             if slot is not None:
                 slot.release()
             return
         if slot is not None:
             connection.slot, slot.owner = slot, connection
         if origin is not None:
-            connection.comes_from(origin.host, origin.port)
+            connection.set_peer(origin.host, origin.port)
         try:
             accepted.makeConnection(connection)
-        except Exception:  # noqa: BLE001 (whatever it is, the next connection may be better)
-            self._log.failure("cannot take a connection from {address}", address=address[0])
+        except Exception:  # noqa: BLE001 - the port must go on
+            self._log.failure("error in accepting a connection from {address}", address=address[0])
             connection.abort()
 
     def _pause(self, reason: str) -> None:
-        """Have connections wait."""
+        """Stop accepting for `PAUSE` seconds."""
         self.stopReading()  # type: ignore[no-untyped-call]
         self._again = self._sockets.callLater(PAUSE, self._resume)
         now = self._sockets.seconds()
-        if self._complained is None or now - self._complained >= REMINDER:
-            self._complained = now
+        if self._logged is None or now - self._logged >= REMINDER:
+            self._logged = now
             self._exhausted = True
             self._log.warn(
-                "port {port} takes no connections for now, they wait: {reason}",
+                "port {port} accepts no connections for now, they wait: {reason}",
                 port=self._realPortNumber,
                 reason=reason.lower(),
             )
@@ -211,13 +206,13 @@ class Port(tcp.Port):
         self._again = None
         self.startReading()  # type: ignore[no-untyped-call]
 
-    def _took_all(self) -> None:
+    def _accepted_all(self) -> None:
         if self._exhausted:
             self._exhausted = False
-            self._log.info("port {port} takes connections again", port=self._realPortNumber)
+            self._log.info("port {port} accepts connections again", port=self._realPortNumber)
 
     def connectionLost(self, reason: Failure) -> None:
-        """Take no more."""
+        """See IFileDescriptor."""
         if self._again is not None:
             self._again.cancel()
             self._again = None
@@ -227,8 +222,10 @@ class Port(tcp.Port):
 
 
 class ConnectionReactor:
-    """:param tls: what connections are wrapped in, if anything.
-    :param admission: decides who stays when there is not room for all; None: newcomers wait.
+    """A reactor with ``listenTCP`` only.
+
+    :param tls: context of TLS ports; None: plain.
+    :param admission: slots and load balancers; None: no limits.
     """
 
     def __init__(
@@ -243,7 +240,7 @@ class ConnectionReactor:
     ) -> IListeningPort:
         """Listen; connections are `Connection` objects.
 
-        :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
+        :raise twisted.internet.error.CannotListenError: the port is in use, or binding is not permitted.
         """
         listening = Port(self._tls, self._admission, port, factory, backlog, interface, self._reactor)
         listening.startListening()
@@ -253,7 +250,7 @@ class ConnectionReactor:
 def listen(
     reactor: ISocketReactor, port: int, interface: str, accept: Accept, tls: ssl.SSLContext | None = None
 ) -> IListeningPort:
-    """Listen on *port* of *interface* and give each connection to *accept*; see `ConnectionReactor`."""
+    """Listen on *port* of *interface* and pass each connection to *accept*; see `ConnectionReactor`."""
     return ConnectionReactor(reactor, tls).listenTCP(port, ConnectionFactory(accept), interface=interface)
 
 
@@ -261,5 +258,5 @@ def _reset(sock: socket.socket) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
     except OSError:
-        pass  # it is closed next
+        pass  # closed next anyway
     sock.close()

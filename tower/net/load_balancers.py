@@ -1,7 +1,7 @@
-"""Connections that come by way of load balancers, which tell in a header where each comes from.
+"""Connections through load balancers, which send the client's address in a header.
 
-The header (`tower.net.proxy_protocol`) comes before everything else, TLS included.  It is required from the
-balancers' addresses and not read from any other, so that nobody else can claim an address.
+The header (`tower.net.proxy_protocol`) precedes everything else, TLS included.  It is required from the
+balancers' addresses and not read from others, so that no other client can claim an address.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tower.net.connection_slots import REMINDER, Slot
 from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
 from tower.reactor.interfaces import ISocketReactor
 
-#: How long a balancer may take for its header, s.
+#: Longest wait for a balancer's header, s.
 PATIENCE = 5.0
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """Return the networks in a list such as ``10.0.0.0/8,fd00::/8``; an address alone is a network of one."""
+    """Read a list such as ``10.0.0.0/8,fd00::/8``; an address is a network of one."""
     networks: list[Network] = []
     for part in text.split(","):
         word = part.strip()
@@ -49,11 +49,10 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 class Balancers:
-    """Who may tell where connections come from, and what was wrong with what they told.
+    """The load balancers, and counters of their bad headers.
 
-    :param clock: for log lines.
-    :param networks: the addresses of the balancers.
-    :ivar failures: how many connections were closed for want of a good header.
+    :param networks: addresses of the balancers.
+    :ivar failures: number of connections closed for lack of a valid header.
     """
 
     _log = Logger()
@@ -61,13 +60,13 @@ class Balancers:
     def __init__(self, clock: IReactorTime, networks: Sequence[Network] = ()) -> None:
         self._clock = clock
         self._networks = tuple(networks)
-        self._told: float | None = None
-        self._told_failures = 0
+        self._logged: float | None = None
+        self._logged_failures = 0
         self._last = ("", "")
         self.failures = 0
 
     def include(self, host: str) -> bool:
-        """Return whether *host*, an IP address, is a balancer's."""
+        """Return whether the IP address *host* is a balancer's."""
         if not self._networks:
             return False
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -75,19 +74,19 @@ class Balancers:
         return any(address in network for network in self._networks)
 
     def failed(self, host: str, reason: str) -> None:
-        """Count a connection from *host* that was closed because of *reason*."""
+        """Count a connection from *host* that was closed for *reason*."""
         self.failures += 1
         self._last = host, reason
 
     def sweep(self) -> None:
-        """Log what failed, at most once in `REMINDER` s; to be called once a second."""
-        if self.failures == self._told_failures:
+        """Log failures, at most once per `REMINDER`; call this once a second."""
+        if self.failures == self._logged_failures:
             return
         now = self._clock.seconds()
-        if self._told is not None and now - self._told < REMINDER:
+        if self._logged is not None and now - self._logged < REMINDER:
             return
-        count = self.failures - self._told_failures
-        self._told, self._told_failures = now, self.failures
+        count = self.failures - self._logged_failures
+        self._logged, self._logged_failures = now, self.failures
         host, reason = self._last
         self._log.warn(
             "{count} connections from load balancers (--proxy-protocol-from) closed for lack of a valid "
@@ -100,13 +99,14 @@ class Balancers:
 
 @implementer(IReadDescriptor)
 class Arrival:
-    """A balancer's connection until its header has been read, and not one byte more.
+    """A balancer's connection up to the last byte of its header.
 
-    :param read: called once the header has been read: socket and slot belong to whoever is called.
-    :param over: called instead, with why; empty if there is nothing to tell.
+    :param read: called after the header; then owns socket and slot.
+    :param over: called instead if the connection is closed, with the reason, empty if it is not worth a log
+        line.
     :ivar address: of the balancer.
-    :ivar slot: of the connection; released if nothing comes of it.
-    :ivar origin: who is behind the balancer, if it told.
+    :ivar slot: of the connection; released if it is closed.
+    :ivar origin: the client's address, if the balancer sent it.
     """
 
     __slots__ = (
@@ -146,19 +146,19 @@ class Arrival:
         reactor.addReader(self)
 
     def fileno(self) -> int:
-        """Return the descriptor, or -1 once it is gone or passed on."""
+        """Return the descriptor, or -1 once closed or passed on."""
         return self._fd
 
     def logPrefix(self) -> str:
-        """Name this in log lines that the reactor writes."""
+        """Return the name for the reactor's log lines."""
         return "connection of a load balancer"
 
     def doRead(self) -> None:
-        """Take what belongs to the header of what came; called by the reactor."""
+        """Receive the bytes of the header, and no more."""
         try:
             seen = self.socket.recv(HEADER_LIMIT, socket.MSG_PEEK)
             if not seen:
-                self._end("")  # health checks of TCP alone come and go like that
+                self._end("")  # a TCP health check
                 return
             self.socket.recv(self._reader.feed(seen))
         except (BlockingIOError, InterruptedError):
@@ -182,7 +182,7 @@ class Arrival:
         self._end("")
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor lost the descriptor or is shutting down."""
+        """Close: the reactor lost the descriptor or is shutting down."""
         self._end("")
 
     def _end(self, why: str) -> None:
@@ -193,7 +193,7 @@ class Arrival:
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         except OSError:
-            pass  # it is closed next
+            pass  # closed next anyway
         self.socket.close()
         self._over(self, why)
 

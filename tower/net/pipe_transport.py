@@ -1,4 +1,4 @@
-"""A pipe as a Twisted transport, for every protocol that was not written for pipes."""
+"""A pipe as a Twisted transport, for protocols that are not written for pipes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _log = Logger()
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class PipeTransport:
-    """Drives *protocol* with what comes on *pipe*, until the pipe is closed or `release`d.
+    """Runs *protocol* on *pipe*, until the pipe is closed or `release`d.
 
-    :param first: what came on the pipe before; the protocol gets it first.
-    :ivar pipe: the pipe underneath.
+    :param first: bytes that were received on the pipe before; delivered first.
     """
 
     disconnecting = False
@@ -51,17 +50,17 @@ class PipeTransport:
         self._reason: Exception | None = None
 
     def start(self) -> None:
-        """Connect the protocol and let bytes flow, unless it pauses at once."""
+        """Connect the protocol and deliver bytes, unless it pauses at once."""
         self.attach()
         self.flow()
 
     def attach(self) -> None:
-        """Connect the protocol; for who has something to do before the first bytes come, and then `flow`."""
+        """Connect the protocol without delivering bytes; `flow` follows."""
         self.pipe.receiver = self
         self._protocol.makeConnection(self)
 
     def flow(self) -> None:
-        """Let bytes flow, unless the protocol has paused."""
+        """Deliver bytes, unless the protocol has paused."""
         if self._first and not (self._released or self._held or self.disconnecting or self.disconnected):
             first, self._first = self._first, b""
             self._deliver(first)
@@ -69,7 +68,7 @@ class PipeTransport:
             self.pipe.resume()
 
     def release(self) -> Pipe:
-        """Give the pipe back, paused; the protocol hears nothing more, and its writes go nowhere."""
+        """Return the pipe, paused; the protocol gets no more events, and its writes are dropped."""
         self._released = self.disconnecting = True
         self._producer = None
         self.pipe.pause()
@@ -78,13 +77,13 @@ class PipeTransport:
     # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
-        """Give the protocol its bytes."""
+        """Deliver bytes to the protocol."""
         self._deliver(bytes(data))
 
     def _deliver(self, data: bytes) -> None:
-        """Give the protocol bytes; that the connection is lost it hears when it is through with them.
+        """Deliver bytes; a loss of the connection is reported after the protocol has handled them.
 
-        Twisted's transports see to that, and its TLS stumbles without.
+        Twisted's transports guarantee this, and its TLS fails without.
         """
         outer, self._delivering = self._delivering, True
         try:
@@ -94,10 +93,10 @@ class PipeTransport:
             reason = self._reason
             if reason is not None and not outer:
                 self._reason = None
-                self._tell(reason)
+                self._lose(reason)
 
     def ended(self) -> None:
-        """Half close as Twisted does it: tell a protocol that knows it, close for any other."""
+        """Half close as in Twisted: notify a protocol that supports it, close for others."""
         self._clean = True
         if self._released:
             return
@@ -109,7 +108,7 @@ class PipeTransport:
             half()
 
     def drained(self) -> None:
-        """Let the producer go on."""
+        """Resume the producer."""
         self._full = False
         if self._producer is None:
             return
@@ -119,7 +118,7 @@ class PipeTransport:
             self._pull()
 
     def _pull(self) -> None:
-        """Have a pull producer write until the pipe is full; one that writes nothing now does so later."""
+        """Call a pull producer until the pipe is full; it may write nothing now, and later."""
         self._pulled = True
         if self._pulling:
             return
@@ -132,7 +131,7 @@ class PipeTransport:
             self._pulling = False
 
     def closed(self, reason: Exception) -> None:
-        """Tell the protocol."""
+        """Notify the producer and the protocol."""
         self.disconnected = True
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -140,9 +139,9 @@ class PipeTransport:
         if self._delivering:
             self._reason = reason
         else:
-            self._tell(reason)
+            self._lose(reason)
 
-    def _tell(self, reason: Exception) -> None:
+    def _lose(self, reason: Exception) -> None:
         if self._released:
             return
         clean = self._clean or self.disconnecting
@@ -152,7 +151,7 @@ class PipeTransport:
     # ITransport
 
     def write(self, data: bytes) -> None:
-        """Send *data*; dropped once the connection is closing, but for what a producer still has."""
+        """Send *data*; dropped once the connection is closing, except from a registered producer."""
         producer = self._producer
         if self.disconnected or (self.disconnecting and producer is None):
             return
@@ -169,14 +168,14 @@ class PipeTransport:
         self.write(b"".join(data))
 
     def loseConnection(self, *_: Any) -> None:
-        """Close after what is queued, and after what the producer has, if one is registered."""
+        """Close after the queued bytes, and after those of a registered producer."""
         if not self.disconnecting:
             self.disconnecting = True
             if self._producer is None:
                 self.pipe.close()
 
     def loseWriteConnection(self) -> None:
-        """End our side after what is queued."""
+        """End our stream after the queued bytes."""
         if not self._released:
             self.pipe.finish()
 
@@ -187,23 +186,23 @@ class PipeTransport:
             self.pipe.abort()
 
     def getPeer(self) -> IAddress:
-        """Return the other side's address if the pipe has one."""
+        """Return the peer's address if the pipe has one."""
         return _address(self.pipe, "getPeer")
 
     def getHost(self) -> IAddress:
-        """Return our side's address if the pipe has one."""
+        """Return the local address if the pipe has one."""
         return _address(self.pipe, "getHost")
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """Pipes never delay."""
+        """No-op: pipes never delay."""
 
     def setTcpKeepAlive(self, enabled: bool) -> None:
-        """Pipes have it on."""
+        """No-op: connections have it on."""
 
     # IConsumer
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Let *producer* follow the pipe's flow control."""
+        """Apply the pipe's flow control to *producer*."""
         if self._producer is not None:
             raise RuntimeError(f"a producer is registered already: {self._producer!r}")
         self._producer, self._streaming = producer, streaming
@@ -216,7 +215,7 @@ class PipeTransport:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
-        """Forget the producer, and close if that was to wait for it."""
+        """Remove the producer; close if `loseConnection` waited for it."""
         producer, self._producer = self._producer, None
         if producer is not None and self.disconnecting and not self.disconnected:
             self.pipe.close()
@@ -248,11 +247,11 @@ def _address(pipe: Pipe, which: str) -> IAddress:
 def connected(
     opening: Deferred[tuple[Pipe, bytes]], factory: IProtocolFactory, address: IAddress
 ) -> Deferred[IProtocol]:
-    """Return what fires with the connected protocol, and before its first bytes, as Twisted's own do.
+    """Return a Deferred that fires with the connected protocol, before its first bytes.
 
     Cancelling it cancels *opening*.
 
-    :param opening: fires with a paused pipe and what came on it already.
+    :param opening: fires with a paused pipe and the bytes received on it.
     """
     result: Deferred[IProtocol] = Deferred(lambda _: opening.cancel())
 
@@ -261,7 +260,7 @@ def connected(
         try:
             protocol: Any = factory.buildProtocol(address)
             if protocol is None:
-                raise ConnectError(string="the factory wants no protocol")
+                raise ConnectError(string="the factory returned no protocol")
             transport = PipeTransport(pipe, protocol, first)
             transport.attach()
             result.callback(protocol)

@@ -1,13 +1,12 @@
-"""The contract between whatever carries bytes and whatever wants them.
+"""Interfaces of byte streams: pipes and their receivers.
 
-A `Pipe` is one end of a two-way byte stream: a socket (`tower.net.connection.Connection`) or a channel in
-a tunnel (`tower.conch.connection.channel.Channel`).  Its owner gives it a `Receiver`.  Flow control is one rule:
-who cannot place bytes pauses the pipe they come from, and a paused channel gives no window credit, so
-that the sender at the far end stops.
+A `Pipe` is one end of a two-way byte stream: a socket (`tower.net.connection.Connection`) or a channel in a
+tunnel (`tower.conch.connection.channel.Channel`).  Its owner sets its `Receiver`.  Flow control has one rule:
+a receiver that cannot accept bytes pauses their pipe, and a paused channel grants no window, so that the
+sender at the far end stops.
 
-A sender goes on while `Pipe.send` returns True.  So a pipe that takes nothing any more, because it broke or
-was finished, closed or aborted, returns False.  It never calls `Receiver.drained`: `Receiver.closed` is the
-end.
+A sender continues while `Pipe.send` returns True.  A pipe that is broken, finished, closed or aborted returns
+False and never calls `Receiver.drained`: `Receiver.closed` is its last event.
 """
 
 from __future__ import annotations
@@ -16,44 +15,44 @@ from typing import Protocol, TypeAlias, cast
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: From this size on it is worth to receive bytes where they will be sent from, B.
+#: Size from which pieces are received directly into the send buffer, B.
 _LARGE = 16 * 1024
 
 
 class Receiver(Protocol):
-    """Gets what happens on a pipe."""
+    """Receiver of a pipe's events."""
 
     def received(self, data: memoryview) -> None:
-        """Bytes came.  *data* is valid only during the call: copy what you keep."""
+        """Handle received bytes; *data* is valid only during the call."""
 
     def ended(self) -> None:
-        """The other side will send no more (FIN, SSH EOF); called at most once."""
+        """Handle the end of the peer's stream (FIN, SSH EOF); called at most once."""
 
     def drained(self) -> None:
-        """There is room again; called after a `Pipe.send` that returned False, by a pipe that still sends."""
+        """Continue to send; called after a `Pipe.send` that returned False, if the pipe still sends."""
 
     def closed(self, reason: Exception) -> None:
-        """The pipe is gone both ways; called exactly once, and last."""
+        """Handle the end of the pipe in both directions; called exactly once, and last."""
 
 
 class NoReceiver:
-    """The receiver of a pipe that has none yet, or no more."""
+    """Receiver of a pipe without another."""
 
     def received(self, data: memoryview) -> None:
-        """Nobody could take them: a pipe starts paused, and is resumed by its receiver."""
+        """Never called: a pipe starts paused, and its receiver resumes it."""
         raise AssertionError("bytes were delivered to a pipe without a receiver")
 
     def ended(self) -> None:
-        """Nobody to tell."""
+        """See `Receiver`."""
 
     def drained(self) -> None:
-        """Nobody to tell."""
+        """See `Receiver`."""
 
     def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
+        """See `Receiver`."""
 
 
-#: The only one there need be.
+#: The instance for all pipes.
 NO_RECEIVER = NoReceiver()
 
 
@@ -63,26 +62,25 @@ class Pipe(Protocol):
     receiver: Receiver
 
     def send(self, data: Buffer) -> bool:
-        """Send *data*; what cannot go now is copied.
+        """Send *data*; bytes that cannot be sent now are copied.
 
-        A pipe that is broken, finished, closed or aborted drops it and returns False, and `Receiver.drained`
-        does not come any more.  `Receiver.closed` does, in time where the pipe broke; but what waits for a
-        paused receiver comes before it.
+        A pipe that is broken, finished, closed or aborted drops *data* and returns False; `Receiver.drained`
+        does not follow, only `Receiver.closed`, after the bytes that wait for a paused receiver.
 
-        :return: False when the caller should stop until `Receiver.drained` or `Receiver.closed`.
+        :return: False if the caller should stop until `Receiver.drained` or `Receiver.closed`.
         """
 
     def finish(self) -> None:
-        """Send the end of our side once everything queued has gone (half close); `send` takes no more."""
+        """Send the end of our stream after the queued bytes (half close); `send` accepts no more."""
 
     def close(self) -> None:
-        """Flush what is queued, then close both ways."""
+        """Send the queued bytes, then close both directions."""
 
     def abort(self) -> None:
-        """Close both ways now; what is queued is lost.
+        """Close both directions now; queued bytes are lost.
 
-        `Receiver.closed` may be called from within `abort`, `close` and `finish`, and from within `send` when
-        it turns out that the pipe is broken.
+        `Receiver.closed` may be called from within `abort`, `close` and `finish`, and from within `send` if
+        the pipe is broken.
         """
 
     def pause(self) -> None:
@@ -91,38 +89,38 @@ class Pipe(Protocol):
     def resume(self) -> None:
         """Deliver bytes again; may call `Receiver.received` before it returns.
 
-        A receiver that was set after the pipe was gone hears so, which is `Receiver.closed`, because of this.
+        On a closed pipe, `Receiver.closed` follows for a receiver that was set later.
         """
 
 
 class Lender(Pipe, Protocol):
-    """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
+    """A pipe with a send buffer for its caller; a channel of a tunnel is one."""
 
     def lease(self) -> memoryview | None:
-        """Return that place, or None, which is what False is from `send`."""
+        """Return the buffer, or None in the cases in which `send` returns False."""
 
     def commit(self, size: int) -> None:
-        """Send the first *size* bytes of it."""
+        """Send the first *size* bytes of the buffer."""
 
 
 def as_lender(pipe: Pipe) -> Lender | None:
     """Return *pipe* if it is a `Lender`.
 
-    A protocol's ``isinstance`` looks at all its attributes anew, which takes longer than opening a stream.
+    ``isinstance`` of a protocol looks up all its attributes, which takes longer than opening a stream.
     """
     return cast(Lender, pipe) if hasattr(pipe, "lease") else None
 
 
 class Splice:
-    """Joins two pipes, bytes and ends both ways; a full side pauses the other.
+    """Forwards one direction between two pipes; a full sink pauses the source.
 
-    Install with `join`, which makes one `Splice` the receiver of each pipe.
+    `join` makes a `Splice` the receiver of each pipe.
 
-    Small pieces are passed on as they are, which takes the fewest calls.  As long as large ones come, they
-    are received where the sink wants them, if it is a `Lender`: the source finds ``buffer`` and ``filled``
-    here then, and looks for them whenever its receiver is set (`tower.net.connection`).
+    Small pieces are sent as they are received, which takes the fewest calls.  While large ones come, they are
+    received in the sink's buffer, if it is a `Lender`: ``buffer`` and ``filled`` are then set here, and the
+    source looks for them when its receiver is set (`tower.net.connection`).
 
-    :ivar forwarded: bytes passed on so far, in this direction.
+    :ivar forwarded: bytes forwarded.
     """
 
     def __init__(self, source: Pipe, sink: Pipe) -> None:
@@ -134,7 +132,7 @@ class Splice:
         self.forwarded = 0
 
     def received(self, data: memoryview) -> None:
-        """Pass bytes on; stop reading when the sink is full."""
+        """Forward bytes; pause the source if the sink is full."""
         size = len(data)
         self.forwarded += size
         if not self._sink.send(data):
@@ -144,7 +142,7 @@ class Splice:
             self._source.receiver = self
 
     def _filled(self, count: int) -> None:
-        """Send what was received where the sink wanted it."""
+        """Send bytes that were received in the sink's buffer."""
         self.forwarded += count
         assert self._lender is not None
         self._lender.commit(count)
@@ -153,18 +151,18 @@ class Splice:
             self._source.receiver = self
 
     def ended(self) -> None:
-        """Pass the half close on."""
+        """Forward the half close."""
         self._ended = True
         self._sink.finish()
 
     def drained(self) -> None:
-        """Our pipe takes bytes again: read its partner again."""
+        """Resume the other pipe."""
         self._sink.resume()
 
     def closed(self, reason: Exception) -> None:
-        """Close the partner too, after what it still has to send if the end was a clean one."""
+        """Close the other pipe; after a clean end, once its queue is sent."""
         other, self.other = self.other, None
-        self.__dict__.pop("filled", None)  # by which it would hold itself
+        self.__dict__.pop("filled", None)  # a reference cycle
         if other is None:
             return
         other.other = None
@@ -175,7 +173,7 @@ class Splice:
 
 
 def join(one: Pipe, two: Pipe) -> None:
-    """Copy bytes both ways until both directions have ended or one pipe is gone."""
+    """Forward bytes in both directions until both have ended or one pipe is closed."""
     there, back = Splice(one, two), Splice(two, one)
     there.other, back.other = back, there
     one.receiver, two.receiver = there, back
@@ -184,9 +182,9 @@ def join(one: Pipe, two: Pipe) -> None:
 
 
 class TunnelOwner(Protocol):
-    """What a mux needs of what it belongs to.
+    """Owner of a mux.
 
-    :ivar draining: whether it will soon be gone.
+    :ivar draining: whether it will close soon.
     """
 
     draining: bool

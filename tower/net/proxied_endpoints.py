@@ -1,4 +1,4 @@
-"""The ways to clouds: straight on, or by the HTTP proxy that the environment prescribes."""
+"""Endpoints of clouds' APIs: direct, or through the HTTP proxy of the environment."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
 from tower.reactor.interfaces import IReactor
 
-#: Metadata services know who asks by where he is, and hand out credentials.
+#: Metadata services identify clients by their location, and return credentials.
 _METADATA_NAMES = frozenset(("metadata.google.internal", "metadata"))
 _METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "fd00:ec2::23")))
 
 
 @implementer(IAgentEndpointFactory)
 class ProxiedEndpoints:
-    """Makes an endpoint of a URL, for an ``Agent``.
+    """Endpoints of URLs, for an ``Agent``.
 
-    What is asked by plain HTTP is near, metadata services above all, and reached straight on.
+    Servers with plain HTTP, metadata services above all, are near and never proxied.
 
-    :param policy: says how servers are verified.
-    :param timeout: for a connection, s; whoever asks gives up the rest in time.
+    :param policy: verifies servers.
+    :param timeout: for a connection, s; the caller limits the rest.
     :param environ: may have ``HTTPS_PROXY`` and ``NO_PROXY``; see `find_proxy`.
-    :param reach: connects; see `tower.net.connecting.connect`.
-    :raise ConfigurationError: what it says of a proxy is no use.
+    :param connect: see `tower.net.connecting.connect`.
+    :raise ConfigurationError: a variable about proxies is invalid.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class ProxiedEndpoints:
         policy: IPolicyForHTTPS,
         timeout: float,
         environ: Mapping[str, str],
-        reach: Callable[..., Deferred[Any]] = connect,
+        connect: Callable[..., Deferred[Any]] = connect,
     ) -> None:
         self._reactor = reactor
         self._policy = policy
         self._timeout = timeout
         self._environ = environ
-        self._reach = reach
+        self._connect = connect
         find_proxy(_server("cloud.invalid", 443), environ)
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Return how *uri* is reached.
+        """Return an endpoint of *uri*'s server.
 
-        :raise SchemeNotSupported: it is neither ``http`` nor ``https``.
+        :raise SchemeNotSupported: the scheme is neither ``http`` nor ``https``.
         """
         host = uri.host.decode("ascii")
         direct = HostnameEndpoint(self._reactor, host, uri.port, timeout=self._timeout)
@@ -68,8 +68,10 @@ class ProxiedEndpoints:
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         url = _server(host.lower(), uri.port)
         proxy = None if _is_metadata(url.host.rstrip(".")) else find_proxy(url, self._environ)
-        way = direct if proxy is None else _ByProxy(self._reactor, proxy, url, self._timeout, self._reach)
-        return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), way)
+        endpoint: IStreamClientEndpoint = direct
+        if proxy is not None:
+            endpoint = _ProxiedEndpoint(self._reactor, proxy, url, self._timeout, self._connect)
+        return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
 
 
 def _server(host: str, port: int) -> ServerURL:
@@ -85,8 +87,8 @@ def _is_metadata(host: str) -> bool:
 
 
 @implementer(IStreamClientEndpoint)
-class _ByProxy:
-    """A server as an HTTP proxy leads to it."""
+class _ProxiedEndpoint:
+    """A server behind an HTTP proxy."""
 
     def __init__(
         self,
@@ -94,18 +96,18 @@ class _ByProxy:
         proxy: HTTPProxy,
         url: ServerURL,
         timeout: float,
-        reach: Callable[..., Deferred[Any]],
+        connect: Callable[..., Deferred[Any]],
     ) -> None:
         self._reactor = reactor
         self._proxy = proxy
         self._url = url
         self._timeout = timeout
-        self._reach = reach
+        self._connect = connect
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """See ``IStreamClientEndpoint``; cancelling leaves nothing behind.
+        """See ``IStreamClientEndpoint``; cancelling closes everything.
 
-        :raise ConnectFailed: through the Deferred: the proxy was not reached, or does not lead there.
+        :raise ConnectFailed: through the Deferred: the proxy cannot be reached, or refused.
         """
         address = HostnameAddress(self._url.host.encode("ascii"), self._url.port)
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
@@ -113,7 +115,7 @@ class _ByProxy:
     async def _open(self) -> tuple[Pipe, bytes]:
         proxy = self._proxy
         try:
-            pipe = await self._reach(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
+            pipe = await self._connect(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
         except ConnectFailed as e:
             raise ConnectFailed(e.kind, f"the HTTP proxy {e}") from e
         await connect_through(pipe, proxy, self._url)

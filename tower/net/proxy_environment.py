@@ -1,4 +1,4 @@
-"""Where the proxy is, as the agent's owner wrote it, and the way there: straight on or by an HTTP proxy."""
+"""URLs of the proxy (``--proxy-server``), and HTTP proxies of the environment (``HTTPS_PROXY``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRINTABLE = re.compile(r"[!-~]*")
 
 
 def _split(text: str, what: str) -> tuple[SplitResult, str, int | None]:
-    """Return the parts of a URL, its host without brackets and its port if it names one."""
+    """Return the parts of a URL, its host without brackets, and its port if any."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
@@ -30,15 +30,15 @@ def _split(text: str, what: str) -> tuple[SplitResult, str, int | None]:
 
 
 def _shown(text: str) -> str:
-    """Return *text* without a password in it."""
+    """Return *text* without its password."""
     return re.sub(r"//[^/@]*@", "//***@", text)
 
 
 @frozen
 class ServerURL:
-    """The address of a proxy.
+    """URL of a proxy.
 
-    :ivar secure: TLS is wanted.
+    :ivar secure: whether TLS is used.
     :ivar host: IPv6 without brackets.
     :ivar resource: path and query, at least a slash.
     """
@@ -50,7 +50,7 @@ class ServerURL:
 
     @property
     def authority(self) -> str:
-        """The host, in brackets if need be, and the port."""
+        """Host and port; an IPv6 address in brackets."""
         return join_address(self.host, self.port)
 
     def __str__(self) -> str:
@@ -60,9 +60,9 @@ class ServerURL:
 
 
 def parse_server_url(text: str) -> ServerURL:
-    """Read `--proxy-server`: `ws`, `wss`, or `http` and `https` for the same, as old agents took them.
+    """Read `--proxy-server`: a `ws` or `wss` URL; old agents also accept `http` and `https`.
 
-    :raise ConfigurationError: naming the value and what is wanted.
+    :raise ConfigurationError: with the value and the expected form.
     """
     parts, host, port = _split(text.strip(), "--proxy-server")
     secure = _SECURE.get(parts.scheme)
@@ -80,7 +80,7 @@ def parse_server_url(text: str) -> ServerURL:
 
 @frozen
 class HTTPProxy:
-    """An HTTP proxy on the way, spoken to with CONNECT.
+    """An HTTP proxy, used with CONNECT.
 
     :ivar credential: value of `Proxy-Authorization`, or empty.
     """
@@ -101,12 +101,12 @@ class HTTPProxy:
 
 
 def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
-    """Return the HTTP proxy that the environment prescribes for *url*, if any.
+    """Return the environment's HTTP proxy for *url*, or None.
 
-    As curl and Go do it: `HTTPS_PROXY` for `wss`, `HTTP_PROXY` for `ws`, either in lower case too, and
-    `NO_PROXY` with names (and all below them), addresses, networks, ports and `*`; never for the loopback.
+    As in curl and Go: `HTTPS_PROXY` for `wss`, `HTTP_PROXY` for `ws`, also in lower case, except for hosts in
+    `NO_PROXY` (names with their subdomains, addresses, networks, ports, `*`) and the loopback.
 
-    :raise ConfigurationError: the variable holds nothing that we can use.
+    :raise ConfigurationError: the variable is not a URL of an HTTP proxy.
     """
     kind = "HTTPS_PROXY" if url.secure else "HTTP_PROXY"
     text = environ.get(kind.lower()) or environ.get(kind) or ""
@@ -125,7 +125,7 @@ def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
 
 
 def _exempt(url: ServerURL, no_proxy: str) -> bool:
-    """Tell whether *url* is to be reached without a proxy."""
+    """Return whether *url* needs no proxy."""
     try:
         address = ip_address(url.host)
     except ValueError:
@@ -137,14 +137,14 @@ def _exempt(url: ServerURL, no_proxy: str) -> bool:
 
 
 def _matches(entry: str, url: ServerURL, address: IPv4Address | IPv6Address | None) -> bool:
-    """Tell whether one entry of `NO_PROXY` means *url*, whose host is *address* if it is one."""
+    """Return whether an entry of `NO_PROXY` matches *url*, whose host is *address* if it is an IP address."""
     if entry == "*":
         return True
     if address is not None:
         try:
             return address in ip_network(entry.strip("[]"), strict=False)
         except ValueError:
-            pass  # no network: a name, or an address with a port
+            pass  # a name, or an address with a port
     name, port = _without_port(entry)
     name = name.removeprefix("*").removeprefix(".")
     if port is not None and port != url.port:

@@ -1,6 +1,6 @@
-"""The header by which a load balancer tells who is connected: the PROXY protocol, versions 1 and 2.
+"""The PROXY protocol, versions 1 and 2: a load balancer's header with the client's address.
 
-Without I/O.  The specification is HAProxy's ``doc/proxy-protocol.txt``, revision of 2020/03/05.
+No I/O.  Specification: HAProxy's ``doc/proxy-protocol.txt``, revision of 2020/03/05.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from attrs import frozen
 
 from tower.errors import PeerError
 
-#: Longest header, B.  Version 1 allows 107.  Version 2 has 52 before its TLVs, the longest of which are about
-#: the client's TLS certificate.
+#: Longest header, B.  Version 1 allows 107.  Version 2 has 52 before its TLVs: the client's TLS
+#: certificate takes most.
 HEADER_LIMIT = 4096
 
 _V1, _V1_LIMIT = b"PROXY ", 107
@@ -29,18 +29,18 @@ _V1_UNKNOWN = re.compile(rb"PROXY UNKNOWN(?: .*)?", re.DOTALL)
 _LOCAL, _PROXY = range(2)
 _UNSPEC, _INET, _INET6, _UNIX = range(4)
 _STREAM, _DGRAM = 1, 2
-#: Bytes of both addresses and ports, by family.
+#: Size of addresses and ports by family, B.
 _ADDRESSES: Final = {_UNSPEC: 0, _INET: 12, _INET6: 36, _UNIX: 216}
 _CRC32C = 0x03
 
 
 class BadHeader(PeerError):
-    """The bytes are no header of the PROXY protocol."""
+    """The bytes are not a valid header."""
 
 
 @frozen
 class Origin:
-    """Where a connection comes from.
+    """Address of a client.
 
     :ivar host: IP address.
     """
@@ -50,9 +50,10 @@ class Origin:
 
 
 class HeaderReader:
-    """Reads one header, which may come in pieces.
+    """Reads one header, possibly in pieces.
 
-    :ivar origin: who is behind the balancer; None if it told none, and so for its own health checks.
+    :ivar done: whether it is complete.
+    :ivar origin: the client's address; None in headers without one, such as those of health checks.
     """
 
     __slots__ = ("_data", "done", "origin")
@@ -63,11 +64,9 @@ class HeaderReader:
         self.origin: Origin | None = None
 
     def feed(self, data: bytes) -> int:
-        """Take *data*; return how many of its bytes belong to the header.
+        """Read *data*; return how many of its bytes belong to the header: all, unless it is `done`.
 
-        `done` tells whether it is complete.  If it is not, all of *data* belongs to it.
-
-        :raise BadHeader: it is malformed or longer than `HEADER_LIMIT`.
+        :raise BadHeader: the header is malformed or longer than `HEADER_LIMIT`.
         """
         before = len(self._data)
         seen = self._data + data
@@ -132,7 +131,7 @@ def _read_v2(head: bytes) -> Origin | None:
     if version != 2 or command > _PROXY:
         raise BadHeader(f"version {version} with command {command} is unknown")
     if command == _LOCAL:
-        return None  # the rest is to be ignored, whatever it is
+        return None  # the rest must be ignored
     if family > _UNIX or transport > _DGRAM:
         raise BadHeader(f"address family {family} with transport {transport} is unknown")
     rest = head[_V2_START:]
@@ -151,7 +150,7 @@ def _read_v2(head: bytes) -> Origin | None:
 
 
 def _check_tlvs(head: bytes, start: int) -> None:
-    """Check that what follows the addresses is TLVs, and the checksum if one of them is that."""
+    """Check the TLVs after the addresses, and the checksum if there is one."""
     while start < len(head):
         end = start + 3
         if end > len(head):
@@ -169,7 +168,7 @@ def _check_tlvs(head: bytes, start: int) -> None:
 
 
 def _plain(host: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """Return an address as text; one of IPv4 as such, however it is written."""
+    """Return an address as text; an IPv4-mapped one as IPv4."""
     return str(getattr(host, "ipv4_mapped", None) or host)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that were to be sent and could not go yet."""
+"""Queue of bytes to send."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tower.net.pipes import Buffer
 
 
 class SendQueue:
-    """What waits to be sent, in order; each piece is a copy of what somebody wanted sent.
+    """Bytes that wait to be sent, in order, as copies.
 
-    Made when something has to wait and dropped when nothing does any more: most never have to.
+    Created when bytes must wait and dropped when empty: most connections never have one.
 
-    :ivar size: all of it, B.
+    :ivar size: B.
     """
 
     __slots__ = ("_pieces", "size")
@@ -22,16 +22,16 @@ class SendQueue:
         self.size = 0
 
     def add(self, data: Buffer) -> None:
-        """Keep a copy of *data*, which is not empty."""
+        """Append a copy of *data*, which is not empty."""
         self._pieces.append(memoryview(bytes(data)))
         self.size += len(data)
 
     def first(self) -> memoryview:
-        """Return what is next: at least a byte, if there is any."""
+        """Return the next piece, at least one byte; the queue is not empty."""
         return self._pieces[0]
 
     def advance(self, count: int) -> None:
-        """Forget the first *count* bytes of `first`."""
+        """Remove the first *count* bytes of `first`."""
         self.size -= count
         first = self._pieces[0]
         if count == len(first):

@@ -1,4 +1,4 @@
-"""An agent for HTTPS that verifies whom it talks to."""
+"""Twisted's HTTP ``Agent`` with verified TLS, through the HTTP proxy of the environment."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tower.net.proxied_endpoints import ProxiedEndpoints
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
 from tower.reactor.interfaces import IReactor
 
-#: Largest file of authorities, B.
+#: Maximum size of a CA file, B.
 _FILE_LIMIT = 4 << 20
 
 
 def verifying_agent(
     reactor: IReactor, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
 ) -> IAgent:
-    """Return an agent that has a connection of its own for each request, so that nothing is left open.
+    """Return an agent with a new connection for each request, so none stays open.
 
     :param connect_timeout: s.
-    :param ca_file: authorities in PEM; empty: the system's.
+    :param ca_file: CAs, PEM; empty: the system's.
     :param environ: may name an HTTP proxy; see `ProxiedEndpoints`.
-    :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
+    :raise ConfigurationError: the file has no certificates, or the HTTP proxy cannot be used.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     if not ca_file:
         refuse_published_in_system()
     policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
-    ways = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
-    agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
+    endpoints = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
+    agent: IAgent = Agent.usingEndpointFactory(reactor, endpoints, pool)
     return agent
 
 
@@ -45,10 +45,10 @@ def _authorities(path: str) -> Any:
     try:
         with Path(path).open("rb") as file:
             pem = file.read(_FILE_LIMIT)
-        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA_CURE)
+        refuse_published(f"the CA file {path}", pem, ANOTHER_CA_CURE)
         found = x509.load_pem_x509_certificates(pem)
     except OSError as e:
-        raise ConfigurationError(f"the file of authorities {path} cannot be read: {e.strerror}") from None
+        raise ConfigurationError(f"the CA file {path} cannot be read: {e.strerror}") from None
     except ValueError as e:
-        raise ConfigurationError(f"the file of authorities {path} has no certificates in PEM") from e
+        raise ConfigurationError(f"the CA file {path} has no PEM certificates") from e
     return trustRootFromCertificates([Certificate(X509.from_cryptography(each)) for each in found])

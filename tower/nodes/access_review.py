@@ -1,31 +1,30 @@
-"""Asks a member whether a user may use a kubelet, for kubelets take nobody's word for who somebody is.
+"""Asks a member whether a user may use a kubelet, because kubelets do not support impersonation.
 
-An API server lets users act for others (``Impersonate-User``), a kubelet does not: what reaches it with the
-credential that the proxy keeps is done with that credential's rights.  So before it is lent, the member's
-own API server is asked, as the user, by a ``SelfSubjectAccessReview``.
+A request that reaches a kubelet with the proxy's credential has that credential's rights.  So the proxy first
+sends a ``SelfSubjectAccessReview`` to the member's API server, as the user (``Impersonate-User``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ClusterUnreachable
 from tower.escaping import reported
-from tower.kube.client import APIError
+from tower.kube.client import APIClient, APIError
 from tower.kube.status import StatusError
 
-#: Where is asked.
+#: Path of the reviews.
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-#: How long an answer holds, s, and how many are kept.
+#: Lifetime of a cached answer, s, and most cached answers.
 HOLDS = 10.0
 KEPT = 4096
 
-#: What Kubernetes calls what is done by a method; a HEAD is a GET without its body.
+#: Kubernetes' verbs for methods.
 VERBS = {
     b"GET": "get",
     b"HEAD": "get",
@@ -44,24 +43,9 @@ _SUBRESOURCES = {
 }
 
 
-class Posts(Protocol):
-    """What is needed of `tower.kube.client.APIClient`."""
-
-    async def post(
-        self,
-        path: str,
-        body: Any,
-        *,
-        user: str | None = None,
-        groups: Sequence[str] = (),
-        repeatable: bool = False,
-    ) -> Any:
-        """Post *body* as *user* and return what comes back."""
-
-
 @frozen
 class AccessReview:
-    """Who wants to do what at which node."""
+    """One question: may this user do this at this node?"""
 
     user: str
     groups: tuple[str, ...]
@@ -70,7 +54,7 @@ class AccessReview:
     subresource: str
 
     def denied(self, reason: str) -> StatusError:
-        """Return what somebody is told who may not, as API servers do, with the *reason*."""
+        """Return the error for a denied user, worded as by API servers, with the *reason*."""
         return StatusError(
             403,
             f'nodes "{self.node}" is forbidden: User "{self.user}" cannot {self.verb} resource '
@@ -80,27 +64,28 @@ class AccessReview:
 
 
 def subresource_of(path: bytes) -> str:
-    """Return what kubelets call the part of them that *path* leads to (``pkg/kubelet/server/auth.go``)."""
+    """Return the subresource of *path*, as kubelets name it (``pkg/kubelet/server/auth.go``)."""
     return _SUBRESOURCES.get(path.lstrip(b"/").partition(b"/")[0], "proxy")
 
 
 class NodeReview:
-    """:param clock: has ``seconds``.
-    :param api: the member's.
+    """Access reviews of one cluster, with a cache.
+
     :param cluster: its name, for errors.
     """
 
-    def __init__(self, clock: Any, api: Posts, cluster: str) -> None:
+    def __init__(self, clock: IReactorTime, api: APIClient, cluster: str) -> None:
         self._clock = clock
         self._api = api
         self._cluster = cluster
         self._answers: dict[AccessReview, tuple[float, StatusError | None]] = {}
 
     def __call__(self, question: AccessReview) -> Deferred[None] | None:
-        """Return None if the answer is yes and known already, else what fires when it is yes.
+        """Return None if access is known to be allowed, else a Deferred that fires when it is.
 
-        :raise Refusal: also through the Deferred: he may not, or the API server refuses to say.
-        :raise ClusterUnreachable: through the Deferred: it was not reached.
+        :raise StatusError: 403, also through the Deferred: access is denied, or the API server rejects the
+            question.
+        :raise ClusterUnreachable: through the Deferred: the API server was not reached.
         """
         known = self._answers.get(question)
         if known is None or known[0] <= self._clock.seconds():
@@ -122,28 +107,28 @@ class NodeReview:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        asked = self._clock.seconds()
+        began = self._clock.seconds()
         try:
             answer = await self._api.post(
                 REVIEWS, review, user=question.user, groups=question.groups, repeatable=True
             )
         except APIError as e:
-            text = f"cluster {self._cluster} did not say whether {question.user} may use kubelets: {e}"
+            text = f"cluster {self._cluster} did not answer whether {question.user} may use kubelets: {e}"
             raise (StatusError(403, text) if e.code == 403 else ClusterUnreachable(text)) from e
         refusal = _refusal(question, answer)
-        self._keep(question, asked + HOLDS, refusal)
+        self._keep(question, began + HOLDS, refusal)
         if refusal is not None:
             raise refusal
 
     def _keep(self, question: AccessReview, until: float, refusal: StatusError | None) -> None:
-        self._answers.pop(question, None)  # so that the oldest are the first
+        self._answers.pop(question, None)  # keeps the oldest first
         while len(self._answers) >= KEPT:
             del self._answers[next(iter(self._answers))]
         self._answers[question] = until, refusal
 
 
 def _refusal(question: AccessReview, answer: Any) -> StatusError | None:
-    """Return why *question* is answered with no; what is not plainly a yes is one."""
+    """Return the error if *answer* denies access; every answer that does not clearly allow it does."""
     status = answer.get("status") if isinstance(answer, dict) else None
     if not isinstance(status, dict):
         return question.denied("the API server's answer to the review has no status")

@@ -1,12 +1,11 @@
-"""The API server of one cluster as its nodes reach it, and before it the credential that is kept."""
+"""The API server of one cluster, reached through its nodes with the credential that the proxy keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.apiserver import APIServer, Material
@@ -16,41 +15,39 @@ from tower.kube.system_identities import SystemIdentities
 from tower.net.connecting import connect
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption
+from tower.nodes.tunnels.context import NodeDialer
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.apiserver_gate import APIServerGate
 
-#: How long the API server may take to be connected without a node, s.
+#: Time limit for a direct connection to the API server, s.
 DIRECT_TIMEOUT = 10.0
 
 
-class Dialler(Protocol):
-    """What is needed of `tower.nodes.tunnels.tunnels.NodeTunnels`, or of one tunnel."""
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Return a channel to *host*, as a node reaches it."""
-
-
 @frozen
-class _OpenedStream:
-    """What one credential leads to."""
+class _CredentialGate:
+    """The API server with one credential."""
 
-    member: APIServer
-    door: APIServerGate
+    server: APIServer
+    gate: APIServerGate
 
 
 class MemberAPIServer:
-    """:param cluster: its name.
-    :param sockets: a `tower.reactor.poller.Poller`, for connections without a node.
+    """The API server; `renew` must be called before its first use.
+
+    :param cluster: its name.
+    :param poller: for direct connections.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
-    :param identities: returns whom of the system users may act as, asked anew by `renew`.
-    :param why_not: the cure, behind a refusal because of that; see `tower.kube.head_policy.HeadPolicy`.
-    :ivar is_refused: whether the API server is known not to know the credential.
+    :param identities: returns the system identities that users may act as; called by `renew`.
+    :param why_not: the cure when another system identity is rejected; see
+        `tower.kube.head_policy.HeadPolicy`.
+    :ivar is_refused: whether the API server is known to reject the credential.
     """
 
     def __init__(
         self,
         cluster: str,
-        reactor: Any,
-        sockets: Any,
+        reactor: IReactorTime,
+        poller: ISocketReactor,
         load: Callable[[], KubeAccess],
         *,
         identities: Callable[[], SystemIdentities],
@@ -58,99 +55,99 @@ class MemberAPIServer:
     ) -> None:
         self._cluster = cluster
         self._reactor = reactor
-        self._sockets = sockets
+        self._poller = poller
         self._load = load
         self._identities = identities
         self._why_not = why_not
-        self._opened: _OpenedStream | None = None
+        self._current: _CredentialGate | None = None
         self._problem = ""
         self.is_refused = False
 
     @property
     def problem(self) -> str:
-        """Why there is no way in, as people read it; empty while there is one, as far as anybody knows."""
+        """Why the credential cannot be used; empty if no problem is known."""
         if self._problem or not self.is_refused:
             return self._problem
         return (
-            f"the API server of cluster {self._cluster} refuses the credential that is kept for it (401): "
-            f"give another with 'tower cluster set {self._cluster} --member-kubeconfig K'"
+            f"the API server of cluster {self._cluster} rejects the proxy's credential (401): "
+            f"replace it with 'tower cluster set {self._cluster} --member-kubeconfig FILE'"
         )
 
     def renew(self) -> None:
-        """Take the credential as it is now; what goes on by the one before may end."""
-        old, self._opened = self._opened, None
+        """Load the credential again; streams that use the previous one may end."""
+        old, self._current = self._current, None
         self.is_refused = False
         if old is not None:
-            old.door.draining = True
+            old.gate.draining = True
         try:
-            member = APIServer(self._load)
+            server = APIServer(self._load)
         except ConfigurationError as e:
             self._problem = str(e)
             return
         self._problem = ""
-        door = APIServerGate(
+        gate = APIServerGate(
             self._reactor,
-            member.tls,
-            member.server_name,
-            member.upstream,
+            server.tls,
+            server.server_name,
+            server.upstream,
             Resumption(),
             identities=self._identities(),
             why_not=self._why_not,
         )
-        self._opened = _OpenedStream(member, door)
+        self._current = _CredentialGate(server, gate)
 
     @property
     def server(self) -> bytes:
-        """What the API server is called, authority and path; empty while there is no way in."""
-        return b"" if self._opened is None else self._opened.member.address.encode("ascii")
+        """Authority and path of the API server; empty while there is no usable credential."""
+        return b"" if self._current is None else self._current.server.address.encode("ascii")
 
     @property
     def material(self) -> Material | None:
-        """The credential and whom it trusts; None while there is no way in."""
-        return None if self._opened is None else self._opened.member.material
+        """The credential and its CA; None while there is no usable credential."""
+        return None if self._current is None else self._current.server.material
 
     def upstream(self) -> Upstream:
-        """Return what the heads of requests need.
+        """Return what heads of requests need.
 
-        :raise ConfigurationError: there is no way in.
+        :raise ConfigurationError: there is no usable credential.
         """
-        return self._way_in().member.upstream()
+        return self._require().server.upstream()
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
         """See `APIServerGate.rewrite`."""
-        return self._way_in().door.rewrite(head, plain)
+        return self._require().gate.rewrite(head, plain)
 
-    def _way_in(self) -> _OpenedStream:
-        if self._opened is None:
+    def _require(self) -> _CredentialGate:
+        if self._current is None:
             raise ConfigurationError(self.problem)
-        return self._opened
+        return self._current
 
-    async def open(self, dialler: Dialler) -> Pipe:
-        """Return a pipe to the API server by way of *dialler*, TLS up in it if it has TLS.
+    async def open(self, dialer: NodeDialer) -> Pipe:
+        """Return a pipe to the API server, opened with *dialer*, TLS up in it if it has TLS.
 
-        :raise StreamRefused: it was not reached, or there is no credential.
-        :raise TunnelLost: the tunnel went away meanwhile.
-        :raise ClusterUnreachable: there is no node.
+        :raise StreamRefused: the API server was not reached, or there is no usable credential.
+        :raise TunnelLost: the tunnel was lost meanwhile.
+        :raise ClusterUnreachable: no node's tunnel is open.
         """
-        opened = self._opened
-        if opened is None:
+        current = self._current
+        if current is None:
             raise StreamRefused("failed", self.problem)
-        channel = await dialler.dial(opened.member.host, opened.member.port)
-        pipe: Pipe = await opened.door.secure(channel)
+        channel = await dialer.dial(current.server.host, current.server.port)
+        pipe: Pipe = await current.gate.secure(channel)
         return pipe
 
     async def open_directly(self) -> Pipe:
-        """Return a pipe to the API server from here, without a node.
+        """Return a pipe to the API server, connected without a node.
 
-        :raise ConnectFailed: it was not reached.
-        :raise ConfigurationError: there is no credential.
+        :raise ConnectFailed: the API server was not reached.
+        :raise ConfigurationError: there is no usable credential.
         """
-        member = self._way_in().member
+        server = self._require().server
         return await connect(
-            self._sockets,
-            member.host,
-            member.port,
-            tls=member.tls,
-            server_hostname=member.server_name,
+            self._poller,
+            server.host,
+            server.port,
+            tls=server.tls,
+            server_hostname=server.server_name,
             timeout=DIRECT_TIMEOUT,
         )

@@ -1,47 +1,53 @@
-"""The cloud of one cluster, if it has one, which lists its nodes and has the key let in there."""
+"""The cloud provider of one cluster, if it has one."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
-from tower.cloud.interfaces import IInstances, ISSHKeyLease
-from tower.cloud.registry import init_cloud_provider
-from tower.clusters.ssh_spec import SSHSpec
-from tower.nodes.record_files import RecordFile
-from tower.nodes.tunneler import Install
+from twisted.internet.defer import Deferred
+
+from tower.cloud.interfaces import ICloudProvider, IInstances, ISSHKeyLease
+from tower.nodes.keypair import KeyPairFiles
+from tower.nodes.ssh.client import Dial
+from tower.reactor.interfaces import ISocketReactor
+
+#: Installs a line of ``authorized_keys`` for a user on all nodes; the result fires when that is done.
+Install: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 
 
 class NodeCloud:
-    """:param config: the file of its configuration; looked at only if *spec* names one.
-    :ivar instances: its machines; None: there is no cloud, or it knows of none.
+    """Lists the machines of a cloud and installs the SSH key on them.
 
-    :raise ConfigurationError: it cannot be made as *spec* says.
+    :param provider: not initialized yet; None: there is no cloud.
+    :ivar instances: the machines; None: there is no cloud, or it does not know them.
     """
 
-    def __init__(self, reactor: Any, spec: SSHSpec, config: RecordFile) -> None:
-        self._name, self._config = spec.cloud_provider, spec.cloud_config
-        path = str(config.path) if self._config else ""
-        self._provider = init_cloud_provider(self._name, path, config.files) if self._name else None
+    def __init__(self, reactor: ISocketReactor, provider: ICloudProvider | None) -> None:
+        self._provider = provider
         self.instances: IInstances | None = None
-        if self._provider is not None:
-            self._provider.initialize(reactor)
-            self.instances = self._provider.instances()
-
-    def is_meant_by(self, spec: SSHSpec) -> bool:
-        """Tell whether *spec* wants this one."""
-        return (self._name, self._config) == (spec.cloud_provider, spec.cloud_config)
+        if provider is not None:
+            provider.initialize(reactor)
+            self.instances = provider.instances()
 
     @property
     def install(self) -> Install | None:
-        """What has the key let in at all machines; None: whoever keeps them does."""
+        """Installs the key on all machines; None: the cloud cannot do it."""
         return None if self.instances is None else self.instances.add_ssh_key_to_all_instances
 
-    async def prepare_dial(self, user: str, line: bytes, host: str) -> None:
-        """See `ISSHKeyLease.prepare_dial`; where that is not needed nothing is done."""
-        if self.instances is not None and ISSHKeyLease.providedBy(self.instances):
-            await self.instances.prepare_dial(user, line, host)
+    def dialer(self, dial: Dial, user: str, key: KeyPairFiles) -> Dial:
+        """Return *dial*, preceded by `ISSHKeyLease.prepare_dial` if the cloud requires it."""
+        if self.instances is None or not ISSHKeyLease.providedBy(self.instances):
+            return dial
+        lease: ISSHKeyLease = self.instances
+
+        async def leased(host: str, port: int) -> Any:
+            await lease.prepare_dial(user, key.public_line(), host)
+            return await dial(host, port)
+
+        return lambda host, port: Deferred.fromCoroutine(leased(host, port))
 
     def stop(self) -> None:
-        """End it, with all that goes on."""
+        """Stop the provider and all of its requests."""
         if self._provider is not None:
             self._provider.stop()

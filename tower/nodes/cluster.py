@@ -1,14 +1,15 @@
-"""One cluster that is reached by SSH to its nodes: its parts, put together and kept as its record says."""
+"""One cluster that is reached by SSH to its nodes: creates its parts, and applies changes of its record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from functools import partial
 
-from attrs import evolve, frozen
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from tower.cloud.registry import init_cloud_provider
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node, parse_node
@@ -31,244 +32,264 @@ from tower.nodes.plausibility import plausible
 from tower.nodes.record_files import NodeFiles, RecordFile
 from tower.nodes.remembered_nodes import RememberedNodes
 from tower.nodes.ssh.client import CONNECT, KEEPALIVE_INTERVAL
-from tower.nodes.tunneler import SSHTunneler, truncate_user
-from tower.nodes.tunnels.interfaces import OpenCounters
-from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
-from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.nodes.tunneler import create_tunneler, truncate_user
+from tower.nodes.tunnels.tunnel import NodeLogin
+from tower.reactor.interfaces import IReactor
+from tower.reactor.poller import Poller
+from tower.reactor.timers import Clock
 from tower.store import IStore
 from tower.tunnels import Tunnels
 
 _UNAUTHORIZED = 401
 
 
-@frozen
-class NodeServices:
-    """What all these clusters share.
-
-    :ivar sockets: a `tower.reactor.poller.Poller`.
-    :ivar wheel: the clock of SSH connections.
-    :ivar epoch: returns the time of day, s since the epoch.
-    :ivar keepalive: how often peers are probed, s; nodes are no less often than they want by themselves.
-    :ivar files: that records may name.
-    """
-
-    reactor: Any
-    sockets: Any
-    wheel: Any
-    store: IStore
-    tunnels: Tunnels
-    accesses: MemberCredentials
-    budget: Budget
-    epoch: Callable[[], float]
-    keepalive: float
-    files: NodeFiles
-
-
 class NodeCluster:
-    """:param cluster: of type ssh.
-    :ivar tunnels: to its nodes.
-    :ivar tunneler: keeps them.
-    :ivar kubelets: of its nodes; None while they are no target.
-    :raise ConfigurationError: it cannot be put together now: the cloud's configuration is no good, mostly, or
-        a file is not where it may be.
+    """Created for each enabled cluster of type ssh.
+
+    :param poller: for the connections to nodes.
+    :param clock: for timeouts and keepalives of SSH connections.
+    :param epoch: returns the time of day, s since the epoch.
+    :param keepalive: longest interval between probes of a node, s.
+    :param files: finds the files that the record names.
+    :ivar apiserver: the API server, with the credential kept for it.
+    :ivar cluster_tunnel: what the registry of tunnels gets while a node's tunnel is open.
+    :ivar kubelets: of the nodes; None while kubelets are turned off.
+    :raise ConfigurationError: the cluster cannot be set up now, mostly because of the cloud's configuration
+        or a file in the wrong directory.
     """
 
     _log = Logger()
 
-    def __init__(self, around: NodeServices, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        reactor: IReactor,
+        poller: Poller,
+        clock: Clock,
+        store: IStore,
+        tunnels: Tunnels,
+        credentials: MemberCredentials,
+        budget: Budget,
+        epoch: Callable[[], float],
+        keepalive: float,
+        files: NodeFiles,
+    ) -> None:
         assert cluster.ssh is not None
         self.cluster = cluster
         self.spec: SSHSpec = cluster.ssh
-        self._around = around
-        problem = "; ".join(around.files.problems(cluster.name, self.spec))
+        self._reactor = reactor
+        self._registry = tunnels
+        self._epoch = epoch
+        self._files = files
+        problem = "; ".join(files.problems(cluster.name, self.spec))
         if problem:
             raise ConfigurationError(problem)
+        self._cloud_settings = self._cloud_settings_of(self.spec)
         self._cloud = self._new_cloud()
-        self._known = RememberedNodes(around.store, cluster.name, cluster.uid)
-        key = self._placed("key_file")
-        self._key = KeyPairFiles(key.path, self.spec.key_type, key.files)
-        self.counters = OpenCounters()
-        self.gate = MemberAPIServer(
+        self._remembered = RememberedNodes(store, cluster.name, cluster.uid)
+        key = self._file("key_file")
+        self.key = KeyPairFiles(key.path, self.spec.key_type, key.files)
+        self.apiserver = MemberAPIServer(
             cluster.name,
-            around.reactor,
-            around.sockets,
-            lambda: around.accesses.get(self.cluster),
+            reactor,
+            poller,
+            lambda: credentials.get(self.cluster),
             identities=lambda: self.spec.identities,
             why_not=f"to allow it, run 'tower cluster set {cluster.name} --allow-system-identity NAME'",
         )
-        user = truncate_user(self.spec.user)
-        self._vouching = HostKeyPolicy(self.spec, self._known, self._placed("known_hosts"))
-        self._login = NodeLogin(user, self._key.private, self._vouching)
-        self.tunnels = NodeTunnels(
-            around.reactor,
-            self._tunnel,
-            user=user,
-            health=member_health(self.gate, around.reactor),
-            epoch=around.epoch,
-            on_change=self._changed,
-            counters=self.counters,
+        self.host_keys = HostKeyPolicy(self.spec, self._remembered, self._file("known_hosts"))
+        self.login = NodeLogin(truncate_user(self.spec.user), self.key.private, self.host_keys)
+        self.tunneler = create_tunneler(
+            poller,
+            partial(connect, poller, timeout=CONNECT),
+            self.login.user,
+            lambda: self.login,
+            self.key,
+            lambda: self._cloud,
+            self._list,
+            clock=clock,
+            budget=budget,
+            health=member_health(self.apiserver, reactor),
+            epoch=epoch,
+            keepalive=min(keepalive, KEEPALIVE_INTERVAL),
+            timers=reactor,
             name=cluster.name,
+            on_change=self.tunnels_changed,
         )
-        self.tunneler = SSHTunneler(
-            around.reactor,
-            user,
-            self._key,
-            self.tunnels,
-            lister=self._list,
-            install=self._cloud.install,
-            epoch=around.epoch,
-            name=cluster.name,
-        )
-        self._api = APIClient(around.reactor, lambda: self.gate.open(self.tunnels), self.gate.upstream)
+        self.tunnels = self.tunneler.tunnels
+        self._api = APIClient(reactor, lambda: self.apiserver.open(self.tunnels), self.apiserver.upstream)
         self._direct_api = APIClient(
-            around.reactor, self.gate.open_directly, self.gate.upstream, persistent=False
+            reactor, self.apiserver.open_directly, self.apiserver.upstream, persistent=False
         )
-        self.way = SSHClusterTunnel(
-            cluster.name, user, self.tunnels, self.gate, self._live, self._close_tunnels
-        )
+        self.cluster_tunnel = SSHClusterTunnel(cluster.name, self.login.user, self.tunnels, self.apiserver)
         self.kubelets: Kubelets | None = None
-        self._is_there = False
-        self._settle()
+        self._is_registered = False
+        self._apply()
 
-    # What the record says
+    # The record
+
+    def _file(self, attribute: str) -> RecordFile:
+        return self._files.find(self.cluster.name, attribute, self.spec)
 
     def _lister(self) -> Lister:
-        spec, port, clock = self.spec, self.spec.ssh_port, self._around.reactor
+        spec, port, clock = self.spec, self.spec.ssh_port, self._reactor
         if spec.nodes:
             return fixed_nodes([parse_node(text, port) for text in spec.nodes])
         if spec.nodes_file:
-            file = self._placed("nodes_file")
+            file = self._file("nodes_file")
             return plausible(
                 file_nodes(file.path, port, file.files),
                 self._connected,
                 self._try,
                 clock,
-                place=str(file.path),
+                source=str(file.path),
             )
-        if self._cloud.instances is not None:
-            return cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
         through = api_nodes(self._api, spec.address_types, port, clock=clock)
         directly = api_nodes(self._direct_api, spec.address_types, port, clock=clock)
-        return fallback(through, directly)
+        from_api = fallback(through, directly)
+        if self._cloud.instances is None:
+            return from_api
+        from_cloud = cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
+        if not spec.nodes_from_api:
+            return from_cloud
+        first = fallback(from_api, from_cloud)
 
-    def _settle(self) -> None:
-        """Take up what the record says of the way to the API server and beside it."""
+        async def listing() -> Sequence[Node]:
+            """List with the API; if it fails while no tunnel is open, with the cloud."""
+            return await (from_api if self.tunnels.is_up else first)()
+
+        return listing
+
+    def _apply(self) -> None:
+        """Apply the parts of the record that are replaced as a whole."""
         self._nodes = self._lister()
-        self.way.targets = {name: parse_address(address) for name, address in self.spec.targets.items()}
+        self.cluster_tunnel.targets = {
+            name: parse_address(address) for name, address in self.spec.targets.items()
+        }
         self.renew_credential()
 
     def change(self, cluster: Cluster) -> bool:
-        """Do as the record says now; return whether that could be done, for another cluster is begun anew.
+        """Apply a changed record; return False if it is another cluster's, which needs a new `NodeCluster`.
 
-        What is open stays open, whatever changes; only nodes that nobody vouched for, as `insecure-ignore`
-        has it, are left if nobody does now, either.
+        Open streams are not affected, except those of nodes that `insecure-ignore` accepted and the new
+        policy rejects.
         """
         if cluster.uid != self.cluster.uid or cluster.ssh is None:
             return False
         self.cluster = cluster
         if cluster.ssh != self.spec:
             before, self.spec = self.spec, cluster.ssh
-            self._take_login(before)
-            self._settle()
+            self._change_login(before)
+            self._apply()
             if before.identities != self.spec.identities:
                 self._warn_of_identities()
-            self.tunneler.hurry()
+            self.tunneler.list_soon()
         return True
 
-    def _take_login(self, before: SSHSpec) -> None:
-        """Log in as the record says from now on."""
+    def _change_login(self, before: SSHSpec) -> None:
+        """Use the record's key, user and host key policy from the next login."""
         spec = self.spec
         if (spec.key_file, spec.key_type) != (before.key_file, before.key_type):
-            self._take_key()
+            self._change_key()
         if spec.user != before.user:
             self.tunnels.user = user = truncate_user(spec.user)
-            self._login = evolve(self._login, user=user)
-            self.way.peer = self.way.named(user)
-            self.tunneler.turn_to(user, self._cloud.install)
+            self.login = evolve(self.login, user=user)
+            self.cluster_tunnel.use_login(user)
+            self.tunneler.switch(user, self._cloud.install)
         if (spec.host_keys, spec.known_hosts) != (before.host_keys, before.known_hosts):
-            self._leave_nodes(self._vouching.turn_to(spec, self._connected(), self._placed("known_hosts")))
+            self._reconnect(self.host_keys.switch(spec, self._connected(), self._file("known_hosts")))
 
-    def _take_key(self) -> None:
-        key = self._placed("key_file")
-        self._key.turn_to(key.path, self.spec.key_type, key.files)
+    def _change_key(self) -> None:
+        key = self._file("key_file")
+        self.key.switch(key.path, self.spec.key_type, key.files)
         try:
-            self._key.ensure()
+            self.key.ensure()
         except ConfigurationError as e:
-            # each node says so, too, as soon as it is dialled
+            # each node reports it too, as soon as it is dialed
             self._log.error("{cluster}: {problem}", cluster=self.cluster.name, problem=str(e))
 
-    def _leave_nodes(self, left: Collection[Node]) -> None:
-        """Have new tunnels to these nodes, and to those that are just being opened."""
-        nodes, kept = self.tunnels.nodes, [node for node in self._connected() if node not in left]
+    def _reconnect(self, rejected: Collection[Node]) -> None:
+        """Open new tunnels to *rejected* nodes, and to those that are being connected."""
+        nodes, kept = self.tunnels.nodes, [node for node in self._connected() if node not in rejected]
         if len(kept) < len(nodes):
             self.tunnels.update(kept)
             self.tunnels.update(nodes)
 
-    def _take_cloud(self) -> None:
-        """Have the cloud that the record says.
+    # The cloud
 
-        :raise ConfigurationError: that cannot be made; the one before stays until it can.
+    @staticmethod
+    def _cloud_settings_of(spec: SSHSpec) -> tuple[str, str]:
+        return spec.cloud_provider, spec.cloud_config
+
+    def _new_cloud(self) -> NodeCloud:
+        """Return the record's cloud.
+
+        :raise ConfigurationError: it cannot be created.
         """
-        if not self._cloud.is_meant_by(self.spec):
-            before, self._cloud = self._cloud, self._new_cloud()
-            self.tunneler.turn_to(self.tunneler.user, self._cloud.install)
+        name, config = self._cloud_settings_of(self.spec)
+        file = self._file("cloud_config")
+        path = str(file.path) if config else ""
+        return NodeCloud(self._reactor, init_cloud_provider(name, path, file.files) if name else None)
+
+    def _change_cloud(self) -> None:
+        """Switch to the record's cloud.
+
+        :raise ConfigurationError: it cannot be created; the previous one stays until it can.
+        """
+        settings = self._cloud_settings_of(self.spec)
+        if settings != self._cloud_settings:
+            before, self._cloud, self._cloud_settings = self._cloud, self._new_cloud(), settings
+            self.tunneler.switch(self.tunneler.user, self._cloud.install)
             self._nodes = self._lister()
             before.stop()
 
-    async def try_credential(self) -> None:
-        """Find out whether the API server knows the member's credential; see `MemberAPIServer.is_refused`."""
+    # The credential
+
+    async def check_credential(self) -> None:
+        """Find out whether the API server accepts the credential; see `MemberAPIServer.is_refused`."""
         if not self.tunnels.is_up:
             return
         try:
             answer = await self._api.request("GET", "/version")
         except TowerError:
-            return  # what is wrong then is not that
-        self.gate.is_refused = answer.code == _UNAUTHORIZED
+            return  # not a problem of the credential
+        self.apiserver.is_refused = answer.code == _UNAUTHORIZED
 
     def renew_credential(self) -> None:
-        """Take the member's credential as it is kept now."""
-        self.gate.renew()
+        """Read the credential again."""
+        self.apiserver.renew()
         self._api.close()
         if self.kubelets is not None:
             self.kubelets.draining = True
-        self.kubelets = self.way.kubelets = self._kubelets()
-        self.tunnels.check()  # what was wrong with the credential before is so no more
+        self.kubelets = self.cluster_tunnel.kubelets = self._new_kubelets()
+        self.tunnels.check()  # a problem that the old credential caused may be over
 
-    def _kubelets(self) -> Kubelets | None:
+    def _new_kubelets(self) -> Kubelets | None:
         if not self.spec.kubelet_port:
             return None
         return Kubelets(
-            self._around.reactor,
+            self._reactor,
             self.cluster.name,
             self.spec,
             self.tunnels,
             self._api,
-            self.gate,
-            self._placed("kubelet_authority"),
+            self.apiserver,
+            self._file("kubelet_authority"),
         )
 
-    def _new_cloud(self) -> NodeCloud:
-        """Return the cloud that the record says.
-
-        :raise ConfigurationError: that cannot be made.
-        """
-        return NodeCloud(self._around.reactor, self.spec, self._placed("cloud_config"))
-
-    def _placed(self, attribute: str) -> RecordFile:
-        return self._around.files.placed(self.cluster.name, attribute, self.spec)
-
-    # Life
+    # Start and stop
 
     def start(self) -> None:
-        """Begin to keep tunnels: where others list the nodes, to those of their last list at first."""
-        self._around.tunnels.explain(self.cluster.name, self._why_not)
+        """Start the tunneler; if the list is not in the record or a file, with the last known nodes."""
+        self._registry.explain(self.cluster.name, lambda: str(self.tunnels.absence))
         self._warn_of_identities()
         if not self.spec.nodes and not self.spec.nodes_file:
-            self.tunnels.update(self._known.last())
+            self.tunnels.update(self._remembered.last())
         self.tunneler.startService()
 
     def _warn_of_identities(self) -> None:
-        """Say whom of the system users may act as."""
+        """Log which system identities users may act as."""
         identities, name = self.spec.identities, self.cluster.name
         if identities.allow_all:
             self._log.warn(
@@ -284,85 +305,53 @@ class NodeCluster:
 
     def stop(self, reason: str) -> Deferred[None]:
         """Close everything; fires when that is done."""
-        self._around.tunnels.explain(self.cluster.name, None)
-        return Deferred.fromCoroutine(self._stop(reason))
-
-    async def _stop(self, reason: str) -> None:
+        self._registry.explain(self.cluster.name, None)
         self._log.info(
-            "{cluster}: its tunnels are closed: {reason}", cluster=self.cluster.name, reason=reason
+            "cluster {cluster}: closing its tunnels: {reason}", cluster=self.cluster.name, reason=reason
         )
-        self._leave()
-        await self.tunneler.stopService()
-        await self.tunnels.close()
+        self._unregister()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.tunneler.close()
         self._api.close()
-        self._cloud.stop()
 
     def status(self) -> SSHStatus:
-        """Return what is known now."""
+        """Return the state of the nodes, and the last error."""
         status = self.tunneler.status()
-        return evolve(status, last_error=self.gate.problem) if self.gate.problem else status
+        return evolve(status, last_error=self.apiserver.problem) if self.apiserver.problem else status
 
-    def _why_not(self) -> str:
-        return str(self.tunnels.absence)
-
-    # What the parts ask for
+    # Callbacks of the parts
 
     async def _list(self) -> Sequence[Node]:
-        self._take_cloud()
+        self._change_cloud()
         nodes = await self._nodes()
-        self._known.remember(nodes)
-        self._vouching.keep([*nodes, *self.tunnels.nodes])
+        self._remembered.remember(nodes)
+        self.host_keys.keep([*nodes, *self.tunnels.nodes])
         return nodes
-
-    def _tunnel(self, node: Node) -> NodeTunnel:
-        return NodeTunnel(
-            self._around.sockets,
-            self._around.wheel,
-            node,
-            self._login,
-            self._around.budget,
-            epoch=self._around.epoch,
-            keepalive=min(self._around.keepalive, KEEPALIVE_INTERVAL),
-            dial=self._dial,
-        )
 
     def _connected(self) -> list[Node]:
         return [node for node in self.tunnels.nodes if self.tunnels.at(node) is not None]
 
     async def _try(self, node: Node) -> None:
-        """See whether *node* lets us in."""
-        tunnel = self._tunnel(node)
+        """Log in at *node*, and disconnect."""
+        tunnel = self.tunnels.create(node)
         await tunnel.open()
-        tunnel.close("it was only tried")
+        tunnel.close("this was only a test")
 
-    async def _connect(self, host: str, port: int) -> Any:
-        await self._cloud.prepare_dial(self.tunneler.user, self._key.public_line(), host)
-        return await connect(self._around.sockets, host, port, timeout=CONNECT)
-
-    def _dial(self, host: str, port: int) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._connect(host, port))
-
-    def _live(self) -> tuple[int, float]:
-        states = self.tunnels.states()
-        near = [state.round_trip for state in states if state.round_trip]
-        return sum(state.streams for state in states), min(near, default=0.0)
-
-    def _close_tunnels(self, _reason: str) -> None:
-        self.tunnels.close()
-
-    def _changed(self) -> None:
-        """Have the way there exactly while a tunnel is up, and tell whether it leads anywhere."""
-        if self.tunnels.is_up and not self._is_there:
-            self._is_there = True
-            self.way.since = self._around.epoch()
-            self._around.tunnels.add(self.way)
-            self.tunneler.hurry()  # the API server can be asked from now on
-            self.tunnels.check()  # so that one that nobody reaches is noticed before a minute is over
+    def tunnels_changed(self) -> None:
+        """Register the cluster's tunnel while a node's tunnel is open, and report whether it works."""
+        if self.tunnels.is_up and not self._is_registered:
+            self._is_registered = True
+            self.cluster_tunnel.since = self._epoch()
+            self._registry.add(self.cluster_tunnel)
+            self.tunneler.list_soon()  # the API server is reachable from now on
+            self.tunnels.check()  # finds out within a minute if it does not answer
         elif not self.tunnels.is_up:
-            self._leave()
-        self._around.tunnels.note(self.cluster.name, self.tunnels.trouble)
+            self._unregister()
+        self._registry.note(self.cluster.name, self.tunnels.trouble)
 
-    def _leave(self) -> None:
-        if self._is_there:
-            self._is_there = False
-            self._around.tunnels.remove(self.way)
+    def _unregister(self) -> None:
+        if self._is_registered:
+            self._is_registered = False
+            self._registry.remove(self.cluster_tunnel)

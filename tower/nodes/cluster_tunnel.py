@@ -1,42 +1,31 @@
-"""The way into a cluster by SSH to its nodes, in the form that everything above knows ways in."""
+"""A cluster's node tunnels in the form that routers and the registry of tunnels use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
-from tower.nodes.apiserver import Dialler, MemberAPIServer
+from tower.nodes.apiserver import MemberAPIServer
+from tower.nodes.kubelets import Kubelets
+from tower.nodes.tunnels.tunnels import NodeTunnels
 from tower.tunnels import SSH
 from tower.tunnels.registry import Rewrite
 from tower.tunnels.targets import KUBERNETES
 
-#: In front of a node's name in the targets that lead to kubelets.
+#: Prefix of a node's name in targets that lead to kubelets.
 KUBELET = "kubelet/"
 
 
-class Kubelets(Protocol):
-    """What is needed of `tower.nodes.kubelets.Kubelets`."""
-
-    def open(self, node: str) -> Deferred[Any]:
-        """Return a stream to a node's kubelet, its TLS up."""
-
-    def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a request's head as it goes to a kubelet."""
-
-
 class SSHClusterTunnel:
-    """See `tower.tunnels.Tunnel`: one for all nodes of a cluster, there while a tunnel to one of them is up.
+    """See `tower.tunnels.Tunnel`: one for all nodes of a cluster, registered while any node's tunnel is open.
 
-    :param user: whom the nodes know us as.
-    :param gate: to the API server.
-    :param live: returns how many streams there are, and how far the nearest node is, s.
-    :param on_close: called with the reason when somebody wants it closed.
-    :ivar targets: named addresses as the nodes see them.
-    :ivar kubelets: those of the nodes; None while they are no target.
+    :param user: the login at the nodes.
+    :ivar targets: named addresses, as the nodes see them.
+    :ivar kubelets: None while kubelets are turned off.
     """
 
     protocol: ClassVar[str] = SSH
@@ -44,67 +33,58 @@ class SSHClusterTunnel:
     version = ""
     draining = False
 
-    def __init__(
-        self,
-        name: str,
-        user: str,
-        tunnels: Dialler,
-        gate: MemberAPIServer,
-        live: Callable[[], tuple[int, float]],
-        on_close: Callable[[str], object],
-    ) -> None:
+    def __init__(self, name: str, user: str, tunnels: NodeTunnels, apiserver: MemberAPIServer) -> None:
         self.name = name
-        self.peer = self.named(user)
+        self.peer = ""
+        self.use_login(user)
         self.since = 0.0
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change = lambda: None
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.kubelets: Kubelets | None = None
         self._tunnels = tunnels
-        self._gate = gate
-        self._live = live
-        self._on_close = on_close
+        self._apiserver = apiserver
 
-    @staticmethod
-    def named(user: str) -> str:
-        """Return what the other end is called."""
-        return f"nodes as {user}"
+    def use_login(self, user: str) -> None:
+        """Name the other end after the login *user*."""
+        self.peer = f"nodes as {user}"
 
     @property
     def server(self) -> bytes:
-        """What the API server is called, authority and path; empty while nobody knows."""
-        return self._gate.server
+        """Authority and path of the API server; empty while there is no usable credential."""
+        return self._apiserver.server
 
     @property
     def round_trip(self) -> float:
-        """To the nearest node, s; 0 while unknown."""
-        return self._live()[1]
+        """Round-trip time to the nearest node, s; 0 while unknown."""
+        known = [state.round_trip for state in self._tunnels.states() if state.round_trip]
+        return min(known, default=0.0)
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
-        return self._live()[0]
+        """Number of open streams."""
+        return sum(state.streams for state in self._tunnels.states())
 
     def rewrite_for(self, target: str) -> Rewrite | None:
-        """Return what makes the heads of requests for *target*; None: they go as they are."""
+        """Return the function that rewrites heads of requests for *target*; None: they are sent unchanged."""
         if target == KUBERNETES:
-            return self._gate.rewrite
+            return self._apiserver.rewrite
         if target.startswith(KUBELET) and self.kubelets is not None:
             return self.kubelets.rewrite
         return None
 
     def open(self, target: str) -> Deferred[Any]:
-        """Open a stream as `_open` does; that a node may not connect is nothing that the user may not."""
+        """Open a stream to ``kubernetes``, to ``kubelet/<node>``, both with TLS up, or to a named target.
+
+        :raise StreamRefused: through the Deferred; a node's refusal counts as "unreachable", not as
+            "not-allowed".
+        :raise TunnelLost: through the Deferred.
+        :raise ClusterUnreachable: through the Deferred: no node's tunnel is open.
+        """
         return self._open(target).addErrback(_not_reached)
 
     def _open(self, target: str) -> Deferred[Any]:
-        """Open a stream to ``kubernetes``, to ``kubelet/<node>``, where TLS is up then, or to a named target.
-
-        :raise StreamRefused: through the Deferred.
-        :raise TunnelLost: through the Deferred.
-        :raise ClusterUnreachable: through the Deferred: no node is there.
-        """
         if target == KUBERNETES:
-            return Deferred.fromCoroutine(self._gate.open(self._tunnels))
+            return Deferred.fromCoroutine(self._apiserver.open(self._tunnels))
         if target.startswith(KUBELET) and self.kubelets is not None:
             return self.kubelets.open(target.removeprefix(KUBELET))
         address = self.targets.get(target)
@@ -119,11 +99,11 @@ class SSHClusterTunnel:
         )
 
     def drain(self) -> None:
-        """Say nothing: sshd has no ear for it."""
+        """No-op: sshd has no drain message."""
 
     def close(self, reason: str) -> None:
-        """Close it."""
-        self._on_close(reason)
+        """Close the tunnels to all nodes."""
+        self._tunnels.close()
 
 
 def _not_reached(failure: Failure) -> None:

@@ -1,8 +1,8 @@
-"""The clusters that are reached by SSH to their nodes: kept as their records say, and looked at."""
+"""All clusters that are reached by SSH to their nodes: follows their records and reports their conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from twisted.application.service import Service
@@ -12,19 +12,22 @@ from twisted.python.failure import Failure
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster, Condition
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError, NotFound
-from tower.nodes.cluster import NodeCluster, NodeServices
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.kubelets import Kubelets
+from tower.nodes.record_files import NodeFiles
 from tower.nodes.tunnel_metrics import Reading
 from tower.nodes.tunneler import TunnelSyncUnhealthy
 from tower.store.records import Watch
+from tower.tunnels import Tunnels
 
-#: How often `NodeClusters.look` is to be called, s.
+#: Interval between calls of `NodeClusters.report`, s.
 REPORT_PERIOD = 15.0
 
-#: How often `NodeClusters.try_credentials` is to be called, s.
+#: Interval between calls of `NodeClusters.check_credentials`, s.
 CREDENTIAL_PERIOD = 60.0
 
 #: Types of conditions.
@@ -33,28 +36,41 @@ MEMBER_CREDENTIAL = "MemberCredential"
 
 
 class NodeClusters(Service):
-    """Keeps a `NodeCluster` for each enabled cluster of type ssh."""
+    """Runs a `NodeCluster` for each enabled cluster of type ssh.
+
+    :param create: returns a new `NodeCluster` for a record.
+    """
 
     _log = Logger()
 
-    def __init__(self, around: NodeServices, clusters: Clusters) -> None:
-        self._around = around
+    def __init__(
+        self,
+        clusters: Clusters,
+        credentials: MemberCredentials,
+        tunnels: Tunnels,
+        files: NodeFiles,
+        create: Callable[[Cluster], NodeCluster],
+    ) -> None:
         self._clusters = clusters
+        self._credentials = credentials
+        self._tunnels = tunnels
+        self._files = files
+        self._create = create
         self._running: dict[str, NodeCluster] = {}
         self._problems: dict[str, str] = {}
         self._stopping: set[Deferred[Any]] = set()
         self._watches: list[Watch] = []
 
     def startService(self) -> None:
-        """Begin to follow the records."""
+        """Start following the records."""
         super().startService()  # type: ignore[no-untyped-call]
         self._warn_of_files()
         self._watches = [
-            self._clusters.watch(lambda _, cluster: self._settle(cluster.name)),
-            self._around.accesses.watch(self._credential_changed),
+            self._clusters.watch(lambda _, cluster: self._follow(cluster.name)),
+            self._credentials.watch(self._credential_changed),
         ]
         for cluster in self._clusters.list():
-            self._settle(cluster.name)
+            self._follow(cluster.name)
 
     def stopService(self) -> Deferred[Any]:
         """Close all tunnels; fires when that is done."""
@@ -67,15 +83,15 @@ class NodeClusters(Service):
         return DeferredList(list(self._stopping))
 
     def __iter__(self) -> Iterator[NodeCluster]:
-        """Go through those that run."""
+        """Iterate over the running ones."""
         return iter(list(self._running.values()))
 
     def get(self, name: str) -> NodeCluster | None:
-        """Return the one of that name, if it runs."""
+        """Return the cluster with that name if it runs."""
         return self._running.get(name)
 
     def status(self, name: str) -> SSHStatus | None:
-        """Return what is known of a cluster's nodes; None if it does not run."""
+        """Return the state of a cluster's nodes; None if it does not run and has no problem."""
         running = self._running.get(name)
         if running is not None:
             return running.status()
@@ -83,16 +99,16 @@ class NodeClusters(Service):
         return None if problem is None else SSHStatus(last_error=problem)
 
     def readings(self) -> dict[str, Reading]:
-        """Return what Prometheus is told, by cluster."""
+        """Return the values of the metrics, by cluster."""
         return {each.cluster.name: Reading.of(each.tunneler) for each in self}
 
     def kubelets(self, name: str) -> Kubelets | None:
-        """Return the kubelets of a cluster, if they are a target."""
+        """Return the kubelets of a cluster; None while they are turned off."""
         running = self._running.get(name)
         return None if running is None else running.kubelets
 
     def unhealthy(self) -> str:
-        """Return what a health check is to say; empty when all is well."""
+        """Return the problem that a health check reports; empty if there is none."""
         for each in self:
             try:
                 each.tunneler.check_healthy()
@@ -101,41 +117,41 @@ class NodeClusters(Service):
         return ""
 
     def check_files(self, name: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
-        """See whether the record of a cluster may name its files; see `NodeFiles.check`."""
-        self._around.files.check(name, spec, before)
+        """Check the files that a cluster's record names; see `NodeFiles.check`."""
+        self._files.check(name, spec, before)
 
     def _warn_of_files(self) -> None:
-        """Say at the start which records name files that are not read any more, and how to move these."""
+        """Log which records name files that are no longer read, and how to move these."""
         for cluster in self._clusters.list():
-            problems = [] if cluster.ssh is None else self._around.files.problems(cluster.name, cluster.ssh)
+            problems = [] if cluster.ssh is None else self._files.problems(cluster.name, cluster.ssh)
             for problem in problems:
                 self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=problem)
             if problems:
-                self._problems[cluster.name] = "; ".join(problems)  # so that it is not logged again
+                self._problems[cluster.name] = "; ".join(problems)  # prevents a second log line
 
     # Following the records
 
-    def _settle(self, name: str) -> None:
+    def _follow(self, name: str) -> None:
         cluster = self._clusters.get(name)
         running = self._running.get(name)
         if cluster is None or cluster.ssh is None or not cluster.enabled:
             if self._problems.pop(name, None) is not None:
-                self._around.tunnels.explain(name, None)
+                self._tunnels.explain(name, None)
             if running is not None:
                 self._end(name, "it was removed" if cluster is None else "it is disabled")
         elif running is None or not running.change(cluster):
             if running is not None:
-                self._end(name, "it is reached otherwise now")
+                self._end(name, "its type has changed")
             self._begin(cluster)
 
     def _begin(self, cluster: Cluster) -> None:
         try:
-            running = NodeCluster(self._around, cluster)
+            running = self._create(cluster)
         except ConfigurationError as e:
             if self._problems.get(cluster.name) != str(e):
                 self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=str(e))
             self._problems[cluster.name] = str(e)
-            self._around.tunnels.explain(cluster.name, lambda: self._problems.get(cluster.name, ""))
+            self._tunnels.explain(cluster.name, lambda: self._problems.get(cluster.name, ""))
             return
         self._problems.pop(cluster.name, None)
         self._running[cluster.name] = running
@@ -159,21 +175,21 @@ class NodeClusters(Service):
     def _not_reported(self, failure: Failure, name: str) -> None:
         self._log.failure("cannot write the conditions of {cluster}", failure, cluster=name)
 
-    # Looking at them
+    # Conditions
 
-    async def look(self) -> None:
-        """Try again what could not be put together, and keep the conditions true; see `REPORT_PERIOD`."""
+    async def report(self) -> None:
+        """Retry clusters that could not be set up, and update the conditions; see `REPORT_PERIOD`."""
         if not self.running:
             return
         for name in list(self._problems):
-            self._settle(name)
+            self._follow(name)
         for each in self:
             await self._report(each)
 
-    async def try_credentials(self) -> None:
-        """Find out which credentials are known to their API servers; see `CREDENTIAL_PERIOD`."""
-        trying = [Deferred.fromCoroutine(each.try_credential()) for each in self]
-        await DeferredList(trying, consumeErrors=True)
+    async def check_credentials(self) -> None:
+        """Find out which API servers accept their credential; see `CREDENTIAL_PERIOD`."""
+        checks = [Deferred.fromCoroutine(each.check_credential()) for each in self]
+        await DeferredList(checks, consumeErrors=True)
         for each in self:
             await self._report(each)
 
@@ -184,45 +200,48 @@ class NodeClusters(Service):
             if cluster is None:
                 return
             known = cluster.condition(wanted.type)
-            if known is not None and _said(known) == _said(wanted):
+            if known is not None and _content(known) == _content(wanted):
                 continue
             try:
                 await self._clusters.set_condition(
                     name, wanted.type, wanted.status, wanted.reason, wanted.message
                 )
             except NotFound:
-                return  # removed in between
+                return  # removed meanwhile
 
 
-def _said(condition: Condition) -> tuple[str, str, str]:
+def _content(condition: Condition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
 def _conditions(running: NodeCluster) -> Sequence[Condition]:
-    """Return what is to be said of a cluster, times left out."""
+    """Return the conditions of a cluster, without times."""
     found = []
+    status = running.tunneler.status()
     try:
         running.tunneler.check_healthy()
     except TunnelSyncUnhealthy:
-        message = running.tunneler.status().last_error or "Nodes or key were not looked after for too long."
+        message = (
+            status.last_error or "The nodes were not listed, or the key was not installed, for too long."
+        )
         found.append(Condition(NODES_SYNCED, "False", "TooLongAgo", message, 0))
     else:
-        found += _synced(running.tunneler.status())
-    problem = running.gate.problem
+        found += _synced(status)
+    problem = running.apiserver.problem
     if problem:
         found.append(Condition(MEMBER_CREDENTIAL, "False", "Unusable", problem, 0))
     else:
-        text = "The credential for the API server can be used."
+        text = "The credential for the API server is usable."
         found.append(Condition(MEMBER_CREDENTIAL, "True", "Usable", text, 0))
     return found
 
 
 def _synced(status: SSHStatus) -> Sequence[Condition]:
-    """Return what is to be said of nodes and key that are not late; nothing before anything is known."""
+    """Return the condition while nothing is overdue; none before the first listing or error."""
     if status.last_sync is None:
         error = status.last_error
         return [Condition(NODES_SYNCED, "Unknown", "NotYet", error, 0)] if error else []
-    text = "The nodes are listed, and the key is installed where somebody can, as often as need be."
+    text = "The nodes are listed and, if the cloud provider can do it, the key is installed."
     if status.last_error:
-        text = f"It is not long ago that it went well; the last time did not: {status.last_error}"
+        text = f"The last attempt failed, but a recent one succeeded: {status.last_error}"
     return [Condition(NODES_SYNCED, "True", "Synced", text, 0)]

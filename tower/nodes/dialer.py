@@ -1,4 +1,4 @@
-"""kube-apiserver's ``CreateNodeDialer``: how a program reaches what the nodes of a cluster reach."""
+"""Equivalent of kube-apiserver's ``CreateNodeDialer``: reaches what the nodes of a cluster reach."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tower.cloud.interfaces import ICloudProvider, IInstances, ISSHKeyLease
+from tower.cloud.interfaces import ICloudProvider
 from tower.cloud.registry import init_cloud_provider
-from tower.clusters.node import SSH_PORT, Node
+from tower.clusters.node import SSH_PORT
 from tower.clusters.ssh_spec import ADDRESS_TYPES, KUBELET_PORT
 from tower.errors import ConfigurationError
 from tower.files import read_plain
@@ -23,6 +23,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
+from tower.nodes.cloud import NodeCloud
 from tower.nodes.health import kubelet_health
 from tower.nodes.http_agent import CONNECT as AGENT_CONNECT
 from tower.nodes.http_agent import NodeAgent
@@ -32,14 +33,14 @@ from tower.nodes.node_sources import Lister, cloud_nodes
 from tower.nodes.ssh.client import CONNECT
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.tunneler import SSHTunneler, truncate_user
-from tower.nodes.tunnels.interfaces import HealthCheck
-from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
-from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.nodes.tunneler import SSHTunneler, create_tunneler, truncate_user
+from tower.nodes.tunnels.context import HealthCheck
+from tower.nodes.tunnels.tunnel import NodeLogin
 from tower.reactor.clock import TimeOfDay
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.timers import Wheel
 
-#: How much memory streams to nodes may borrow, B.
+#: Memory that streams to nodes may borrow, B.
 BUDGET = 64 * 1024 * 1024
 
 InitCloud: TypeAlias = Callable[[str, str], ICloudProvider | None]
@@ -51,19 +52,19 @@ _log = Logger()
 
 @frozen
 class NodeDialerOptions:
-    """What kube-apiserver's flags of these names say; without a user nothing is tunnelled.
+    """The values of kube-apiserver's flags with these names.
 
-    :ivar ssh_user: to log in at the nodes as.
-    :ivar ssh_keyfile: his private key; made if there is none.
-    :ivar ssh_port: of nodes for which nobody says another.
-    :ivar host_keys: how nodes prove who they are; a `tower.nodes.ssh.host_keys.HostKeys` may be given instead.
-    :ivar known_hosts: OpenSSH's file.
-    :ivar cloud_provider: lists the instances and installs the key; empty without one.
-    :ivar cloud_config: its file; empty without one.
-    :ivar address_types: which of an instance's addresses is dialled, the preferred one first.
-    :ivar kubelet_port: of every node, where its health is looked at.
+    :ivar ssh_user: login at the nodes; empty: no tunnels.
+    :ivar ssh_keyfile: its private key; created if there is none.
+    :ivar ssh_port: default SSH port of nodes.
+    :ivar host_keys: how nodes are verified; the argument of `create_node_dialer` takes precedence.
+    :ivar known_hosts: file in OpenSSH's format.
+    :ivar cloud_provider: lists the instances and installs the key; empty: none.
+    :ivar cloud_config: its configuration file; empty: none.
+    :ivar address_types: of an instance's addresses, the first that it has is dialed.
+    :ivar kubelet_port: of every node, for health checks.
     :ivar kubelet_authority: file with the CAs of kubelets, pods and services; empty: the system's.
-    :ivar insecure_skip_tls_verify: do not verify whom the agent reaches by https, as upstream never does.
+    :ivar insecure_skip_tls_verify: do not verify certificates, as kube-apiserver never does.
     """
 
     ssh_user: str = ""
@@ -81,7 +82,7 @@ class NodeDialerOptions:
 
 def create_node_dialer(
     options: NodeDialerOptions,
-    reactor: Any,
+    reactor: ISocketReactor,
     *,
     lister: Lister | None = None,
     host_keys: HostKeys | None = None,
@@ -89,18 +90,19 @@ def create_node_dialer(
     init_cloud: InitCloud = init_cloud_provider,
     reach: Reach = connect,
 ) -> tuple[SSHTunneler | None, NodeAgent]:
-    """Return what keeps tunnels to nodes, not running yet, and an agent that asks by way of them.
+    """Return a tunneler, not running yet, and an HTTP agent that connects through its tunnels.
 
-    Call the tunneler's ``run`` to begin, and in the end its ``close``, which ends the cloud provider, too.
-    Without a user there is no tunneler, and the agent dials by itself.
+    For other Twisted programs (``docs/node-tunnels.md``); the product itself does not call it.  Start the
+    tunneler with ``run``; ``close`` stops it and the cloud provider.  Without a user the tunneler is None,
+    and the agent connects directly.
 
-    :param reactor: connects and waits.
-    :param lister: lists the nodes; None: the cloud does, or ``run`` is given one.
-    :param host_keys: judges the nodes' keys, instead of what *options* say.
-    :param tls: of the agent, instead of what *options* say; for a client certificate, for example.
-    :param init_cloud: makes the cloud provider.
+    :param reactor: for connections and timers.
+    :param lister: lists the nodes; None: the cloud does, or ``run`` gets one.
+    :param host_keys: verifies the nodes, instead of *options*.
+    :param tls: for the agent, instead of *options*; with a client certificate, for example.
+    :param init_cloud: creates the cloud provider.
     :param reach: connects.
-    :raise ConfigurationError: something cannot work, in upstream's words where it has any.
+    :raise ConfigurationError: the options are invalid; with upstream's text if it has one.
     """
     context = tls or _context(options)
     if not options.ssh_user:
@@ -115,7 +117,7 @@ def create_node_dialer(
 
 def _tunneler(
     options: NodeDialerOptions,
-    reactor: Any,
+    reactor: ISocketReactor,
     lister: Lister | None,
     host_keys: HostKeys | None,
     init_cloud: InitCloud,
@@ -128,39 +130,33 @@ def _tunneler(
     if not options.kubelet_port:
         raise ConfigurationError("must enable kubelet port if proxy ssh-tunneling is specified")
     if not options.ssh_keyfile:
-        raise ConfigurationError("ssh_keyfile is missing: say where the private key is, or is to be made")
-    instances = None
-    if provider is not None:
-        provider.initialize(reactor)
-        instances = provider.instances()
-    if lister is None and instances is not None:
-        lister = cloud_nodes(instances, options.address_types, options.ssh_port, clock=reactor)
+        raise ConfigurationError(
+            "ssh_keyfile is missing: set the path of the private key; it is created if there is none"
+        )
+    cloud = NodeCloud(reactor, provider)
+    if lister is None and cloud.instances is not None:
+        lister = cloud_nodes(cloud.instances, options.address_types, options.ssh_port, clock=reactor)
     key = KeyPairFiles(options.ssh_keyfile)
-    user = truncate_user(options.ssh_user)
-    login = NodeLogin(user, key.private, host_keys or _host_keys(options))
-    day, wheel, budget = TimeOfDay(reactor), Wheel(reactor), Budget(BUDGET)
-    dial = _leasing(partial(reach, reactor, timeout=CONNECT), instances, user, key)
-
-    def create(node: Node) -> NodeTunnel:
-        return NodeTunnel(reactor, wheel, node, login, budget, epoch=day.seconds, dial=dial)
-
-    tunnels = NodeTunnels(reactor, create, user=user, health=_health(options, reactor), epoch=day.seconds)
-    return SSHTunneler(
+    login = NodeLogin(truncate_user(options.ssh_user), key.private, host_keys or _host_keys(options))
+    return create_tunneler(
         reactor,
+        partial(reach, reactor, timeout=CONNECT),
         options.ssh_user,
+        lambda: login,
         key,
-        tunnels,
-        lister=lister,
-        install=None if instances is None else instances.add_ssh_key_to_all_instances,
-        epoch=day.seconds,
-        on_close=(lambda: None) if provider is None else provider.stop,
+        lambda: cloud,
+        lister,
+        clock=Wheel(reactor),
+        budget=Budget(BUDGET),
+        health=_health(options, reactor),
+        epoch=TimeOfDay(reactor).seconds,
     )
 
 
 def _context(options: NodeDialerOptions) -> ssl.SSLContext:
-    """Return how those who are reached by https are verified.
+    """Return the TLS settings of the agent.
 
-    :raise ConfigurationError: the file with their CAs is no good.
+    :raise ConfigurationError: the file with the CAs is unusable.
     """
     file = options.kubelet_authority
     try:
@@ -169,36 +165,24 @@ def _context(options: NodeDialerOptions) -> ssl.SSLContext:
         raise ConfigurationError(f"{file}: {e.strerror}") from e
     refuse_published(file, authority or b"", ANOTHER_CA_CURE)
     if options.insecure_skip_tls_verify:
-        _log.warn("NOT SECURE: what nodes reach by https is believed to be what it says")
+        _log.warn(
+            "NOT SECURE: certificates of kubelets, pods and services are not verified "
+            "(insecure_skip_tls_verify)"
+        )
     return client_context(KubeAccess(file, authority, insecure=options.insecure_skip_tls_verify))
 
 
 def _host_keys(options: NodeDialerOptions) -> HostKeys:
     if options.host_keys == "insecure-ignore":
-        _log.warn("NOT SECURE: nodes are believed to be who they say (insecure-ignore)")
+        _log.warn("NOT SECURE: host keys of nodes are not verified (insecure-ignore)")
         return AnyHostKey()
     return KnownHosts(Path(options.known_hosts).expanduser())
 
 
 def _health(options: NodeDialerOptions, reactor: Any) -> HealthCheck:
-    """Return the look at each node's kubelet, which has no name for a certificate there: ``127.0.0.1``."""
+    """Return the health check of each node's kubelet; its certificate is not valid for ``127.0.0.1``."""
     authority = None
     if options.kubelet_authority and not options.insecure_skip_tls_verify:
         authority = _context(options)
         authority.check_hostname = False
     return kubelet_health(f"https://127.0.0.1:{options.kubelet_port}/healthz", reactor, authority)
-
-
-def _leasing(
-    dial: Callable[[str, int], Deferred[Any]], instances: IInstances | None, user: str, key: KeyPairFiles
-) -> Callable[[str, int], Deferred[Any]]:
-    """Return what connects to a node's sshd, which some clouds have to be told of right before."""
-    if instances is None or not ISSHKeyLease.providedBy(instances):
-        return dial
-    lease: ISSHKeyLease = instances
-
-    async def leased(host: str, port: int) -> Any:
-        await lease.prepare_dial(user, key.public_line(), host)
-        return await dial(host, port)
-
-    return lambda host, port: Deferred.fromCoroutine(leased(host, port))

@@ -1,96 +1,74 @@
-"""Whether a node's tunnel works: something behind it is asked for its health, through that tunnel alone.
+"""Health checks of node tunnels: an HTTP request to the API server or a kubelet, through that tunnel alone.
 
-What is asked proves the tunnel by its answer, so no credential goes along: 401 and 403 are as good as 200.
+Any answer proves that the tunnel works, so no credential is sent: 401 and 403 count as healthy.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
-from tower.clusters.node import Node
 from tower.errors import ConfigurationError, PeerError, StreamRefused, TowerError, TunnelLost
-from tower.kube.head_policy import Upstream
 from tower.net.addresses import join_address
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption
+from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelet_address import LOOPBACK, KubeletAddresses
-from tower.nodes.tunnels.interfaces import HealthCheck
+from tower.nodes.tunnels.context import HealthCheck
+from tower.nodes.tunnels.tunnel import NodeTunnel
 from tower.reactor.timers import within
 from tower.tunnels.tls_handshake import TLSHandshake
 
-#: How long one look may take, s; less than what a list allows for it, so that it can say what was wrong.
+#: Time limit for one check, s; less than what the list of tunnels allows, so that the check can report the
+#: cause.
 TIMEOUT = 8.0
 
-#: What is asked of an API server; every release has it.
+#: Path requested from API servers; every release has it.
 _PATH = b"/healthz"
 
-#: The longest beginning of an answer that is looked at, B.
+#: Most bytes of an answer that are read.
 _LONGEST = 4096
 
-#: What helps where a member's API server is not whom the proxy takes it for.
+#: Cure when a member's API server cannot be verified.
 _CURE = (
-    "; its address and who vouches for it are in the member's kubeconfig: give another --member-kubeconfig"
+    "; its address and its CA are in the member's kubeconfig: replace it with "
+    "'tower cluster set … --member-kubeconfig FILE'"
 )
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
-#: Answers of somebody who is well, beside 2xx: he would only like to know who asks.
-_WELL = frozenset((401, 403))
+#: Healthy answers other than 2xx: the server only misses a credential.
+_HEALTHY = frozenset((401, 403))
 
 
 class Unhealthy(PeerError):
-    """Nothing came back through the tunnel."""
+    """No answer came through the tunnel."""
 
 
-class Dialler(Protocol):
-    """A node's tunnel."""
+class _Probe:
+    """The `tower.nodes.tunnels.context.NodeDialer` of one check; notes whether the sshd answered."""
 
-    @property
-    def node(self) -> Node:
-        """Where it leads."""
-
-    @property
-    def bytes_in(self) -> int:
-        """What came from the node so far, answers to probes too."""
-
-    def dial(self, host: str, port: int, timeout: float = ...) -> Deferred[Any]:
-        """Return a channel to *host*, as the node reaches it."""
-
-
-class Gate(Protocol):
-    """What is needed of `tower.nodes.apiserver.MemberAPIServer`."""
-
-    def upstream(self) -> Upstream:
-        """Return what heads need."""
-
-    def open(self, dialler: Any) -> Awaitable[Pipe]:
-        """Return a pipe to the API server by way of *dialler*, TLS up in it."""
-
-
-class _Look:
-    """One look through *tunnel*."""
-
-    def __init__(self, tunnel: Dialler) -> None:
+    def __init__(self, tunnel: NodeTunnel) -> None:
         self._tunnel = tunnel
-        self._heard = tunnel.bytes_in
+        self._bytes_before = tunnel.bytes_in
         self._was_answered = False
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything came from its sshd since we began.
+        """Whether anything came from the node's sshd since the check began.
 
-        One that connects to where nobody answers is silent about that for two minutes, while it goes on
-        answering the probes of SSH, which come more often than a look takes.
+        An sshd that connects to an address without an answer reports that after two minutes only, but
+        meanwhile answers SSH's keepalives, which come more often than a check takes.
         """
-        return self._was_answered or self._tunnel.bytes_in > self._heard
+        return self._was_answered or self._tunnel.bytes_in > self._bytes_before
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Return a channel, and note whether the node answered."""
@@ -100,28 +78,28 @@ class _Look:
         self._was_answered = True
         return channel
 
-    def _refused(self, failure: Any) -> Any:
+    def _refused(self, failure: Failure) -> Failure:
         error = failure.value
         self._was_answered = isinstance(error, StreamRefused) and error.reason != 0
         return failure
 
 
-class _EachTimeAnew(Resumption):
-    """Keeps no session: each look at one costs memory, and the next question is for another node."""
+class _NoResumption(Resumption):
+    """Stores no TLS session: reading one costs memory, and the next check is for another node."""
 
     __slots__ = ()
 
     def learn(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
-        """Do not look."""
+        """Do nothing."""
 
 
-_EACH_TIME_ANEW = _EachTimeAnew()
+_NO_RESUMPTION = _NoResumption()
 
 
 class _HealthAnswer:
-    """The receiver of a pipe on which a question was asked.
+    """The receiver of a pipe on which a request was sent.
 
-    :ivar code: fires with the status of the answer.
+    :ivar code: fires with the HTTP status.
     """
 
     def __init__(self, pipe: Pipe) -> None:
@@ -131,7 +109,7 @@ class _HealthAnswer:
         self.code: Deferred[int] = Deferred(lambda _: self._leave())
 
     def received(self, data: memoryview) -> None:
-        """Take the beginning of the answer, and no more than that."""
+        """Read the status line; the rest of the answer is not read."""
         if self._over:
             return
         self._head += data[:_LONGEST]
@@ -142,14 +120,14 @@ class _HealthAnswer:
             self._end(Unhealthy("the answer is not HTTP"))
 
     def ended(self) -> None:
-        """No answer will come."""
+        """See `tower.net.pipes.Receiver`."""
         self._end(Unhealthy("the connection was closed without an answer"))
 
     def drained(self) -> None:
-        """Nothing waits to be sent."""
+        """See `tower.net.pipes.Receiver`."""
 
     def closed(self, reason: Exception) -> None:
-        """No answer will come."""
+        """See `tower.net.pipes.Receiver`."""
         self._end(Unhealthy(f"the connection broke: {reason}"))
 
     def _end(self, result: int | Exception) -> None:
@@ -166,8 +144,8 @@ class _HealthAnswer:
         self._pipe.abort()
 
 
-async def _code(pipe: Pipe, path: bytes, host_line: bytes) -> int:
-    """Return the status of the answer to one question; nothing of *pipe* is left.
+async def _request(pipe: Pipe, path: bytes, host_line: bytes) -> int:
+    """Send one request on *pipe* and return the status; *pipe* is closed then.
 
     :raise Unhealthy: there was no answer.
     """
@@ -181,35 +159,34 @@ async def _code(pipe: Pipe, path: bytes, host_line: bytes) -> int:
     return await answer.code
 
 
-def _judged(what: str, code: int) -> str:
-    return "" if code in _WELL or 200 <= code < 300 else f"{what} answered {code}"
+def _problem(server: str, code: int) -> str:
+    return "" if code in _HEALTHY or 200 <= code < 300 else f"{server} answered {code}"
 
 
-def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None) -> HealthCheck:
-    """Return kube-apiserver's check: *url* is asked for on a fresh connection, as the node sees it.
+def kubelet_health(url: str, clock: IReactorTime, authority: ssl.SSLContext | None = None) -> HealthCheck:
+    """Return kube-apiserver's check: a GET of *url* on a new connection, as the node sees it.
 
-    The tunnel is dead if no answer comes, and degraded if a bad one comes.  A kubelet that is not on the
+    The tunnel is dead without an answer, and degraded after a bad one.  A kubelet that does not listen on the
     loopback is asked at its node's own address.
 
     :param url: such as ``https://127.0.0.1:10250/healthz``.
-    :param clock: an ``IReactorTime``.
-    :param authority: verifies the kubelet; None: nobody does, and nothing secret is said.
-    :raise ConfigurationError: *url* is no such URL.
+    :param authority: verifies the kubelet; None: no verification, and no secret is sent.
+    :raise ConfigurationError: *url* is invalid.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme not in {"http", "https"} or not host or not url.isascii() or not url.isprintable():
         raise ConfigurationError(f"health URL {url!r} is not like https://127.0.0.1:10250/healthz")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    context = None if parts.scheme == "http" else authority or _trusting()
+    context = None if parts.scheme == "http" else authority or _unverified()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host_line = f"Host: {join_address(host, port)}\r\n".encode()
 
-    places = KubeletAddresses()
+    addresses = KubeletAddresses()
 
-    async def look(tunnel: Dialler) -> str:
+    async def ask(tunnel: NodeTunnel) -> str:
         if host == LOOPBACK:
-            channel = await places.dial(tunnel, tunnel.node, port)
+            channel = await addresses.dial(tunnel, tunnel.node, port)
         else:
             channel = await tunnel.dial(host, port, TIMEOUT)
         try:
@@ -218,12 +195,12 @@ def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None
             if error.kind != "tls":
                 raise
             return f"the kubelet's TLS: {error}"
-        return _judged("the kubelet", await _code(pipe, path.encode(), host_line))
+        return _problem("the kubelet", await _request(pipe, path.encode(), host_line))
 
-    async def check(tunnel: Dialler) -> str:
+    async def check(tunnel: NodeTunnel) -> str:
         try:
-            return await within(clock, TIMEOUT, Deferred.fromCoroutine(look(tunnel)), TooLate)
-        except TooLate:
+            return await within(clock, TIMEOUT, Deferred.fromCoroutine(ask(tunnel)), defer.TimeoutError)
+        except defer.TimeoutError:
             raise Unhealthy(f"Get {url}: no answer in {TIMEOUT:g} s") from None
         except TowerError as error:
             raise Unhealthy(f"Get {url}: {error}") from error
@@ -231,48 +208,46 @@ def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None
     return check
 
 
-def _trusting() -> ssl.SSLContext:
+def _unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def _secured(channel: Any, context: ssl.SSLContext | None, host: str, clock: Any) -> Pipe:
+async def _secured(channel: Any, context: ssl.SSLContext | None, host: str, clock: IReactorTime) -> Pipe:
     if context is None:
         pipe: Pipe = channel
         return pipe
-    return await TLSHandshake(channel, context, host, clock, _EACH_TIME_ANEW, timeout=TIMEOUT).secured
+    return await TLSHandshake(channel, context, host, clock, _NO_RESUMPTION, timeout=TIMEOUT).secured
 
 
-def member_health(gate: Gate, clock: Any) -> HealthCheck:
-    """Return the check for a cluster's API server, reached by the way that requests go.
+def member_health(apiserver: MemberAPIServer, clock: IReactorTime) -> HealthCheck:
+    """Return the check of a cluster's API server, which is asked as users' requests are sent.
 
-    The tunnel is dead if its node says nothing; whatever else goes wrong, it is degraded.
-
-    :param clock: an ``IReactorTime``.
+    The tunnel is dead if its node is silent; after any other failure it is degraded.
     """
 
-    async def ask(look: _Look) -> int:
-        pipe = await gate.open(look)
-        upstream = gate.upstream()
-        return await _code(pipe, upstream.prefix + _PATH, upstream.host_line)
+    async def ask(probe: _Probe) -> int:
+        pipe = await apiserver.open(probe)
+        upstream = apiserver.upstream()
+        return await _request(pipe, upstream.prefix + _PATH, upstream.host_line)
 
-    async def check(tunnel: Dialler) -> str:
-        look = _Look(tunnel)
+    async def check(tunnel: NodeTunnel) -> str:
+        probe = _Probe(tunnel)
         try:
-            code = await within(clock, TIMEOUT, Deferred.fromCoroutine(ask(look)), TooLate)
+            code = await within(clock, TIMEOUT, Deferred.fromCoroutine(ask(probe)), defer.TimeoutError)
         except TunnelLost:
             raise
-        except TooLate:
-            if not look.is_alive:
-                raise Unhealthy(f"the node said nothing in {TIMEOUT:g} s") from None
+        except defer.TimeoutError:
+            if not probe.is_alive:
+                raise Unhealthy(f"the node did not answer in {TIMEOUT:g} s") from None
             return f"the API server is not reached: no answer in {TIMEOUT:g} s"
         except TowerError as error:
-            if isinstance(error, StreamRefused) and error.code == "timeout" and not look.is_alive:
+            if isinstance(error, StreamRefused) and error.code == "timeout" and not probe.is_alive:
                 raise
             cure = _CURE if isinstance(error, StreamRefused) and error.code == "tls" else ""
             return f"the API server is not reached: {error}{cure}"
-        return _judged("the API server", code)
+        return _problem("the API server", code)
 
     return check

@@ -1,6 +1,6 @@
-"""The host keys that nodes had when we first came to them, in the store: one record for each node.
+"""Pinned host keys: the key of each node's first connection, in the store.
 
-A node is told apart by its address, ``host:port``.
+There is one record for each node, found by its address, ``host:port``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tower.store.records import Create, Delete, Operation, Record, RecordChanged
 #: The kind of the records.
 KIND = "hostkeys"
 
-#: Most nodes of one cluster whose keys are kept; beyond them those that were learned first are forgotten.
+#: Most pinned keys of one cluster; a new one replaces the oldest.
 PIN_LIMIT = 10_000
 
-#: How often a write is tried again after the cluster's own record was changed in between.
+#: Attempts to write while the cluster's record changes.
 _ATTEMPTS = 10
 
 
@@ -34,7 +34,7 @@ class Pin:
     """One node's key.
 
     :ivar address: ``host:port``.
-    :ivar name: what the node was called when the key was learned.
+    :ivar name: the node's name when the key was pinned.
     :ivar blob: the public key in SSH's wire format.
     """
 
@@ -44,26 +44,25 @@ class Pin:
 
     @property
     def fingerprint(self) -> str:
-        """Names the key, as OpenSSH prints it."""
+        """Fingerprint of the key, as OpenSSH prints it."""
         return fingerprint(self.blob)
 
     @property
-    def describe_key(self) -> str:
+    def described(self) -> str:
         """Type and fingerprint of the key."""
         return describe_key(self.blob)
 
     def is_called(self, text: str) -> bool:
-        """Tell whether *text* means this node: its name, address or host; brackets may be left out."""
+        """Return whether *text* is the node's name, address or host; brackets are optional."""
         host = self.address.rpartition(":")[0]
         plain = str.maketrans("", "", "[]")
         return text.translate(plain) in (self.name, self.address.translate(plain), host.translate(plain))
 
 
 class Pins:
-    """The keys of one cluster's nodes.
+    """The pinned keys of one cluster.
 
     :param cluster: its name.
-    :param uid: its uid.
     """
 
     _log = Logger()
@@ -72,41 +71,41 @@ class Pins:
         self._store = store
         self._cluster = cluster
         self._uid = uid
-        # What is being written counts already: a node may come twice meanwhile.
-        self._learning: dict[str, bytes] = {}
+        self._writing: dict[str, bytes] = {}  # valid already: a node may connect twice meanwhile
 
     def get(self, node: Node) -> bytes | None:
-        """Return the key that *node* had at first; None: nothing is known."""
+        """Return the pinned key of *node*, or None."""
         record = self._store.get(KIND, self._name(node.address))
-        return _pin(record).blob if record is not None else self._learning.get(node.address)
+        return _pin(record).blob if record is not None else self._writing.get(node.address)
 
     def all(self) -> list[Pin]:
-        """Return all, by address."""
+        """Return all, sorted by address."""
         return sorted(map(_pin, self._records()), key=lambda pin: pin.address)
 
     def learn(self, node: Node, blob: bytes) -> None:
-        """Keep the key of a node of which none is kept.
+        """Pin the key of a node without a pinned one.
 
-        One that cannot be written is logged, and learned anew when the node is next connected to.
+        If it cannot be written, this is logged, and the next connection pins it.
         """
         if self.get(node) is not None:
             return
-        self._learning[node.address] = blob
+        self._writing[node.address] = blob
         writing = Deferred.fromCoroutine(self._learn(node, blob))
         writing.addErrback(
             lambda failure: self._log.warn(
-                "the host key of {node} in cluster {cluster} cannot be kept: {reason}",
+                "cluster {cluster}: cannot pin the host key of node {node}: {reason}",
                 node=node.name,
                 cluster=self._cluster,
                 reason=failure.getErrorMessage(),
             )
         )
-        writing.addBoth(lambda _: self._learning.pop(node.address, None))
+        writing.addBoth(lambda _: self._writing.pop(node.address, None))
 
     def forget(self, text: str) -> Deferred[Sequence[Pin]]:
-        """Forget the key of the node that *text* means, so that its next one is learned.
+        """Remove the key of the node named *text*; its next connection pins a new one.
 
-        Fails with `NotFound`.
+        :return: the removed keys.
+        :raise NotFound: through the Deferred: it has no pinned key.
         """
         return Deferred.fromCoroutine(self._forget(text))
 
@@ -121,10 +120,10 @@ class Pins:
         for _ in range(_ATTEMPTS):
             owner = self._store.get("clusters", self._cluster)
             if owner is None or owner.value["uid"] != self._uid:
-                return  # it was removed meanwhile, and its keys with it
+                return  # the cluster was removed meanwhile
             operations: list[Operation] = [
                 Require("clusters", self._cluster, owner.version),
-                *self._room(),
+                *self._evict(),
                 Create(KIND, self._name(node.address), value),
             ]
             try:
@@ -132,26 +131,26 @@ class Pins:
             except RecordChanged:
                 continue
             self._log.info(
-                "learned the host key of {node} in cluster {cluster}: {key}",
+                "cluster {cluster}: pinned the host key of node {node}: {key}",
                 node=node.name,
                 cluster=self._cluster,
                 key=describe_key(blob),
             )
             return
-        raise Conflict(f"cluster {self._cluster} changes too often")
+        raise Conflict(f"cluster {self._cluster} changed in each of {_ATTEMPTS} attempts")
 
     async def _forget(self, text: str) -> Sequence[Pin]:
         records = [record for record in self._records() if _pin(record).is_called(text)]
         if not records:
             raise NotFound(
-                f"no host key of {text} was learned in cluster {self._cluster}: "
+                f"cluster {self._cluster} has no pinned host key of {text}: "
                 f"'tower cluster show {self._cluster}' lists its nodes"
             )
         await self._store.transact([Delete(KIND, record.name) for record in records])
         return [_pin(record) for record in records]
 
-    def _room(self) -> Iterable[Operation]:
-        """Return what makes room for one more."""
+    def _evict(self) -> Iterable[Operation]:
+        """Delete the oldest key if there is no room for another."""
         records = self._records()
         if len(records) >= PIN_LIMIT:
             oldest = min(records, key=lambda record: record.version)

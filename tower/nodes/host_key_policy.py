@@ -1,4 +1,4 @@
-"""Who vouches for the nodes of one cluster: a rule for host keys that may become another one."""
+"""How the nodes of one cluster are verified; follows changes of the cluster's record."""
 
 from __future__ import annotations
 
@@ -10,84 +10,86 @@ from twisted.logger import Logger
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.nodes.record_files import RecordFile
-from tower.nodes.remembered_nodes import RememberedNodes, PinnedHostKeys
+from tower.nodes.remembered_nodes import PinnedHostKeys, RememberedNodes
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeys
 from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 
-#: Whose known hosts count where nobody names a file: those that ssh would ask.
+#: Default known_hosts files, as in ssh.
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
 
-#: The mode in which nobody vouches for anybody.
-_ANYBODY = "insecure-ignore"
+#: The mode without verification.
+_IGNORE = "insecure-ignore"
 
 _log = Logger()
 
 
-class HostKeyPolicy:
-    """A `tower.nodes.ssh.host_keys.HostKeys` that does as a cluster's record says now.
+class HostKeyPolicy(HostKeys):
+    """Verifies nodes with the mode in a cluster's record.
 
-    :param known: what is remembered of the nodes.
-    :param file: of known hosts; looked at only if *spec* names one.
+    :param file: the known_hosts file; read only if *spec* names one.
+    :ivar rule: for the current mode.
+    :ivar keys: of the nodes that accepted our login, by address.
+    :ivar unverified: addresses of those whose keys were not verified.
     """
 
-    def __init__(self, spec: SSHSpec, known: RememberedNodes, file: RecordFile) -> None:
-        self._known = known
-        self._rule = _rule(spec, known, file)
-        self._shown: dict[str, bytes] = {}  # by address: the keys of those that let us in
-        self._strangers: set[str] = set()  # those of them that nobody vouched for
+    def __init__(self, spec: SSHSpec, remembered: RememberedNodes, file: RecordFile) -> None:
+        self._remembered = remembered
+        self.rule = _rule(spec, remembered, file)
+        self.keys: dict[str, bytes] = {}
+        self.unverified: set[str] = set()
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return self._rule.algorithms(node)
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """See `HostKeys.kinds`."""
+        return self.rule.kinds(node)
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
-        self._rule.judge(node, blob)
+        self.rule.judge(node, blob)
 
     def accepted(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.accepted`."""
-        self._rule.accepted(node, blob)
-        self._shown[node.address] = blob
-        if isinstance(self._rule, AnyHostKey):
-            self._strangers.add(node.address)
+        self.rule.accepted(node, blob)
+        self.keys[node.address] = blob
+        if isinstance(self.rule, AnyHostKey):
+            self.unverified.add(node.address)
         else:
-            self._strangers.discard(node.address)
+            self.unverified.discard(node.address)
 
     def keep(self, nodes: Collection[Node]) -> None:
         """Forget all nodes but these."""
         addresses = {node.address for node in nodes}
-        for address in self._shown.keys() - addresses:
-            del self._shown[address]
-            self._strangers.discard(address)
+        for address in self.keys.keys() - addresses:
+            del self.keys[address]
+            self.unverified.discard(address)
 
-    def turn_to(self, spec: SSHSpec, nodes: Collection[Node], file: RecordFile) -> list[Node]:
-        """Do as *spec* says from now on; where keys are learned, those of *nodes* are.
+    def switch(self, spec: SSHSpec, nodes: Collection[Node], file: RecordFile) -> list[Node]:
+        """Switch to the mode of *spec*; ``accept-new`` pins the keys of *nodes*.
 
-        :param nodes: that are connected.
-        :param file: of known hosts.
-        :return: those of them that nobody ever vouched for, and nobody does now.
+        :param nodes: the connected nodes.
+        :param file: the known_hosts file.
+        :return: those that were never verified and that the new mode rejects.
         """
-        self._rule = _rule(spec, self._known, file)
-        refused = []
-        for node in () if isinstance(self._rule, AnyHostKey) else nodes:
-            blob = self._shown.get(node.address)
+        self.rule = _rule(spec, self._remembered, file)
+        rejected = []
+        for node in () if isinstance(self.rule, AnyHostKey) else nodes:
+            blob = self.keys.get(node.address)
             if blob is None:
                 continue
             try:
                 self.judge(node, blob)
                 self.accepted(node, blob)
             except HostKeyRefused as e:
-                if node.address in self._strangers:
-                    _log.warn("{cluster}: {problem}", cluster=self._known.cluster, problem=str(e))
-                    refused.append(node)
-        return refused
+                if node.address in self.unverified:
+                    _log.warn("{cluster}: {problem}", cluster=self._remembered.cluster, problem=str(e))
+                    rejected.append(node)
+        return rejected
 
 
-def _rule(spec: SSHSpec, known: RememberedNodes, file: RecordFile) -> HostKeys:
-    if spec.host_keys == _ANYBODY:
+def _rule(spec: SSHSpec, remembered: RememberedNodes, file: RecordFile) -> HostKeys:
+    if spec.host_keys == _IGNORE:
         _log.warn(
-            "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
-            cluster=known.cluster,
+            "NOT SECURE: host keys of the nodes of {cluster} are not verified (insecure-ignore)",
+            cluster=remembered.cluster,
         )
         return AnyHostKey()
     if spec.known_hosts:
@@ -95,4 +97,4 @@ def _rule(spec: SSHSpec, known: RememberedNodes, file: RecordFile) -> HostKeys:
     else:
         files = [KnownHosts(Path(name).expanduser(), may_be_missing=True) for name in KNOWN_HOSTS]
     known_hosts = KnownHostsFiles(files)
-    return known_hosts if spec.host_keys == "known-hosts" else PinnedHostKeys(known, known_hosts)
+    return known_hosts if spec.host_keys == "known-hosts" else PinnedHostKeys(remembered, known_hosts)

@@ -1,4 +1,4 @@
-"""HTTP to what nodes reach: a Twisted ``Agent`` whose connections somebody else dials."""
+"""A Twisted ``IAgent`` whose connections are dialed by a function, such as through node tunnels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from twisted.internet import defer
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.error import ConnectError
-from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
@@ -22,32 +27,32 @@ from tower.net.addresses import join_address
 from tower.net.pipe_transport import connected
 from tower.tunnels.tls_handshake import TLSHandshake
 
-#: How long connecting may take, then TLS, and how long an idle connection is kept, s: what
-#: kube-apiserver's transport to nodes, pods and services has.
+#: Time limits for connecting and for TLS, and lifetime of idle connections, s, as in kube-apiserver's
+#: transport to nodes, pods and services.
 CONNECT = 30.0
 HANDSHAKE = 10.0
 IDLE = 90
 
-#: How many idle connections are kept for each host and port, as Kubernetes' clients do.
+#: Idle connections kept for each host and port, as in Kubernetes' clients.
 KEPT = 25
 
-#: Returns a pipe, paused, to host and port; raises `TowerError`.  Cancelling leaves nothing.
+#: Returns a paused pipe to host and port; raises `TowerError`.  Cancelling leaves nothing.
 Dial: TypeAlias = Callable[[str, int], Awaitable[Any]]
 
 
-@implementer(IAgent)
+@implementer(IAgent, IAgentEndpointFactory)
 class NodeAgent:
     """For treq: ``treq.get(url, agent=agent)``.
 
-    :param tls: verifies, and identifies us to, who is reached by ``https``.
+    :param tls: for ``https``.
     """
 
-    def __init__(self, reactor: Any, dial: Dial, tls: ssl.SSLContext) -> None:
+    def __init__(self, reactor: IReactorTime, dial: Dial, tls: ssl.SSLContext) -> None:
         self._pool = HTTPConnectionPool(reactor)
         self._pool.cachedConnectionTimeout = IDLE
         self._pool.maxPersistentPerHost = KEPT
-        ways = _NodeEndpoints(reactor, dial, tls)
-        self._agent: Agent = Agent.usingEndpointFactory(reactor, ways, self._pool)
+        self._reactor, self._dial, self._tls = reactor, dial, tls
+        self._agent: Agent = Agent.usingEndpointFactory(reactor, self, self._pool)
 
     def request(
         self,
@@ -58,40 +63,32 @@ class NodeAgent:
     ) -> Deferred[IResponse]:
         """See ``IAgent``.
 
-        :raise ConnectError: through the Deferred: nobody could be asked; it says why.
+        :raise ConnectError: through the Deferred: the connection failed; with the reason.
         """
         return self._agent.request(method, uri, headers, bodyProducer)
 
-    def close_idle_connections(self) -> None:
-        """Close what no request needs now."""
-        self._pool.closeCachedConnections()
-
-
-@implementer(IAgentEndpointFactory)
-class _NodeEndpoints:
-    """Makes an endpoint of a URL."""
-
-    def __init__(self, reactor: Any, dial: Dial, tls: ssl.SSLContext) -> None:
-        self._reactor = reactor
-        self._dial = dial
-        self._tls = tls
-
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Return how *uri* is reached.
+        """See ``IAgentEndpointFactory``.
 
-        :raise SchemeNotSupported: it is neither ``http`` nor ``https``.
+        :raise SchemeNotSupported: neither ``http`` nor ``https``.
         """
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         tls = self._tls if uri.scheme == b"https" else None
-        return _Dialled(self._reactor, self._dial, uri.host.decode("ascii"), uri.port, tls)
+        return _NodeEndpoint(self._reactor, self._dial, uri.host.decode("ascii"), uri.port, tls)
+
+    def close_idle_connections(self) -> None:
+        """Close the idle connections."""
+        self._pool.closeCachedConnections()
 
 
 @implementer(IStreamClientEndpoint)
-class _Dialled:
-    """One host and port, with TLS or without."""
+class _NodeEndpoint:
+    """One host and port, with or without TLS."""
 
-    def __init__(self, reactor: Any, dial: Dial, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, reactor: IReactorTime, dial: Dial, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> None:
         self._reactor = reactor
         self._dial = dial
         self._host = host
@@ -105,21 +102,21 @@ class _Dialled:
 
     async def _open(self) -> tuple[Any, bytes]:
         try:
-            pipe = await Deferred.fromCoroutine(self._dialled()).addTimeout(CONNECT, self._reactor)
+            pipe = await Deferred.fromCoroutine(self._dialed()).addTimeout(CONNECT, self._reactor)
             if self._tls is not None:
-                # whoever is gone meanwhile is an error of the handshake
+                # a connection lost meanwhile is an error of the handshake
                 pipe = await TLSHandshake(
                     pipe, self._tls, self._host, self._reactor, timeout=HANDSHAKE
                 ).secured
-        except TooLate:
-            raise ConnectError(string=f"{self._place}: no connection in {CONNECT:g} s") from None
+        except defer.TimeoutError:
+            raise ConnectError(string=f"{self._address}: no connection in {CONNECT:g} s") from None
         except TowerError as e:
-            raise ConnectError(string=f"{self._place}: {e}") from e
+            raise ConnectError(string=f"{self._address}: {e}") from e
         return pipe, b""
 
-    async def _dialled(self) -> Any:
+    async def _dialed(self) -> Any:
         return await self._dial(self._host, self._port)
 
     @property
-    def _place(self) -> str:
+    def _address(self) -> str:
         return join_address(self._host, self._port)

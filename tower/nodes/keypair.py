@@ -1,7 +1,7 @@
-"""The key pair with which nodes let us in: two files, made when they are not there, and never overwritten.
+"""The SSH key pair of a cluster: two files, created if they are missing, and never overwritten.
 
-The names and modes are kube-apiserver's: the public key is at the private one's path with ``.pub`` behind it,
-and written last, so that where it is the pair is whole.
+Names and modes are kube-apiserver's: the public key's path is the private key's with ``.pub`` appended.  It
+is written last, so if it exists, the pair is complete.
 """
 
 from __future__ import annotations
@@ -29,32 +29,31 @@ from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Files, read_plain
 from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
 
-#: Kinds of keys that are made; any kind that `ClientKey` knows is used.
+#: Types of keys that can be created; existing keys may have any type that `ClientKey` supports.
 Kind: TypeAlias = Literal["ed25519", "rsa"]
 
-#: Size of an RSA key, bits, and its exponent.
+#: Size of a new RSA key, bits, and its exponent.
 _RSA_BITS, _RSA_EXPONENT = 2048, 65537
 
-#: When a file was written, its size, its inode, its mode and its owner.
+#: Modification time, size, inode, mode and owner of a file.
 _Identity: TypeAlias = tuple[int, int, int, int, int]
 
-#: What no file is.
+#: No file has these.
 _NEVER: _Identity = (0, 0, 0, 0, 0)
 
-#: The largest public key file that is looked at, B.
+#: Largest public key file that is read, B.
 _LARGEST = 64 * 1024
 
 _log = Logger()
 
 
 class KeyPairFiles:
-    """A private key file and the public one beside it.
+    """A private key file and its public key file.
 
-    :param path: of the private key.
-    :param kind: of a key that has to be made.
-    :param files: where both are looked for, and made.
+    :param kind: type of a new key.
+    :param files: opens both.
     :ivar path: of the private key.
-    :ivar public_path: of the public one.
+    :ivar public_path: of the public key.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind = "ed25519", files: Files = ANYWHERE) -> None:
@@ -65,21 +64,21 @@ class KeyPairFiles:
         self._private: tuple[_Identity, ClientKey] | None = None
         self._seen: tuple[_Identity | None, _Identity | None] | None = None
 
-    def turn_to(self, path: str | os.PathLike[str], kind: Kind, files: Files = ANYWHERE) -> None:
-        """Be another pair from now on, which counts as one that `changed`."""
+    def switch(self, path: str | os.PathLike[str], kind: Kind, files: Files = ANYWHERE) -> None:
+        """Switch to another pair; it counts as `changed`."""
         if Path(path) != self.path:
             self.path, self.public_path = Path(path), Path(f"{path}.pub")
             self._private, self._seen = None, (_NEVER, _NEVER)
         self.kind, self._files = kind, files
 
     def ensure(self) -> None:
-        """Make what is missing: the pair, or the public half of a private key that is there.
+        """Create what is missing: the pair, or the public key of an existing private key.
 
-        A public half without its private one is of no use, and goes with a new pair.  A private key that is
-        there is never written to, whatever is in it; but an empty file is none.
+        A public key without its private key is replaced with the pair.  An existing private key is never
+        written to, unless the file is empty.
 
-        :raise ConfigurationError: a file cannot be read or written, or holds no key that can be used; what
-            was there is still there.
+        :raise ConfigurationError: a file cannot be read or written, or has no usable key; existing files are
+            unchanged.
         """
         if not self._size(self.path):
             self._generate()
@@ -87,7 +86,7 @@ class KeyPairFiles:
             self._derive()
 
     def _derive(self) -> None:
-        """Make the public half; where it cannot be written, as beside a mounted secret, do without."""
+        """Create the public key; if it cannot be written, next to a mounted Secret for example, only warn."""
         key = self.private()
         _log.info("Private key exists, but public key does not: {path}", path=str(self.public_path))
         try:
@@ -96,9 +95,10 @@ class KeyPairFiles:
             _log.warn("{error}; the private key is enough to log in", error=str(error))
 
     def _size(self, path: Path) -> int:
-        """Return how much there is at *path*, B; a link that leads nowhere counts as something.
+        """Return the size of *path*, B; 0 if it does not exist; 1 for a dangling link.
 
-        :raise ConfigurationError: nobody can tell, or it is a device or the like, which nothing replaces.
+        :raise ConfigurationError: the file cannot be inspected, or is not a regular file, which is never
+            replaced.
         """
         try:
             status = self._files.stat(path)
@@ -107,20 +107,20 @@ class KeyPairFiles:
         except OSError as error:
             raise ConfigurationError(f"Error detecting if key exists: {path}: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigurationError(f"SSH key {path}: it is not a regular file: name another one")
+            raise ConfigurationError(f"SSH key {path}: not a regular file: set another path")
         return status.st_size
 
     def _generate(self) -> None:
         _log.info("Key doesn't exist, attempting to create {path}", path=str(self.path))
         if not self._is_directory(self.path.parent):
             raise ConfigurationError(
-                f"SSH key {self.path}: directory {self.path.parent} is missing: make it, for its owner alone"
+                f"SSH key {self.path}: directory {self.path.parent} does not exist: create it with mode 0700"
             )
-        secret, key = _made(self.kind)
+        secret, key = _create(self.kind)
         drafts = [self._draft(self.path, secret)]
         try:
             drafts.append(self._draft(self.public_path, _public_file(key)))
-            # gone first: half a pair is made whole the next time, a false one is not seen so easily
+            # removed first: a missing public key is created next time, a wrong one is hard to notice
             self._remove(self.public_path)
         except BaseException:
             for draft in drafts:
@@ -130,9 +130,9 @@ class KeyPairFiles:
         self._put(drafts[1], self.public_path)
 
     def private(self) -> ClientKey:
-        """Return the private key as it is on the disk now; it is parsed only when it has changed.
+        """Return the current private key; the file is parsed only if it has changed.
 
-        :raise KeyUnusable: with upstream's words and a cure.
+        :raise KeyUnusable: with upstream's text and a cure.
         """
         identity = self._identity(self.path)
         known = self._private
@@ -145,9 +145,9 @@ class KeyPairFiles:
         return key
 
     def public_line(self) -> bytes:
-        """Return the public key as a line of ``authorized_keys``, without a comment: what clouds install.
+        """Return the public key as a line of ``authorized_keys`` without a comment, for clouds to install.
 
-        :raise ConfigurationError: a file cannot be read, holds no such key, or the two are no pair.
+        :raise ConfigurationError: a file cannot be read, has no usable key, or the two are not a pair.
         """
         self._seen = self._identities()
         if not self._size(self.public_path):
@@ -156,12 +156,13 @@ class KeyPairFiles:
         line = self.private().authorized_key
         if self._size(self.public_path) and self._read_public() != line:
             raise KeyUnusable(
-                f"{self.public_path} is not the public key of {self.path}: delete it, and it is made anew"
+                f"{self.public_path} is not the public key of {self.path}: delete it; "
+                "Tower creates the right one"
             )
         return line
 
     def changed(self) -> bool:
-        """Tell whether a file is not any more what it was when `public_line` was called last."""
+        """Return whether a file has changed since the last call of `public_line`."""
         return self._seen is not None and self._identities() != self._seen
 
     def _identities(self) -> tuple[_Identity | None, _Identity | None]:
@@ -180,10 +181,10 @@ class KeyPairFiles:
             key: Any = load(text.strip())
             line: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         except (ValueError, UnsupportedAlgorithm):
-            # not chained: the parser's words may quote the file
+            # not chained: the parser's message may quote the file
             raise KeyUnusable(
-                f"error parsing SSH key {path}: 'it is no public key in PEM or in OpenSSH's format': "
-                "delete it, and it is made anew from the private one"
+                f"error parsing SSH key {path}: 'it is not a public key in PEM or OpenSSH's format': "
+                "delete it; Tower creates it from the private key"
             ) from None
         return line + b"\n"
 
@@ -207,7 +208,7 @@ class KeyPairFiles:
             self._files.unlink(path)
 
     def _draft(self, path: Path, data: bytes) -> Path:
-        """Write what *path* is to hold beside it; a full disk is noticed here, when nothing is lost yet."""
+        """Write *data* to a file next to *path*: a full disk is noticed before anything is replaced."""
         draft = Path(f"{path}.tmp")
         try:
             self._remove(draft)
@@ -238,8 +239,8 @@ class KeyPairFiles:
             raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _made(kind: Kind) -> tuple[bytes, ClientKey]:
-    """Return a new private key's file, as OpenSSH or, for RSA, kube-apiserver writes it, and the key."""
+def _create(kind: Kind) -> tuple[bytes, ClientKey]:
+    """Return a new private key and its file, in the format of OpenSSH or, for RSA, of kube-apiserver."""
     if kind == "rsa":
         rsa = generate_private_key(_RSA_EXPONENT, _RSA_BITS)
         secret = rsa.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
@@ -250,11 +251,7 @@ def _made(kind: Kind) -> tuple[bytes, ClientKey]:
 
 
 def _public_file(key: ClientKey) -> bytes:
-    """Return the content of a public key's file.
-
-    For RSA that is PEM, which kube-apiserver wrote and what read its file expects; for all others the line
-    that ``ssh-copy-id`` and everybody else expects.
-    """
+    """Return a public key file: PEM for RSA, as from kube-apiserver; OpenSSH's line for other types."""
     if key.kind != b"ssh-rsa":
         return key.authorized_key
     return load_ssh_public_key(key.authorized_key).public_bytes(

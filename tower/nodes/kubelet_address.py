@@ -1,51 +1,43 @@
-"""Where kubelets listen, as their own nodes and as others see them."""
+"""Addresses of kubelets, as their own nodes and as other nodes see them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Any, Protocol
-
-from twisted.internet.defer import Deferred
+from typing import Any
 
 from tower.clusters.node import Node
 from tower.errors import StreamRefused
+from tower.nodes.tunnels.tunnel import NodeTunnel
 
-#: Where a kubelet is as its own node sees it, unless it was given ``--address``.
+#: A kubelet's address as its own node sees it, unless the kubelet has ``--address``.
 LOOPBACK = "127.0.0.1"
 
-#: At how many of a node's own addresses its kubelet is looked for.
+#: Most addresses of a node that are tried.
 _MOST_ADDRESSES = 3
 
-#: Of how many nodes it is remembered that the loopback is not the place.
-_REMEMBERED = 1000
+#: Most nodes whose kubelet's address is cached; only addresses other than the loopback are.
+_CACHED = 1000
 
-#: What a node says at once of an address where nobody listens, or that its ``PermitOpen`` does not name.
+#: A node's codes for an address where nothing listens, or that its ``PermitOpen`` does not list.
 _NOT_THERE = frozenset({"refused", "unreachable", "name", "not-allowed", "failed"})
 
 
-class OneTunnel(Protocol):
-    """What is needed of the tunnel to one node."""
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Return a channel to *host*, as that node reaches it."""
-
-
 class KubeletAddresses:
-    """Finds out where on its own node a kubelet listens, and remembers it.
+    """Finds the address at which a kubelet listens on its own node, and caches it.
 
-    Most do so at all addresses, and so on the loopback; one with ``--address`` at its node's own alone.
-    Nobody who asks for something has a say in what is dialled: it is what those say who list the nodes.
+    Most kubelets listen on all addresses, including the loopback; one with ``--address`` only on that of its
+    node.  The addresses come from the list of nodes alone; users have no influence on them.
     """
 
     def __init__(self) -> None:
         self._found: dict[Node, str] = {}
 
-    async def dial(self, tunnel: OneTunnel, node: Node, port: int) -> Any:
-        """Return a channel to the kubelet of *node* by its own tunnel.
+    async def dial(self, tunnel: NodeTunnel, node: Node, port: int) -> Any:
+        """Return a channel to the kubelet of *node* through its own tunnel.
 
-        :raise StreamRefused: it is nowhere; says what the node said of each address.
-        :raise TunnelLost: there is no tunnel any more.
+        :raise StreamRefused: no address answers; with the node's error for each.
+        :raise TunnelLost: the tunnel is closed.
         """
         errors: list[StreamRefused] = []
         for address in dict.fromkeys((self._found.get(node, LOOPBACK), LOOPBACK, *internal_addresses(node))):
@@ -65,13 +57,13 @@ class KubeletAddresses:
         if address == LOOPBACK:
             self._found.pop(node, None)
             return
-        if len(self._found) >= _REMEMBERED:
+        if len(self._found) >= _CACHED:
             self._found.clear()
         self._found[node] = address
 
 
 def internal_addresses(node: Node) -> Sequence[str]:
-    """Return where *node* is reached from within its cluster: private addresses first."""
+    """Return the addresses of *node* within its cluster, private ones first."""
     private = [address for address in sorted({node.host, *node.aliases}) if _is_private(address)]
     return [*dict.fromkeys((*private, node.host))][:_MOST_ADDRESSES]
 

@@ -1,13 +1,14 @@
-"""The kubelets of a cluster that is reached by SSH: the way to each, and who may go it."""
+"""The kubelets of a cluster that is reached by SSH: connections to them, and the authorization of users."""
 
 from __future__ import annotations
 
 import re
 import ssl
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.clusters.node import Node
@@ -16,97 +17,79 @@ from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused
 from tower.files import read_plain
 from tower.kube.apiserver import Material, client_context
 from tower.kube.canonical_head import identity_lines
-from tower.kube.head_policy import Upstream
+from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
-from tower.nodes.access_review import VERBS, AccessReview, NodeReview, Posts, subresource_of
-from tower.nodes.kubelet_address import KubeletAddresses, OneTunnel, internal_addresses
+from tower.nodes.access_review import VERBS, AccessReview, NodeReview, subresource_of
+from tower.nodes.apiserver import MemberAPIServer
+from tower.nodes.kubelet_address import KubeletAddresses, internal_addresses
 from tower.nodes.record_files import RecordFile
+from tower.nodes.tunnels.tunnels import NodeTunnels
 from tower.tunnels.apiserver_gate import not_secured
 from tower.tunnels.tls_handshake import TLSHandshake
 
-#: How much of a file with CAs is read, B.
+#: Largest part of a file with CAs that is read, B.
 AUTHORITY_LIMIT = 1 << 20
 
-#: How many names of nodes are told to who asked for one that is not there.
+#: Most names of nodes in the error about an unknown node.
 _NAMED = 10
 
-# What would say who asks; the credential that is lent is the only one that goes there.
+# Headers that identify the client; the only credential that kubelets get is the proxy's.
 _IDENTITY = re.compile(rb"(?i:host|authorization|impersonate-[^:]*|x-remote-[^:]*):[^\r\n]*\r\n")
 
-# What kubelets, and we, might read as different paths.
+# Paths that a kubelet and the proxy might parse differently.
 _AMBIGUOUS = re.compile(rb"[%\\]|//|/\.{1,2}(?:/|\Z)")
 
+#: OpenSSL's text about a valid certificate of another host.
+_MISMATCH = " mismatch, certificate is not valid for "
 
-class Gate(Protocol):
-    """What is needed of `tower.nodes.apiserver.MemberAPIServer`."""
-
-    @property
-    def material(self) -> Material | None:
-        """The credential that is kept; None while there is none."""
-
-    def upstream(self) -> Upstream:
-        """Return what heads need."""
-
-    def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a head as it goes to the API server; raises `StatusError` for whom nobody may act as."""
-
-
-class Nodes(Protocol):
-    """What is needed of `tower.nodes.tunnels.tunnels.NodeTunnels`."""
-
-    @property
-    def nodes(self) -> Sequence[Node]:
-        """All that are known."""
-
-    def at(self, node: Node) -> OneTunnel | None:
-        """Return the tunnel to *node*, if there is one."""
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Return a channel to *host*, as one of the nodes reaches it."""
+#: A request that is never sent: the API server's gate decides by it whether the user may be impersonated.
+_AS = b"GET / HTTP/1.1\r\n%bHost: kubernetes\r\n\r\n"
 
 
 class Kubelets:
-    """:param clock: an ``IReactorTime``.
+    """All kubelets of one cluster.
+
     :param cluster: its name.
-    :param api: the member's.
-    :param authority: the file with the kubelets' CAs; looked at only if *spec* names one.
-    :ivar draining: set it when others took their place; see `tower.tunnels.apiserver_gate.APIServerGate`.
+    :param api: for access reviews.
+    :param authority: file with the kubelets' CAs; read only if *spec* names one.
+    :ivar draining: set when another object replaces this one; see
+        `tower.tunnels.apiserver_gate.APIServerGate`.
     """
 
     draining = False
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         cluster: str,
         spec: SSHSpec,
-        nodes: Nodes,
-        api: Posts,
-        gate: Gate,
+        tunnels: NodeTunnels,
+        api: APIClient,
+        apiserver: MemberAPIServer,
         authority: RecordFile,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
-        self._no_credential = f"there is no credential for cluster {cluster} that could be used"
+        self._no_credential = f"there is no usable credential for cluster {cluster}"
         self._spec = spec
         self._authority = authority
-        self._nodes = nodes
-        self._gate = gate
+        self._tunnels = tunnels
+        self._apiserver = apiserver
         self._review = NodeReview(clock, api, cluster)
-        self._places = KubeletAddresses()
+        self._addresses = KubeletAddresses()
         self._trust: tuple[object, ssl.SSLContext] | None = None
 
     def find(self, name: str) -> Node:
-        """Return the node that is called *name*; before others the one that the cluster calls so.
+        """Return the node with that name, alias or address; the name takes precedence.
 
-        :raise Refusal: there is none; it names some that there are.
+        :raise StatusError: 404, with the names of some nodes.
         """
-        nodes = self._nodes.nodes
-        called = [node for node in nodes if node.is_called(name)]
-        if called:
-            return next((node for node in called if node.name == name), called[0])
+        nodes = self._tunnels.nodes
+        found = [node for node in nodes if node.is_called(name)]
+        if found:
+            return next((node for node in found if node.name == name), found[0])
         names = [node.name for node in nodes]
         known = ", ".join(names[:_NAMED]) or "none"
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -117,46 +100,49 @@ class Kubelets:
     def authorize(
         self, user: str, groups: Sequence[str], name: str, method: bytes, path: bytes, *, upgrade: bool
     ) -> Deferred[None] | None:
-        """Return None if *user* may do this at the node called *name*, or what fires when that is known.
+        """Return None if *user* may send this to the node *name*, or a Deferred that fires once known.
 
         :param path: as it is sent, without a query.
-        :param upgrade: it asks for another protocol: whatever the method, that is how commands are run.
-        :raise Refusal: also through the Deferred: he may not, or there is no such node, or nobody can tell.
-        :raise ClusterUnreachable: through the Deferred: the API server, which knows, was not reached.
+        :param upgrade: whether it requests another protocol; commands are run like this, with any method.
+        :raise StatusError: also through the Deferred: the user must not, or there is no such node.
+        :raise ClusterUnreachable: also through the Deferred: the API server was not reached.
         """
         node = self.find(name)
-        if self._gate.material is None:
+        if self._apiserver.material is None:
             raise ClusterUnreachable(self._no_credential)
         if _AMBIGUOUS.search(path):
-            raise StatusError(400, "no escapes, backslashes, dots or empty segments in a path of a kubelet")
+            raise StatusError(
+                400,
+                "a path of a kubelet must not contain escapes, backslashes, dot segments or empty segments",
+            )
         verb = "create" if upgrade else VERBS.get(method)
         if verb is None:
-            raise StatusError(405, f"{method.decode('latin-1')} is nothing that a kubelet knows")
-        self._gate.rewrite(_AS % identity_lines(user, groups), plain=False)
+            raise StatusError(405, f"kubelets do not support the method {method.decode('latin-1')}")
+        self._apiserver.rewrite(_AS % identity_lines(user, groups), plain=False)
         return self._review(AccessReview(user, tuple(groups), node.name, verb, subresource_of(path)))
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a request's head as it goes to a kubelet, with the credential in it; see `authorize`.
+        """Return a request's head for a kubelet, with the proxy's credential; call `authorize` before.
 
-        :raise Refusal: there is no credential any more.
+        :raise StatusError: 503: there is no usable credential.
         """
-        if self._gate.material is None:
+        if self._apiserver.material is None:
             raise StatusError(503, self._no_credential)
         line, _, fields = head.partition(b"\r\n")
         kept = b"".join(
             field for field in fields.splitlines(keepends=True) if _IDENTITY.fullmatch(field) is None
         )
-        return b"%b\r\nHost: kubelet\r\n%b%b" % (line, self._gate.upstream().credential_line, kept)
+        return b"%b\r\nHost: kubelet\r\n%b%b" % (line, self._apiserver.upstream().credential_line, kept)
 
     def open(self, node: str) -> Deferred[Any]:
-        """Open a stream to the kubelet of the node of that name, with its TLS up.
+        """Open a stream to the kubelet of the node with that name, TLS up.
 
-        By the node's own tunnel, see `KubeletAddresses`; to one that has none, from another.
+        Through the node's own tunnel, see `KubeletAddresses`; if it has none, through another node.
 
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.
-        :raise ClusterUnreachable: through the Deferred: no node is there.
-        :raise Refusal: through the Deferred: there is no such node.
+        :raise ClusterUnreachable: through the Deferred: no node's tunnel is open.
+        :raise StatusError: through the Deferred: there is no such node.
         """
         return Deferred.fromCoroutine(self._open(node))
 
@@ -166,11 +152,11 @@ class Kubelets:
             context = self._context()
         except ConfigurationError as e:
             raise StreamRefused("failed", str(e)) from e
-        tunnel = self._nodes.at(node)
+        tunnel = self._tunnels.at(node)
         if tunnel is not None:
-            channel = await self._places.dial(tunnel, node, port)
+            channel = await self._addresses.dial(tunnel, node, port)
         else:
-            channel = await self._nodes.dial(internal_addresses(node)[0], port)
+            channel = await self._tunnels.dial(internal_addresses(node)[0], port)
         return await self._secure(channel, context, node)
 
     def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
@@ -179,25 +165,25 @@ class Kubelets:
         return securing.addErrback(not_secured).addErrback(self._not_trusted)
 
     def _not_trusted(self, failure: Failure) -> None:
-        """Say what helps where nobody vouches for a kubelet: mostly it made its own certificate."""
+        """Add the cure to the error about a certificate; most such kubelets have a self-signed one."""
         error = failure.value
         if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:
             failure.raiseException()
-        text, order = str(error).removesuffix("."), f"'tower cluster set {self._cluster}"
-        cure = f"{order} --kubelet-certificate-authority FILE' says who vouches for its kubelets"
+        text, command = str(error).removesuffix("."), f"tower cluster set {self._cluster}"
+        cure = f"set the kubelets' CA with '{command} --kubelet-certificate-authority FILE'"
         if _MISMATCH in text:
             cure = (
-                "list the node by a name that the certificate is for; where that cannot be, "
-                f"{order} --insecure-skip-kubelet-tls-verify' has none looked at"
+                "list the node by a name in its certificate, or turn the verification off with "
+                f"'{command} --insecure-skip-kubelet-tls-verify'"
             )
         raise StreamRefused("tls", f"{text}: {cure}") from None
 
     def _context(self) -> ssl.SSLContext:
-        """Return how kubelets are verified, read anew if the file with their CA changed.
+        """Return the TLS settings, reading the file with the CA again if it has changed.
 
-        :raise ConfigurationError: there is no credential, or a file is no good.
+        :raise ConfigurationError: there is no usable credential, or the file is unusable.
         """
-        material = self._gate.material
+        material = self._apiserver.material
         if material is None:
             raise ConfigurationError(self._no_credential)
         authority, file = material.authority, self._authority
@@ -216,10 +202,10 @@ class Kubelets:
 
 
 def kubelet_context(material: Material, authority: bytes | None, *, insecure: bool) -> ssl.SSLContext:
-    """Return how kubelets are verified and, where the credential is a certificate, told who asks.
+    """Return the TLS settings for kubelets, with the client certificate if the credential is one.
 
     :param authority: CAs, PEM; None: the system's.
-    :raise ConfigurationError: something of it cannot be used.
+    :raise ConfigurationError: a certificate or key is unusable.
     """
     access = KubeAccess(
         server="kubelets",
@@ -229,10 +215,3 @@ def kubelet_context(material: Material, authority: bytes | None, *, insecure: bo
         client_key=material.key or None,
     )
     return client_context(access)
-
-
-#: In OpenSSL's words about a certificate that is good, but for somebody else.
-_MISMATCH = " mismatch, certificate is not valid for "
-
-#: A request that never leaves: whether somebody may be acted as is the API server's gate's to say.
-_AS = b"GET / HTTP/1.1\r\n%bHost: kubernetes\r\n\r\n"

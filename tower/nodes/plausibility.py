@@ -1,7 +1,7 @@
-"""A list of nodes that has nothing to do with those that are connected is not believed before one is reached.
+"""Rejects a list of nodes that names no connected node, unless one of its nodes accepts a login.
 
-A file is written by whatever people have at hand, and what is wrong in it may look like names: a program's
-complaint, the list of another cluster.  Tunnels that work are not given up for that.
+Files are written with many tools, and a wrong one may look like a list of names: an error message, or the
+list of another cluster.  It must not close working tunnels.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.defer import TimeoutError as TooLate
+from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.node import Node
 from tower.errors import one_line
 from tower.nodes.node_sources import Lister, ListingFailed
 
-#: How many nodes of such a list are tried at each look, other ones each time, and how long that may take, s.
+#: Nodes of such a list that are tried at each listing, chosen at random, and the time limit for that, s.
 TRIED = 5
 TIMEOUT = 10.0
 
-#: Logs in at a node, and leaves it again; raises why it cannot.
+#: Logs in at a node and disconnects; raises the reason if that fails.
 Try: TypeAlias = Callable[[Node], Awaitable[object]]
 
 
@@ -29,16 +30,15 @@ def plausible(
     lister: Lister,
     connected: Callable[[], Sequence[Node]],
     attempt: Try,
-    clock: Any,
+    clock: IReactorTime,
     *,
-    place: str,
+    source: str,
     sample: Callable[[Sequence[Node], int], Sequence[Node]] = random.sample,
 ) -> Lister:
-    """List what *lister* does, unless all nodes of it are new and none of them lets us in.
+    """List what *lister* does, unless all of its nodes are new and none of them accepts a login.
 
-    :param connected: returns the nodes that carry streams now; without any every list is believed.
-    :param clock: an ``IReactorTime``.
-    :param place: where the list is from, for errors.
+    :param connected: returns the nodes with an open tunnel; without any, every list is used.
+    :param source: of the list, for errors.
     :return: a lister that raises `ListingFailed` for such a list.
     """
 
@@ -50,19 +50,19 @@ def plausible(
             problem = await _problem(tried, attempt, clock)
             if problem:
                 raise ListingFailed(
-                    f"{place}: it names none of the {len(before)} nodes that are connected, which stay as "
-                    f"long as none of those that it names lets us in; {problem}"
+                    f"{source}: it names none of the {len(before)} nodes that are connected; these stay "
+                    f"until one of the listed nodes accepts a login; {problem}"
                 )
         return nodes
 
     return listing
 
 
-async def _problem(nodes: Sequence[Node], attempt: Try, clock: Any) -> str:
-    """Return why none of *nodes* lets us in, what the first says; empty if one does."""
+async def _problem(nodes: Sequence[Node], attempt: Try, clock: IReactorTime) -> str:
+    """Return why no node of *nodes* accepts a login, with the first one's error; empty if one does."""
     if not nodes:
         return ""
-    attempts = [Deferred.fromCoroutine(_tried(attempt, node)).addTimeout(TIMEOUT, clock) for node in nodes]
+    attempts = [Deferred.fromCoroutine(_attempt(attempt, node)).addTimeout(TIMEOUT, clock) for node in nodes]
     race: Deferred[Any] = DeferredList(attempts, fireOnOneCallback=True, consumeErrors=True)
     try:
         results = await race
@@ -73,9 +73,9 @@ async def _problem(nodes: Sequence[Node], attempt: Try, clock: Any) -> str:
         return ""
     error = results[0][1].value
     return f"{nodes[0].address}: " + (
-        f"no answer in {TIMEOUT:g} s" if isinstance(error, TooLate) else one_line(error)
+        f"no answer in {TIMEOUT:g} s" if isinstance(error, defer.TimeoutError) else one_line(error)
     )
 
 
-async def _tried(attempt: Try, node: Node) -> None:
+async def _attempt(attempt: Try, node: Node) -> None:
     await attempt(node)

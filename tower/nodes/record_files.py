@@ -1,7 +1,7 @@
-"""The files of the proxy's machine that clusters' records may name: those below one directory.
+"""The files on the proxy's machine that clusters' records may name: those below one directory.
 
-Whoever may write records may be far away, and is not meant to read the machine's files: neither their content
-by way of an error, nor whether they are there.  What the operator names on the command line is not limited.
+Clients that may write records must not be able to read the machine's files, neither their contents through an
+error, nor whether they exist.  Files that the operator names on the command line are not limited.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, SPEC_PATH, inv
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Beneath, Files
 
-#: What it is called in the state directory unless ``--node-files`` says otherwise.
+#: Default of ``--node-files``, in the state directory.
 DIRECTORY = "node-files"
 
 
@@ -26,7 +26,7 @@ class RecordFile:
     """A file that a record names.
 
     :ivar path: absolute.
-    :ivar files: by which it is opened.
+    :ivar files: opens it.
     """
 
     path: Path
@@ -35,7 +35,9 @@ class RecordFile:
 
 @frozen
 class NodeFiles:
-    """:ivar directory: absolute.
+    """The directory of these files.
+
+    :ivar directory: absolute.
     :ivar given: the cluster of the command line, if there is one: its files may be anywhere.
     """
 
@@ -43,27 +45,27 @@ class NodeFiles:
     given: DefaultCluster | None = None
 
     def prepare(self, *apart: Path) -> None:
-        """Make the directory, for its owner alone, where there is none.
+        """Create the directory with mode 0700 if it is missing.
 
-        :param apart: what must not lie in it.
-        :raise ConfigurationError: something of that does, or there can be no such directory.
+        :param apart: paths that must not be in it.
+        :raise ConfigurationError: one of them is, or the directory cannot be created.
         """
         directory = self.directory.resolve()
         for path in apart:
             if path.resolve().is_relative_to(directory):
                 raise ConfigurationError(
                     f"--node-files {self.directory}: contains {path}, which cluster records must not "
-                    "be able to name: choose a directory of its own"
+                    "be able to name: set another directory"
                 )
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as e:
             raise ConfigurationError(
-                f"--node-files {self.directory}: {e.strerror}: name a directory, or one that can be made"
+                f"--node-files {self.directory}: {e.strerror}: set a directory that exists or can be created"
             ) from e
 
-    def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> RecordFile:
-        """Return where a file is.
+    def find(self, cluster: str, attribute: str, spec: SSHSpec) -> RecordFile:
+        """Return a file that a record names.
 
         :param attribute: one of `tower.clusters.ssh_spec_object.PATHS`.
         """
@@ -73,9 +75,9 @@ class NodeFiles:
         return RecordFile(self.directory / name, Beneath(self.directory))
 
     def check(self, cluster: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
-        """See whether a record may name its files.
+        """Check the files that a record names.
 
-        :param before: the record until now; what it names already does not count as wrong.
+        :param before: the previous record; its files are not checked again.
         :raise Invalid: with the first field that names a file elsewhere, and the cure.
         """
         for attribute in self._elsewhere(cluster, spec):
@@ -85,22 +87,22 @@ class NodeFiles:
                     NAMES[attribute],
                     name,
                     f"must be below {self.directory} (--node-files of tower-proxy): put the file there and "
-                    f"give its path relative to it, such as {os.path.basename(name) or 'FILE'!r}",
+                    f"set its path relative to it, such as {os.path.basename(name) or 'FILE'!r}",
                 )
 
     def problems(self, cluster: str, spec: SSHSpec) -> list[str]:
-        """Say which files of a record are elsewhere, and how to move each; for records of former times."""
+        """Return an error for each file elsewhere that an old record names, with the command to copy it."""
         found = []
         for attribute in self._elsewhere(cluster, spec):
             path = getattr(spec, attribute)
-            place = f"{SPEC_PATH}.{NAMES[attribute]}"
+            field = f"{SPEC_PATH}.{NAMES[attribute]}"
             name = os.path.basename(path.rstrip("/")) or "file"
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
-            order = shlex.join(["cp", "-p", path, str(self.directory / name)])
+            command = shlex.join(["cp", "-p", path, str(self.directory / name)])
             found.append(
-                f"{place}: {path!r} is outside {self.directory} (--node-files) and is no longer read; "
-                f"to copy it there: {order} && "
-                f"tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
+                f"{field}: {path!r} is outside {self.directory} (--node-files) and is no longer read; "
+                f"to copy it there: {command} && "
+                f"tower cluster set {cluster} --{OPTIONS[field]} {shlex.quote(name)}"
             )
         return found
 
@@ -118,7 +120,7 @@ class NodeFiles:
         return given is not None and given.name == cluster and getattr(given.spec, attribute) == name
 
     def _is_below(self, name: str) -> bool:
-        """Tell whether *name* leads to below the directory; links are looked at when the file is opened."""
+        """Return whether *name* is below the directory; links are resolved when the file is opened."""
         if ".." in name.split("/"):
             return False
         path = self.directory / name

@@ -1,8 +1,8 @@
-"""What is remembered of a cluster's nodes, for the next start: the last list of them, and their host keys."""
+"""A cluster's last list of nodes and its pinned host keys, kept in the store for the next start."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,22 +13,23 @@ from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
-from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown, describe_key, describe_node, preferred_algorithms
-from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys, HostKeyUnknown, describe_key, describe_node
 from tower.store import IStore
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
 
 #: The kind of the records.
 KIND = "nodes"
 
-#: How many nodes are remembered: enough to find one that lets us in and says which others there are.
+#: Most nodes that are kept: enough to find one that accepts a login and reaches the API, which lists the
+#: others.
 REMEMBERED = 1000
 
 
 class RememberedNodes:
-    """:param uid: of the cluster.
+    """The remembered state of one cluster.
+
     :ivar cluster: its name.
-    :ivar pins: the host keys that its nodes had at first.
+    :ivar pins: the pinned host keys.
     """
 
     _log = Logger()
@@ -40,18 +41,18 @@ class RememberedNodes:
         self._uid = uid
         self._wanted: list[dict[str, Any]] | None = None
         self._writing: Deferred[None] | None = None
-        self._complained = False
+        self._is_failing = False
 
     def last(self) -> list[Node]:
-        """Return the last list that was remembered."""
+        """Return the last list that was kept."""
         record = self._store.get(KIND, self._uid)
         return [] if record is None else [_node(value) for value in record.value["nodes"]]
 
     def remember(self, nodes: Sequence[Node]) -> None:
-        """Keep a list, if it is another one than the last.
+        """Keep `REMEMBERED` nodes of a list, if it differs from the last one.
 
-        Of a long one `REMEMBERED` nodes are kept.  An empty one is not: by none nobody gets anywhere.
-        A list that cannot be written is logged, and that is all.
+        An empty list is not kept, because it would be useless.  A list that cannot be written is only
+        logged.
         """
         wanted = [_value(node) for node in sorted(nodes, key=lambda node: node.address)[:REMEMBERED]]
         if not wanted:
@@ -68,7 +69,7 @@ class RememberedNodes:
             self._wanted = None
             owner = self._store.get("clusters", self.cluster)
             if owner is None or owner.value["uid"] != self._uid:
-                return  # it was removed meanwhile, and its nodes with it
+                return  # the cluster was removed meanwhile
             value = {"cluster": self.cluster, "cluster_uid": self._uid, "nodes": wanted}
             write: Operation = Create(KIND, self._uid, value)
             if self._store.get(KIND, self._uid) is not None:
@@ -76,14 +77,14 @@ class RememberedNodes:
             try:
                 await self._store.transact([Require("clusters", self.cluster, owner.version), write])
             except (RecordChanged, RecordExists, RecordMissing):
-                return  # the cluster was changed just now; the next list comes soon
-            self._complained = False
+                return  # the cluster has just changed; the next list comes soon
+            self._is_failing = False
 
     def _not_written(self, failure: Failure) -> None:
-        if not self._complained:
-            self._complained = True
+        if not self._is_failing:
+            self._is_failing = True
             self._log.warn(
-                "the nodes of cluster {cluster} cannot be remembered: {reason}",
+                "cluster {cluster}: cannot store the list of nodes: {reason}",
                 cluster=self.cluster,
                 reason=failure.getErrorMessage(),
             )
@@ -92,48 +93,47 @@ class RememberedNodes:
         self._writing = None
 
 
-class PinnedHostKeys:
-    """``--ssh-host-keys=accept-new``: the key that a node has when we first come to it is the right one.
+class PinnedHostKeys(HostKeys):
+    """``--ssh-host-keys=accept-new``: accepts the key of a node's first connection, and pins it.
 
-    A `tower.nodes.ssh.host_keys.HostKeys`.
-
-    :param known_hosts: what it says of a node counts first, and then nothing is learned.
+    :param known_hosts: takes precedence; its nodes' keys are not pinned.
     """
 
-    def __init__(self, known: RememberedNodes, known_hosts: KnownHosts | KnownHostsFiles | None = None) -> None:
-        self._known = known
+    def __init__(self, remembered: RememberedNodes, known_hosts: HostKeys | None = None) -> None:
+        self._remembered = remembered
         self._known_hosts = known_hosts
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """See `HostKeys.kinds`."""
         if self._known_hosts is not None and self._known_hosts.knows(node):
-            return self._known_hosts.algorithms(node)
-        pinned = self._known.pins.get(node)
-        return preferred_algorithms(() if pinned is None else (key_type(pinned),))
+            return self._known_hosts.kinds(node)
+        pinned = self._remembered.pins.get(node)
+        return () if pinned is None else (key_type(pinned),)
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
         if self._is_in_file(node, blob):
             return
-        pinned = self._known.pins.get(node)
+        pinned = self._remembered.pins.get(node)
         if pinned is not None and pinned != blob:
             raise HostKeyRefused(
-                f"{describe_node(node)} showed the host key {describe_key(blob)}, not {describe_key(pinned)}, which it had "
-                "when it was first connected to: either somebody is in between, or the node was made anew; "
-                "compare it with what `ssh-keygen -lf` says on the node itself, and if it is right: "
-                f"tower cluster forget-host-key {self._known.cluster} {node.address}",
+                f"{describe_node(node)} presented the host key {describe_key(blob)}, but the key of its "
+                f"first connection was {describe_key(pinned)}: either an attacker intercepts the connection, "
+                "or the node was reinstalled; compare it with the output of `ssh-keygen -lf` on the node, "
+                "and if it matches, run "
+                f"'tower cluster forget-host-key {self._remembered.cluster} {node.address}'",
                 fingerprint(blob),
             )
 
     def accepted(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.accepted`."""
         if not self._is_in_file(node, blob):
-            self._known.pins.learn(node, blob)
+            self._remembered.pins.learn(node, blob)
 
     def _is_in_file(self, node: Node, blob: bytes) -> bool:
-        """Tell whether the file has this key of the node.
+        """Return whether the known_hosts file lists this key for the node.
 
-        :raise HostKeyRefused: it has another one.
+        :raise HostKeyRefused: the file lists another key.
         """
         if self._known_hosts is None:
             return False

@@ -17,18 +17,18 @@ OPEN_COUNT = "ssh_tunnel_open_count"
 OPEN_FAIL_COUNT = "ssh_tunnel_open_fail_count"
 SYNC_DURATION = "apiserver_proxy_tunnel_sync_duration_seconds"
 SYNC_LATENCY = "apiserver_proxy_tunnel_sync_latency_secs"
-#: Ours.
+#: Not from kube-apiserver.
 NODE_TUNNELS = "tower_node_tunnels"
 _SYNC_HELP = "The time since the last successful synchronization of the SSH tunnels for proxy requests."
 
 
 @frozen
 class Reading:
-    """What there is to tell of one cluster.
+    """The values of one cluster.
 
-    :ivar opens: how many tunnels were tried to be opened.
-    :ivar failures: how many of these failed.
-    :ivar since_sync: how long ago the nodes were last listed, s; None while nobody lists them.
+    :ivar opens: attempts to open a tunnel.
+    :ivar failures: failed ones.
+    :ivar since_sync: time since the last listing of nodes, s; None while the tunneler is stopped.
     :ivar states: of the nodes.
     """
 
@@ -39,7 +39,7 @@ class Reading:
 
     @classmethod
     def of(cls, tunneler: SSHTunneler) -> Reading:
-        """Return what there is to tell of *tunneler*'s cluster."""
+        """Return the values of *tunneler*'s cluster."""
         counters, states = tunneler.tunnels.counters, tunneler.tunnels.states()
         return cls(
             counters.open_count,
@@ -50,18 +50,21 @@ class Reading:
 
 
 class TunnelCollector(Collector):
-    """:param read: called at each scrape: what there is to tell, by cluster."""
+    """Collects the metrics of all clusters.
+
+    :param read: called at each scrape; returns the values by cluster.
+    """
 
     def __init__(self, read: Callable[[], Mapping[str, Reading]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """Return all of it, by its exact names."""
+        """Return all metrics, with their exact names."""
         opens = Metric(OPEN_COUNT, "Counter of ssh tunnel total open attempts", "counter")
         failures = Metric(OPEN_FAIL_COUNT, "Counter of ssh tunnel failed open attempts", "counter")
         duration = Metric(SYNC_DURATION, _SYNC_HELP, "gauge")
         latency = Metric(SYNC_LATENCY, f"(Deprecated) {_SYNC_HELP}", "gauge")
-        tunnels = Metric(NODE_TUNNELS, "How many nodes there are, by the state of their SSH tunnel.", "gauge")
+        tunnels = Metric(NODE_TUNNELS, "Number of nodes by the state of their SSH tunnel.", "gauge")
         for cluster, reading in sorted(self._read().items()):
             labels = {"cluster": cluster}
             opens.add_sample(OPEN_COUNT, labels, reading.opens)

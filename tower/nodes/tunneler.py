@@ -1,62 +1,49 @@
-"""kube-apiserver's ``SSHTunneler``: has nodes listed, keeps tunnels to them, has its key installed there."""
+"""kube-apiserver's ``SSHTunneler``: lists the nodes, keeps tunnels to them and has the SSH key installed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.clusters.node_status import SSHStatus
 from tower.errors import ClusterUnreachable, ConfigurationError, TowerError, one_line
+from tower.net.budget import Budget
+from tower.nodes.cloud import Install, NodeCloud
+from tower.nodes.keypair import KeyPairFiles
+from tower.nodes.node_sources import Lister
+from tower.nodes.ssh.client import KEEPALIVE_INTERVAL, Dial
+from tower.nodes.tunnels.context import HealthCheck
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import HEALTH_PERIOD, NodeTunnels
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.repeating import RepeatingTask
+from tower.reactor.timers import Clock
 
-#: How often the nodes are listed, and how long one listing may take, s.
+#: Interval between listings, and time limit for one, s.
 SYNC_PERIOD = 15.0
 SYNC_TIMEOUT = 30.0
 
-#: How often the key is installed, and how long that may take, s.
+#: Interval between installations of the key, and time limit for one, s.
 INSTALL_PERIOD = 300.0
 INSTALL_TIMEOUT = 120.0
 
-#: How often it may be installed beside that, s, for the nodes that are new since then.
+#: Least interval between installations because of new nodes, s.
 NEWCOMER_PERIOD = 60.0
 
-#: With a larger lag than this, s, the tunneler is not healthy.
+#: Largest lags of a healthy tunneler, s.
 TUNNEL_LAG = 600
 KEY_LAG = 900
 
-#: Longest name of a user, B: what Linux has.
+#: Longest user name, B, as in Linux.
 LONGEST_USER = 32
-
-#: Returns the nodes that there are.
-Lister: TypeAlias = Callable[[], Awaitable[Sequence[Node]]]
-
-#: Gets a user and a line for his ``authorized_keys``, and has it on all nodes when its result is there.
-Install: TypeAlias = Callable[[str, bytes], Awaitable[None]]
-
-
-class KeyPair(Protocol):
-    """What is needed of `tower.nodes.keypair.KeyPairFiles`."""
-
-    @property
-    def path(self) -> object:
-        """Where the private key is."""
-
-    def ensure(self) -> None:
-        """Make the pair, or what is missing of it."""
-
-    def public_line(self) -> bytes:
-        """Return the line that lets it in."""
-
-    def changed(self) -> bool:
-        """Tell whether it is another one than `public_line` returned."""
 
 
 class TunnelSyncUnhealthy(TowerError):
@@ -64,36 +51,30 @@ class TunnelSyncUnhealthy(TowerError):
 
 
 def truncate_user(user: str) -> str:
-    """Return *user*, or as many of its characters as have room in `LONGEST_USER` bytes.
-
-    Whoever logs in and whoever has the key installed have to use the same.
-    """
+    """Return *user*, or its first `LONGEST_USER` bytes; login and key installation must use the same."""
     return user.encode()[:LONGEST_USER].decode(errors="ignore")
 
 
 class SSHTunneler(MultiService):
-    """Three timers around a list of tunnels; none of them can be stopped by what its work does.
+    """Three timers around a list of tunnels; an error in their work never stops them.
 
-    As a service, it is `run` when it starts and stopped when it stops; `close` is for its owner.
+    As a service, it runs from its start to its stop; its owner calls `close`.
 
-    :param clock: an ``IReactorTime``.
-    :param user: to install the key for; see `truncate_user`.
-    :param lister: unless `run` is given one.
-    :param install: None: whoever keeps the nodes lets the key in.
+    :param user: to install the key for; truncated, see `truncate_user`.
+    :param lister: may be passed to `run` instead.
+    :param install: None: the administrator of the nodes installs the key.
     :param epoch: returns the time of day, s since the epoch.
     :param name: of the cluster, for log lines.
-    :param on_close: called when `close` is through.
-    :ivar user: as it is used.
-    :ivar tunnels: to the nodes.
+    :param on_close: called at the end of `close`.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         user: str,
-        keypair: KeyPair,
+        keypair: KeyPairFiles,
         tunnels: NodeTunnels,
         *,
         lister: Lister | None,
@@ -131,10 +112,10 @@ class SSHTunneler(MultiService):
     # Running
 
     def run(self, lister: Lister | None = None) -> None:
-        """Begin, unless it runs already.
+        """Start, unless it is running.
 
-        :param lister: None keeps the one from before.
-        :raise ConfigurationError: there never was one.
+        :param lister: None: the one passed before.
+        :raise ConfigurationError: none was ever passed.
         """
         if self.running:
             return
@@ -146,10 +127,10 @@ class SSHTunneler(MultiService):
         if self.running:
             return
         if self._lister is None:
-            raise ConfigurationError("nobody says which nodes there are: give run() a lister")
+            raise ConfigurationError("there is no list of nodes: pass a lister to run()")
         if self._too_long:
-            self._say(self._log.warn, "SSH User is too long, truncating to 32 chars")
-        self._say(
+            self._write(self._log.warn, "SSH User is too long, truncating to 32 chars")
+        self._write(
             self._log.info, "Setting up proxy: {user} {path}", user=self.user, path=str(self._keypair.path)
         )
         self._ensure_key()
@@ -157,36 +138,36 @@ class SSHTunneler(MultiService):
         self._sync_lags_since = self._key_lags_since = self._epoch()
         super().startService()  # type: ignore[no-untyped-call]
 
-    def turn_to(self, user: str, install: Install | None) -> None:
-        """Have the key installed for *user*, by *install*, from now on; see there."""
+    def switch(self, user: str, install: Install | None) -> None:
+        """Install the key for *user*, with *install*, from now on."""
         self.user, self._install = truncate_user(user), install
         self._last_install, self._key_error = None, ""
         self._key_lags_since = self._epoch() if self._has_run else None
         self._ensure_key()
         self._installing.run_soon()
 
-    def hurry(self) -> None:
-        """List the nodes now, because something else says which there are."""
+    def list_soon(self) -> None:
+        """List the nodes now, because their source has changed."""
         self._syncing.run_soon()
 
     def stop(self) -> Deferred[None]:
-        """List, check and install no more; open connections stay open.  `run` may be called again."""
+        """Stop listing, checking and installing; open connections stay.  `run` may be called again."""
         return self.stopService()
 
     def stopService(self) -> Deferred[None]:
         """See `stop`."""
-        self.tunnels.rest()
+        self.tunnels.pause()
         stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call]
         return stopped.addCallback(lambda _: None)
 
     async def close(self) -> None:
-        """Stop, and close all connections."""
+        """Stop and close all connections."""
         if self.running:
             await self.stop()
         await self.tunnels.close()
         self._on_close()
 
-    def _say(self, log: Callable[..., None], text: str, **values: object) -> None:
+    def _write(self, log: Callable[..., None], text: str, **values: object) -> None:
         log("{prefix}" + text, prefix=self._prefix, **values)
 
     # The timers' work
@@ -200,29 +181,29 @@ class SSHTunneler(MultiService):
         assert self._lister is not None
         try:
             nodes = await self._lister()
-        except Exception as error:  # noqa: BLE001 (whatever it is, the tunnels stay and it is tried again)
+        except Exception as error:  # noqa: BLE001 (the tunnels stay, and the next listing tries again)
             if self.running:
-                self._list_error = _why(error, SYNC_TIMEOUT)
-                self._say(self._log.error, "Failed to getAddresses: {error}", error=self._list_error)
+                self._list_error = _reason(error, SYNC_TIMEOUT)
+                self._write(self._log.error, "Failed to getAddresses: {error}", error=self._list_error)
                 self.tunnels.retry()
             return
         if not self.running:
             return
         addresses = [node.address for node in nodes]
-        self._say(self._log.debug, "Calling update w/ addrs: {addresses}", addresses=addresses)
+        self._write(self._log.debug, "Calling update w/ addrs: {addresses}", addresses=addresses)
         self.tunnels.update(nodes)
         self._list_error = ""
         self._last_sync = self._sync_lags_since = self._epoch()
         before, self._listed = self._listed, frozenset(addresses)
         if before is not None and self._listed - before:
-            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the newcomers may not have the key
+            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the new nodes may lack the key
 
     def _ensure_key(self) -> None:
         try:
             self._keypair.ensure()
         except ConfigurationError as error:
             self._key_error = str(error)
-            self._say(self._log.error, "Failed to create key pair: {error}", error=self._key_error)
+            self._write(self._log.error, "Failed to create key pair: {error}", error=self._key_error)
         else:
             self._key_error = ""
 
@@ -231,57 +212,57 @@ class SSHTunneler(MultiService):
             self._ensure_key()
         install = self._install
         if install is None:
-            self._say(self._log.debug, "Won't attempt to install ssh key: InstallSSHKey function is nil")
+            self._write(self._log.debug, "Won't attempt to install ssh key: InstallSSHKey function is nil")
             return
         try:
             line = self._keypair.public_line()
         except ConfigurationError as error:
             self._key_error = str(error)
-            self._say(self._log.error, "Failed to load public key: {error}", error=self._key_error)
+            self._write(self._log.error, "Failed to load public key: {error}", error=self._key_error)
             return
         try:
             await install(self.user, line)
         except NotImplementedByCloud as error:
-            self._key_error, self._key_lags_since = str(error), None  # as without anybody to install it
-            self._say(self._log.warn, "Won't attempt to install ssh key: {error}", error=self._key_error)
+            self._key_error, self._key_lags_since = str(error), None  # as without an installer
+            self._write(self._log.warn, "Won't attempt to install ssh key: {error}", error=self._key_error)
             return
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
+        except Exception as error:  # noqa: BLE001 (it is tried again)
             if self.running and install == self._install:
-                self._key_error = _why(error, INSTALL_TIMEOUT)
-                self._say(self._log.error, "Failed to install ssh key: {error}", error=self._key_error)
+                self._key_error = _reason(error, INSTALL_TIMEOUT)
+                self._write(self._log.error, "Failed to install ssh key: {error}", error=self._key_error)
             return
         if install != self._install:
-            return  # what counts now is another cloud
+            return  # another cloud is in use now
         self._key_error = ""
         self._last_install = self._key_lags_since = self._epoch()
-        self.tunnels.retry()  # those that did not let us in before may do so now
+        self.tunnels.retry()  # nodes that rejected the login may accept it now
 
-    # Seen from outside
+    # Streams and state
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Open a stream to *host*, *port*; see `NodeTunnels.dial`.
 
-        :raise ClusterUnreachable: through the Deferred: `run` was never called, or no node is connected.
+        :raise ClusterUnreachable: through the Deferred: `run` was never called, or no tunnel is open.
         """
         if not self._has_run:
-            return fail(ClusterUnreachable("The SSH tunneler does not run yet: no node was dialled so far."))
+            return fail(ClusterUnreachable("The SSH tunneler was not started: no node was dialed yet."))
         return self.tunnels.dial(host, port)
 
     def seconds_since_sync(self) -> int:
-        """Return how long ago nodes were listed, whole s; less than 0 if the clock was set back."""
+        """Return the time since the last listing, whole s; negative if the clock was set back."""
         return self._seconds_since(self._sync_lags_since)
 
     def seconds_since_ssh_key_sync(self) -> int:
-        """Return how long ago the key was installed, likewise; 0 where nobody installs it."""
+        """Return the time since the last key installation, likewise; 0 if nothing can install it."""
         return 0 if self._install is None else self._seconds_since(self._key_lags_since)
 
     def _seconds_since(self, moment: float | None) -> int:
         return 0 if moment is None else math.floor(self._epoch()) - math.floor(moment)
 
     def check_healthy(self) -> None:
-        """Return if nodes are listed, and the key is installed, as often as they should.
+        """Check the time since the last listing and key installation.
 
-        :raise TunnelSyncUnhealthy: with the lag.
+        :raise TunnelSyncUnhealthy: one of them is too long ago; with the lag.
         """
         lag = self.seconds_since_sync()
         if lag > TUNNEL_LAG:
@@ -291,7 +272,7 @@ class SSHTunneler(MultiService):
             raise TunnelSyncUnhealthy(f"SSHKey sync is taking too long: {lag}")
 
     def status(self) -> SSHStatus:
-        """Return what is known."""
+        """Return the state of the nodes, and the last error."""
         return SSHStatus(
             nodes=tuple(self.tunnels.states()),
             last_sync=self._last_sync,
@@ -300,5 +281,56 @@ class SSHTunneler(MultiService):
         )
 
 
-def _why(error: Exception, timeout: float) -> str:
+def _reason(error: Exception, timeout: float) -> str:
     return f"no answer in {timeout:g} s" if isinstance(error, CancelledError) else one_line(error)
+
+
+def create_tunneler(
+    reactor: ISocketReactor,
+    connect: Dial,
+    user: str,
+    login: Callable[[], NodeLogin],
+    key: KeyPairFiles,
+    cloud: Callable[[], NodeCloud],
+    lister: Lister | None,
+    *,
+    clock: Clock,
+    budget: Budget,
+    health: HealthCheck | None,
+    epoch: Callable[[], float],
+    keepalive: float = KEEPALIVE_INTERVAL,
+    timers: IReactorTime | None = None,
+    name: str = "",
+    on_change: Callable[[], None] = lambda: None,
+) -> SSHTunneler:
+    """Return a tunneler, not running yet, with its list of tunnels.  Its ``close`` stops the cloud, too.
+
+    :param reactor: for the SSH connections.
+    :param connect: connects to a node's sshd.
+    :param login: returns the login for the next tunnel.
+    :param cloud: returns the cloud in use; it grants access right before a dial, if it must.
+    :param clock: for timeouts and keepalives of the SSH connections.
+    :param timers: for everything else; default: *reactor*.
+    """
+    timers = timers or reactor
+
+    def dial(host: str, port: int) -> Deferred[Any]:
+        return cloud().dialer(connect, login().user, key)(host, port)
+
+    def create(node: Node) -> NodeTunnel:
+        return NodeTunnel(reactor, clock, node, login(), budget, epoch=epoch, keepalive=keepalive, dial=dial)
+
+    tunnels = NodeTunnels(
+        timers, create, user=truncate_user(user), health=health, epoch=epoch, on_change=on_change, name=name
+    )
+    return SSHTunneler(
+        timers,
+        user,
+        key,
+        tunnels,
+        lister=lister,
+        install=cloud().install,
+        epoch=epoch,
+        name=name,
+        on_close=lambda: cloud().stop(),
+    )

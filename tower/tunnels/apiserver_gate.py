@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
@@ -22,6 +21,7 @@ from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
+from tower.reactor.timers import Clock
 from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
 
@@ -45,7 +45,7 @@ class APIServerGate:
 
     def __init__(
         self,
-        clock: IReactorTime,
+        clock: Clock,
         context: ssl.SSLContext | None,
         server_name: str,
         upstream: Callable[[], Upstream],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 
 from tower.errors import TunnelLost
 from tower.net.connecting import ConnectFailed
@@ -14,6 +14,7 @@ from tower.net.pipes import NO_RECEIVER, TunnelOwner
 from tower.net.tls.connection import reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import TLSSession
+from tower.reactor.timers import Clock
 from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_pipe import TLSPipe
 
@@ -28,7 +29,7 @@ class TLSHandshake:
     :param context: of a client.
     :param server_hostname: required name in the server's certificate.
     :param resumption: of this server.
-    :param owner: second owner of the `TLSPipe`, besides that of the channel.
+    :param owner: second owner of the `TLSPipe`, in addition to that of the channel.
     :ivar secured: fires with the paused `TLSPipe`; fails with `ConnectFailed`, of kind ``tls``, ``timeout``
         or ``unreachable``, or with `TunnelLost`.  Cancelling it aborts.
     """
@@ -49,7 +50,7 @@ class TLSHandshake:
         pipe: TunnelChannel,
         context: ssl.SSLContext,
         server_hostname: str,
-        clock: IReactorTime,
+        clock: Clock,
         resumption: Resumption | None = None,
         *,
         timeout: float = HANDSHAKE_TIMEOUT,

@@ -1,10 +1,10 @@
-"""Where old agents come in: SSH over each WebSocket, and a tunnel once a config has shown a good token."""
+"""Accepts old agents: SSH on each WebSocket, and a tunnel once a config has shown a valid token."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel
 
@@ -13,6 +13,7 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import LONGEST_VERSION, shortened
 from tower.net.pipes import Pipe
+from tower.reactor.timers import Clock
 from tower.tunnels.limits import TunnelSlot
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
@@ -20,65 +21,56 @@ from tower.v1.tunnel import V1Tunnel
 from tower.v2.acceptor import AgentAcceptor
 
 
+@define(eq=False)
 class V1AgentAcceptor:
-    """Takes old agents.
+    """Accepts old agents.
 
     :param clock: for the connections' timers.
-    :param reception: keeps the tunnels.
-    :param tokens: knows which token is good for which cluster.
-    :param keepalive: how often agents are probed, s.
-    :param impersonate: False lets everybody act with the agents' own rights.
+    :param acceptor: registers the tunnels.
+    :param tokens: valid tokens of all clusters.
+    :param keepalive: interval of keepalives, s.
+    :param impersonate: False: all users act with the agents' own credentials.
     """
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clock: Any,
-        reception: AgentAcceptor,
-        tokens: V1Tokens,
-        host_key: KeyPair,
-        *,
-        keepalive: float,
-        impersonate: bool = True,
-    ) -> None:
-        self._clock = clock
-        self._reception = reception
-        self._tokens = tokens
-        self._host_key = host_key
-        self._keepalive = keepalive
-        self._impersonate = impersonate
+    _clock: Clock
+    _acceptor: AgentAcceptor
+    _tokens: V1Tokens
+    _host_key: KeyPair
+    _keepalive: float = field(kw_only=True)
+    _impersonate: bool = field(default=True, kw_only=True)
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
-        """Take the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        slot = TunnelSlot(self._reception.places)
-        admit = partial(self._admit, slot)
-        ssh = V1ServerTransport(self._reception.wheel, self._host_key, admit, keepalive=self._keepalive)
+        """Accept the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
+        slot = TunnelSlot(self._acceptor.slots)
+        check = partial(self._check, slot)
+        ssh = V1ServerTransport(self._acceptor.wheel, self._host_key, check, keepalive=self._keepalive)
         slot.attach(ssh)
-        return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
+        return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
 
-    def _text_came(self) -> None:
-        self._reception.rejections.log(
+    def _text_received(self) -> None:
+        self._acceptor.rejections.log(
             "agents sent text messages",
             "an agent of kubesphere-v1 sends text messages; they are treated as binary ones",
             level=LogLevel.warn,
         )
 
-    def _admit(self, slot: TunnelSlot, config: AgentConfig) -> str:
-        """All agents of a cluster may send one token, so the cluster's limit alone counts for them."""
+    def _check(self, slot: TunnelSlot, config: AgentConfig) -> str:
+        """Check the token, then the cluster's limit alone: its agents may share one token."""
         token = self._tokens.check(config.name, config.token)
         slot.acquire(config.name, "")
         return token
 
-    def _welcome(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
+    def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
-        self._reception.open_up(
+        self._acceptor.open_up(
             tunnel, agent.name, agent.fingerprint, shortened(config.version, LONGEST_VERSION)
         )
         if agent.credential.is_missing:
             self._log.warn(
-                "agent of {cluster} at {peer} sent no credential for its API server, which will refuse "
-                "nearly all requests: old agents take none from the files that a kubeconfig names",
+                "agent of {cluster} at {peer} sent no credential for its API server, which will reject "
+                "nearly all requests: old agents do not read the files that a kubeconfig names",
                 cluster=agent.name,
                 peer=tunnel.peer,
             )

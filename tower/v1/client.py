@@ -1,8 +1,8 @@
 # mypy: untyped-calls-exclude=twisted
 """The agent's end of an SSH connection to an old proxy.
 
-Nobody proves anything here: the proxy's host key is new at each of its starts, and user name and password
-are empty.  Who the agent is, and how its cluster is reached, it says in its first global request.
+The handshake authenticates neither side: the proxy's host key is new at each start, and user name and
+password are empty.  The agent sends its identity and its cluster's credentials in its first global request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
-from attrs import frozen
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred
@@ -23,8 +22,8 @@ from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, fingerprint
 from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, TransportLimits
+from tower.conch.transport.packet_transport import nothing
 from tower.conch.transport.signatures import ECDSA_P256, verify
-from tower.conch.transport.transport import nothing
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
     MSG_USERAUTH_BANNER,
@@ -39,38 +38,28 @@ from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
 from tower.v1.redaction import Redactor
 from tower.v2.transport import HostKeyMismatch
 
-#: How long the proxy may take to answer the config, s.
+#: Time for the proxy's answer to the config, s.
 CONFIG_TIMEOUT = 10.0
 
 _PASSWORD = b"password"
 
 
 class RegistrationRefused(PeerError):
-    """The proxy said that it will not have this agent."""
+    """The proxy rejected this agent."""
 
     for_peer = "not registered"
 
 
 class RegistrationUnanswered(PeerError):
-    """The proxy said nothing: old ones do so when they cannot read a config or cannot make a certificate."""
+    """The proxy did not answer: old ones do not if they cannot parse a config or issue a certificate."""
 
     for_peer = "not registered"
-
-
-@frozen
-class V1Proxy:
-    """Who is at the other end of a `V1ClientTransport`.
-
-    :ivar fingerprint: of the host key that it has today.
-    """
-
-    fingerprint: str
 
 
 class NoPassword(SSHService):
     """Authenticates with empty user name and password, once.
 
-    :param succeeded: called when the proxy has let us in.
+    :param succeeded: called when the proxy has accepted.
     """
 
     name = USERAUTH
@@ -79,22 +68,22 @@ class NoPassword(SSHService):
         self._succeeded: Callable[[], None] = succeeded
 
     def serviceStarted(self) -> None:
-        """Ask (RFC 4252 section 8)."""
+        """Send the request (RFC 4252 section 8)."""
         assert self.transport is not None
         body = NS(b"") + NS(CONNECTION) + NS(_PASSWORD) + b"\0" + NS(b"")
         self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
 
     def serviceStopped(self) -> None:
-        """Forget whom to tell."""
+        """Drop references."""
         self._succeeded, self.transport = nothing, None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Take the proxy's answer."""
+        """Handle the proxy's answer."""
         if messageNum == MSG_USERAUTH_SUCCESS:
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:
             raise RegistrationRefused(
-                "the server does not let in who has no name and no password: it is no proxy of kubesphere-v1"
+                "the server rejects an empty name and password: it is not a proxy of kubesphere-v1"
             )
         elif messageNum != MSG_USERAUTH_BANNER:
             raise PeerError(f"message {messageNum} before authentication")
@@ -103,15 +92,15 @@ class NoPassword(SSHService):
 class V1ClientTransport(Client):
     """The agent's end.
 
-    :param config: what to send.
-    :param pinned: fingerprints of host keys, one of which the proxy must hold; None takes every key.
-    :param keepalive: how often the proxy is probed, s.
-    :ivar on_admitted: called before the config is sent: from then on the proxy may open channels, which it
-        does even before its answer.
-    :ivar ready: fires with a `V1Proxy`; its errback is the reason why there will be none.
+    :param config: sent to the proxy.
+    :param pinned: fingerprints of host keys; the proxy must have one of them.  None accepts every key.
+    :param keepalive: interval of keepalives, s.
+    :ivar on_admitted: called before the config is sent: from then on the proxy may open channels, even before
+        its answer.
+    :ivar ready: fires with the fingerprint of the proxy's current host key, or fails with the reason.
     """
 
-    __slots__ = ("_asked_at", "_config", "_discretion", "_pinned", "on_admitted", "ready")
+    __slots__ = ("_asked_at", "_config", "_pinned", "_redactor", "on_admitted", "ready")
 
     ourVersionString = CLIENT_VERSION
     wanted_version = re.compile(rb"SSH-[!-~][ -~]*")
@@ -129,34 +118,34 @@ class V1ClientTransport(Client):
         limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
-        self.ready: Deferred[V1Proxy] = Deferred()
+        self.ready: Deferred[str] = Deferred()
         self.on_admitted: Callable[[], None] = nothing
         self._config: AgentConfig | None = config
-        self._discretion = Redactor(config)
+        self._redactor = Redactor(config)
         self._pinned = None if pinned is None else frozenset(pinned)
         self._asked_at = 0.0
         self.auth = NoPassword(self._accepted)
 
     @property
     def peer(self) -> str:
-        """See `SecureTransport.peer`."""
+        """See `PacketTransport.peer`."""
         return "the proxy"
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         if self._pinned is None or seen in self._pinned:
             return None
         return HostKeyMismatch(seen, self._pinned)
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """See `Client.proves`; the key has to be of the kind that was agreed on."""
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.verify_signature`; the key must be of the negotiated type."""
         return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def _accepted(self) -> None:
         config, self._config = self._config, None
         assert config is not None
-        self.let_in()
+        self.start_connection()
         self._timers.set("handshake", CONFIG_TIMEOUT, self._unanswered)
         self.on_admitted()
         self._asked_at = self.clock.seconds()
@@ -165,13 +154,13 @@ class V1ClientTransport(Client):
     def _unanswered(self) -> None:
         self.fail(
             RegistrationUnanswered(
-                f"the proxy did not answer the registration within {CONFIG_TIMEOUT:g} s: old proxies stay "
-                "silent when they cannot read it, or cannot issue a certificate for the cluster; see its log"
+                f"the proxy did not answer the registration within {CONFIG_TIMEOUT:g} s: old proxies do not "
+                "if they cannot parse it, or cannot issue a certificate for the cluster; see its log"
             )
         )
 
     def _refused(self, failure: Failure) -> None:
-        """Judge as old agents do: a refusal without a text is none."""
+        """Handle a refusal as old agents do: without a text it counts as a success."""
         error = failure.value
         if isinstance(error, RequestRefused):
             self._registered(error.reply)
@@ -179,31 +168,31 @@ class V1ClientTransport(Client):
             failure.trap(Unanswered)
 
     def _registered(self, reply: bytes) -> None:
-        """Go on, unless the reply says anything: whatever it is, it is why not."""
+        """Register, unless the reply has a text: any text is a reason for rejection."""
         if reply:
-            said = self._discretion.shown(reply)
+            text = self._redactor.redact(reply)
             self.fail(
                 RegistrationRefused(
-                    f"the proxy refused the registration ({reported('the proxy', said)}): "
+                    f"the proxy rejected the registration ({reported('the proxy', text)}): "
                     "check --name and --token"
                 )
             )
             return
         assert self.host_key is not None
-        self.met(self._asked_at)
-        self.ready.callback(V1Proxy(fingerprint(self.host_key)))
+        self.start_keepalives(self._asked_at)
+        self.ready.callback(fingerprint(self.host_key))
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:
-        """The peer says why it goes; see `Redactor`."""
+        """Handle the peer's reason for closing; see `Redactor`."""
         fields = MessageReader(packet)
         code, text = fields.number(), fields.string()
-        self._end(Disconnected(code, self._discretion.shown(text) if text else "", self.peer))
+        self._end(Disconnected(code, self._redactor.redact(text) if text else "", self.peer))
 
     def drain(self) -> None:
-        """Say nothing: old proxies know no such request."""
+        """No-op: old proxies have no drain message."""
 
     def ended(self, reason: Exception) -> None:
-        """Report that there will be no tunnel."""
+        """Fail `ready`."""
         super().ended(reason)
         self._config = None
         self.on_admitted = nothing

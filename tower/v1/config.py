@@ -1,8 +1,8 @@
-"""What an agent of ``kubesphere-v1`` says about itself and its cluster: its ``config``.  No I/O.
+"""The ``config`` of an agent of ``kubesphere-v1``: its identity, and its cluster's credentials.  No I/O.
 
-It is the first global request after authentication, named ``config``: the raw JSON of a Go struct.  Go reads
-keys in any case, takes ``null`` for nothing, ignores what it does not know and writes ``[]byte`` as standard
-base64; so does this.  It holds the cluster's credentials: nothing here ever shows a value.
+It is the first global request after authentication, named ``config``: the raw JSON of a Go struct.  Like Go,
+this accepts keys in any case, treats ``null`` as missing, ignores unknown keys and uses standard base64 for
+``[]byte``.  Credentials are never part of an error or ``repr``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tower.conch.transport.fields import Malformed
 CLIENT_VERSION = b"SSH-kubesphere-v1-client"
 SERVER_VERSION = b"SSH-kubesphere-v1-server"
 
-#: The global requests: who I am, and are you there.
+#: Names of the global requests: registration and keepalive.
 CONFIG = b"config"
 PING = b"ping"
 
-#: Type of the channels; what follows is ``host:port`` as it is, without a length.
+#: Type of the channels; its data is ``host:port``, without a length.
 CHANNEL = b"kubesphere"
 
 #: Longest config, B: packets of deployed peers end at 256 KiB.
@@ -35,16 +35,16 @@ LONGEST_TEXT = 1024
 
 @frozen
 class AgentConfig:
-    """What an agent sends.
+    """An agent's registration.
 
-    :ivar version: of the agent, for people.
-    :ivar name: the cluster.
+    :ivar version: of the agent, for display.
+    :ivar name: name of the cluster.
     :ivar token: the cluster's token.
-    :ivar kubernetes: ``host:port`` of the API server, where channels may lead.
-    :ivar kubesphere: ``host:port`` of the KubeSphere API server, which speaks plain HTTP.
-    :ivar authority: PEM, the CAs that the API server's certificate is verified by.
-    :ivar certificate: PEM, a client certificate; it counts only together with *key*.
-    :ivar bearer: a token for the API server, which counts without a certificate alone.
+    :ivar kubernetes: ``host:port`` of the API server, for channels.
+    :ivar kubesphere: ``host:port`` of the KubeSphere API server, which uses plain HTTP.
+    :ivar authority: PEM, the CAs of the API server's certificate.
+    :ivar certificate: PEM, a client certificate; used only together with *key*.
+    :ivar bearer: a token for the API server; used only without a certificate.
     """
 
     version: str = ""
@@ -58,7 +58,7 @@ class AgentConfig:
     bearer: bytes = field(default=b"", repr=False)
 
     def encode(self) -> bytes:
-        """Return it as it is sent.  Secret."""
+        """Return the encoded config.  Secret."""
         words: dict[str, str] = {
             "Version": self.version,
             "Name": self.name,
@@ -78,9 +78,9 @@ class AgentConfig:
 
     @classmethod
     def decode(cls, data: bytes) -> AgentConfig:
-        """Return what *data* says.
+        """Return the decoded config.
 
-        :raise Malformed: it is no config; the text names the key and holds no value.
+        :raise Malformed: *data* is not a valid config; the text names the key and has no value.
         """
         words = _decode(data)
         return cls(

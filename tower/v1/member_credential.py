@@ -1,6 +1,6 @@
-"""What an old agent sent for its API server, in the form in which the proxy uses it.
+"""The credential that an old agent sent for its API server, as the proxy uses it.
 
-It stays in memory: nothing of it is written to a disk, shown or said.
+It stays in memory: it is not stored, displayed or logged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tower.net.tls.resumption import Resumption
 from tower.trust.pki import load_certificates
 from tower.v1.config import AgentConfig
 
-#: Where an API server is when the agent does not say at which port.
+#: Default port of an API server.
 _HTTPS = 443
 
 #: Longest bearer token, B.
@@ -31,20 +31,20 @@ _WORD = re.compile(rb"[!-~]+")
 
 
 class MemberCredential:
-    """How the proxy reaches the API server of one old agent, and as whom.
+    """Address and credential of the API server of one old agent.
 
-    A certificate goes before a bearer token, as with client-go.
+    A certificate takes precedence over a bearer token, as in client-go.
 
     :ivar host: name or address of the API server, IPv6 without brackets.
     :ivar port: its port.
     :ivar server_name: the name that its certificate must have.
-    :ivar context: verifies it by the agent's authorities, or the system's if the agent sent none.
-    :ivar resumption: makes the next handshake with it a shorter one.
-    :ivar upstream: for the heads of requests.
-    :ivar expires: when the bearer token or the client certificate ends, s since the epoch; None when there is
-        none or nobody can tell.  An old agent sends the next one only when it connects again.
-    :ivar is_missing: whether there is none: then the API server refuses nearly everything.
-    :raise ConfigurationError: what the agent sent cannot be used; the text says which part of it.
+    :ivar context: verifies it with the agent's authorities, or the system's if the agent sent none.
+    :ivar resumption: shortens its next handshake.
+    :ivar upstream: for request heads.
+    :ivar expires: when the bearer token or the client certificate expires, s since the epoch; None: never, or
+        unknown.  An old agent sends a new one only when it connects again.
+    :ivar is_missing: whether there is no credential: the API server will reject nearly all requests.
+    :raise ConfigurationError: a part of the agent's config is invalid; the text names it.
     """
 
     __slots__ = (
@@ -63,12 +63,12 @@ class MemberCredential:
         self.server_name = self.host.rstrip(".")
         self.resumption = Resumption()
         has_certificate = bool(config.certificate or config.key)
-        make = _context if config.authority or has_certificate else _systems_context
+        make = _context if config.authority or has_certificate else _system_context
         self.context = make(config.authority)
         self.expires: float | None = None
         credential_line = b""
         if has_certificate:
-            self.expires = _show(self.context, config.certificate, config.key)
+            self.expires = _load_certificate(self.context, config.certificate, config.key)
         elif config.bearer:
             token = config.bearer.strip()
             if _WORD.fullmatch(token) is None or len(token) > _LONGEST_TOKEN:
@@ -79,20 +79,20 @@ class MemberCredential:
         self.upstream = Upstream(b"", f"Host: {self.address}\r\n".encode("ascii"), credential_line)
 
     def __repr__(self) -> str:
-        """Say whose it is."""
+        """Return a text without the credential."""
         return f"MemberCredential({self.address})"
 
     @property
     def address(self) -> str:
-        """The API server's host as URLs have it, with its port unless that is the usual one."""
+        """The API server's host as in URLs, with its port unless it is the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _HTTPS else f"{host}:{self.port}"
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Split ``host:port``, where either IPv6 brackets or the port may be missing.
+    """Split ``host:port``; IPv6 brackets or the port may be missing.
 
-    Old agents in a cluster put no brackets around ``KUBERNETES_SERVICE_HOST``, but always a port behind it.
+    Old agents in a cluster put no brackets around ``KUBERNETES_SERVICE_HOST``, but always add a port.
 
     :raise ConfigurationError: it is neither.
     """
@@ -119,13 +119,13 @@ def _is_ipv6(text: str) -> bool:
 
 
 @cache
-def _systems_context(authority: bytes) -> ssl.SSLContext:
-    """Return the one that agents without authority and certificate share: it is large, and slow to make."""
+def _system_context(authority: bytes) -> ssl.SSLContext:
+    """Return the context shared by agents without authority and certificate: it is large and slow to make."""
     return _context(authority)
 
 
 def _context(authority: bytes) -> ssl.SSLContext:
-    """Return a context that trusts *authority* (PEM), or whom the system trusts."""
+    """Return a context that trusts *authority* (PEM), or the system's authorities."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
@@ -142,12 +142,12 @@ def _context(authority: bytes) -> ssl.SSLContext:
         context.load_verify_locations(cadata=authority.decode("ascii"))
     except (ssl.SSLError, ValueError):
         raise ConfigurationError("the agent's certificate authority is not a PEM certificate") from None
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the owner names is trusted, root or not
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the given certificates are trusted, root or not
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:
-    """Have *context* show *certificate*; return when that ends, s since the epoch."""
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:
+    """Load *certificate* into *context*; return when it expires, s since the epoch."""
     if not certificate or not key:
         missing, there = ("CertData", "KeyData") if key else ("KeyData", "CertData")
         raise ConfigurationError(f"the config has {there} without {missing}")

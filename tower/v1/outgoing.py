@@ -1,9 +1,8 @@
-"""Streams that an old proxy opens: to the two addresses that it was told, and nowhere else."""
+"""Streams that an old proxy opens: to the two registered addresses only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -14,28 +13,32 @@ from tower.member.targets import TargetRefused
 from tower.net.connecting import connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
+from tower.reactor.interfaces import ISocketReactor
 from tower.v1.config import CHANNEL
 from tower.v1.redaction import Redactor
 from tower.v1.registration import Registration
 
-#: Longest address that is looked at, B.
+#: Longest address accepted, B.
 _LONGEST_ADDRESS = 512
 
 
-class RegisteredWays:
-    """The ways of one tunnel: what its registration has, as it was then.
+class RegisteredDestinations:
+    """Destinations of one tunnel: the addresses of its registration.
 
-    Bytes pass as they are: TLS to the API server is between the proxy and the API server.
+    Bytes are relayed unchanged: TLS is between the proxy and the API server.
 
-    :param connect: `tower.net.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or a test's replacement.
     """
 
     def __init__(
-        self, reactor: Any, registration: Registration, connect: Callable[..., Deferred[Connection]]
+        self,
+        reactor: ISocketReactor,
+        registration: Registration,
+        connect: Callable[..., Deferred[Connection]],
     ) -> None:
         self._reactor = reactor
         self._addresses = registration.addresses
-        self._discretion = Redactor(registration.config)
+        self._redactor = Redactor(registration.config)
         self._connect = connect
 
     def wanted(self, incoming: Incoming) -> str:
@@ -53,7 +56,7 @@ class RegisteredWays:
 
     def shown(self, incoming: Incoming) -> str:
         """See `tower.member.outgoing.Destinations.shown`."""
-        return self._discretion.shown(incoming.data) if incoming.data else ""
+        return self._redactor.redact(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:
         """See `tower.member.outgoing.Destinations.dial`."""
@@ -68,15 +71,17 @@ class RegisteredWays:
 class V1Outgoing:
     """Dials for the streams of one agent.
 
-    :param connect: `tower.net.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or a test's replacement.
     :ivar tally: of all streams.
     """
 
-    def __init__(self, reactor: Any, *, connect: Callable[..., Deferred[Connection]] = connect) -> None:
+    def __init__(
+        self, reactor: ISocketReactor, *, connect: Callable[..., Deferred[Connection]] = connect
+    ) -> None:
         self._reactor = reactor
         self._connect = connect
         self.tally = StreamTally(reactor)
 
     def for_tunnel(self, registration: Registration) -> Dialing:
-        """Return what accepts the streams of one tunnel."""
-        return Dialing(RegisteredWays(self._reactor, registration, self._connect), self.tally)
+        """Return the acceptor of one tunnel's streams."""
+        return Dialing(RegisteredDestinations(self._reactor, registration, self._connect), self.tally)

@@ -1,4 +1,4 @@
-"""What an old proxy says, made fit for our log: bounded, printable, and never our own secrets sent back."""
+"""Makes texts of an old proxy safe for our log: short, printable, without our own secrets."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from base64 import b64encode
 
 from tower.v1.config import AgentConfig
 
-#: What is shown of one text, characters.
+#: Longest text logged, characters.
 LONGEST_SHOWN = 200
 
-#: So many characters in a row that also stand in a secret are a quotation of it.
+#: A text that shares so many consecutive characters with a secret quotes it.
 _QUOTED = 8
 
 
 class Redactor:
-    """Knows what must not be shown.
+    """Redacts texts that quote our secrets.
 
-    :param config: what was sent to the proxy.
+    :param config: the config that was sent to the proxy.
     """
 
     def __init__(self, config: AgentConfig) -> None:
@@ -25,21 +25,21 @@ class Redactor:
         self._secrets = [text.decode("utf-8", "replace") for text in texts]
 
     def __repr__(self) -> str:
-        """Show none of it."""
-        return f"<Discretion about {len(self._secrets)} texts>"
+        """Return a text without the secrets."""
+        return f"<Redactor of {len(self._secrets)} texts>"
 
-    def shown(self, said: bytes) -> str:
-        """Return *said* as it may be shown; never empty.  What is in brackets is not its own words."""
-        text = "".join(filter(str.isprintable, said[: 4 * LONGEST_SHOWN].decode("utf-8", "replace")))
+    def redact(self, received: bytes) -> str:
+        """Return *received* for the log; never empty.  A text in brackets replaces it."""
+        text = "".join(filter(str.isprintable, received[: 4 * LONGEST_SHOWN].decode("utf-8", "replace")))
         text = text[:LONGEST_SHOWN].strip()
         if not text:
-            return f"[{len(said)} B that are no text]"
+            return f"[{len(received)} B, not text]"
         if self._quotes(text):
-            return "[a text with our own secrets in it, which is not shown]"
+            return "[redacted: it quotes a secret of this agent]"
         return text
 
     def _quotes(self, text: str) -> bool:
-        """Tell whether *text* has a piece of a secret in it, or the whole of a short one."""
+        """Return whether *text* contains a part of a secret, or the whole of a short one."""
         if any(secret in text for secret in self._secrets):
             return True
         pieces = {text[start : start + _QUOTED] for start in range(len(text) - _QUOTED + 1)}
@@ -47,5 +47,5 @@ class Redactor:
 
 
 def _body(pem: bytes) -> bytes:
-    """Return what is between the first and the last line, in one."""
+    """Return the lines between the first and the last, joined."""
     return b"".join(line.strip() for line in pem.splitlines() if not line.startswith(b"-----"))

@@ -1,4 +1,4 @@
-"""What our agent tells an old proxy: its name and token, two addresses, and the cluster's credentials."""
+"""Our agent's registration with an old proxy: name, token, two addresses, the cluster's credentials."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
 _SENT = (
-    "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which acts "
-    "with it as it likes; the agent checks no request and cannot tell one user from another"
+    "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which can use "
+    "it without restriction; the agent checks no request and cannot distinguish users"
 )
 
 
 @frozen
 class Registration:
-    """What one connection is registered with.
+    """The registration of one connection.
 
-    :ivar config: what is sent.  Secret.
-    :ivar addresses: what each address in it stands for, by its lower case; nothing else is ever dialled.
+    :ivar config: sent to the proxy.  Secret.
+    :ivar addresses: the address to dial for each one in *config*, in lower case; no other is dialled.
     """
 
     config: AgentConfig = field(repr=False)
@@ -31,11 +31,11 @@ class Registration:
 
 
 class Registrar:
-    """Makes registrations of what the member is like now.
+    """Makes registrations from the current state of the member.
 
-    :param cluster: the name, as the proxy knows it.
-    :param kubesphere: the KubeSphere API server, which speaks plain HTTP.
-    :raise ConfigurationError: an old proxy cannot reach such a member.
+    :param cluster: name of the cluster on the proxy.
+    :param kubesphere: the KubeSphere API server, which uses plain HTTP.
+    :raise ConfigurationError: an old proxy cannot connect to such a member.
     """
 
     def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: ServiceAddress) -> None:
@@ -48,21 +48,22 @@ class Registrar:
     def registration(self) -> Registration:
         """Return the registration for a new connection.
 
-        The API server is called by the name that is in its certificate, since the proxy verifies that;
-        where it is we know ourselves.  With a client certificate old proxies do not use a token, so it stays.
+        It names the API server as its certificate does, because the proxy verifies that; the agent dials the
+        configured address.  Old proxies ignore a token if there is a client certificate, so none is sent
+        then.
 
-        :raise ConfigurationError: saying what an old proxy cannot do.
+        :raise ConfigurationError: the member needs a feature that old proxies lack.
         """
         member, material = self._member, self._member.material
         if member.tls is None:
             raise ConfigurationError(
-                f"API server {member.address}: proxies of kubesphere-v1 speak TLS to it, and it has none: "
-                "give an https server in the kubeconfig"
+                f"API server {member.address}: proxies of kubesphere-v1 need TLS, and it has none: "
+                "set an https server in the kubeconfig"
             )
         if member.upstream().prefix:
             raise ConfigurationError(
-                f"API server {member.address}: proxies of kubesphere-v1 know no path in front of requests: "
-                "give a server without one in the kubeconfig"
+                f"API server {member.address}: proxies of kubesphere-v1 do not support a path in its URL: "
+                "set a server without a path in the kubeconfig"
             )
         called = ServiceAddress(member.server_name, member.port)
         config = AgentConfig(
@@ -79,8 +80,8 @@ class Registrar:
         size = len(config.encode())
         if size > LONGEST_CONFIG:
             raise ConfigurationError(
-                f"the registration would have {size} B, and proxies of kubesphere-v1 take {LONGEST_CONFIG}: "
-                "leave in the kubeconfig's certificate-authority only what the API server needs"
+                f"the registration has {size} B, and proxies of kubesphere-v1 accept {LONGEST_CONFIG} B: "
+                "keep only the API server's CA in the kubeconfig's certificate-authority"
             )
         addresses = {
             config.kubesphere.lower(): self._kubesphere,
@@ -90,17 +91,17 @@ class Registrar:
 
     @property
     def warnings(self) -> list[str]:
-        """What the owner should know."""
+        """Warnings for the owner."""
         material = self._member.material
         found = [_SENT.format(what=_named(self._member))]
         if material.insecure:
             found.append(
                 "insecure-skip-tls-verify: proxies of kubesphere-v1 always verify the API server, and will "
-                "refuse it unless they find its CA: give certificate-authority in the kubeconfig instead"
+                "reject it unless they know its CA: set certificate-authority in the kubeconfig instead"
             )
         elif material.authority is None:
             found.append(
-                "the kubeconfig names no certificate-authority: the proxy verifies the API server by the CAs "
+                "the kubeconfig has no certificate-authority: the proxy verifies the API server with the CAs "
                 "of its own machine"
             )
         return found
@@ -110,4 +111,4 @@ def _named(member: APIServer) -> str:
     material = member.material
     if material.certificate:
         return "a client certificate with its key"
-    return "a bearer token" if material.token else "there is none now"
+    return "a bearer token" if material.token else "none now"

@@ -1,9 +1,9 @@
 # mypy: untyped-calls-exclude=twisted
 """The proxy's end of an old agent's SSH connection.
 
-Nobody is authenticated by SSH: user name and password are empty.  Who an agent is, it says in its first
-global request, ``config``.  What it then reads is the text behind the answer and nothing else: an empty
-refusal is a success to it, so a refusal always says something, and the connection is closed behind it.
+SSH authenticates no agent: user name and password are empty.  An agent sends its identity in its first global
+request, ``config``.  It then reads only the text of the reply: an empty refusal counts as a success, so a
+refusal always has a text, and the connection is closed after it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tower.errors import ConfigurationError, PeerError, Unauthorized
 from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
 from tower.v1.member_credential import MemberCredential
-from tower.v2.transport import NotLetIn
+from tower.v2.transport import AuthenticationFailed
 
-#: Texts that old agents log, as they know them.
+#: Texts that old agents expect and log.
 UNAUTHORIZED = "Unauthorized agent"
 CONFIG_FIRST = "expecting config request"
 
@@ -46,10 +46,10 @@ _PASSWORD = b"password"
 
 @frozen
 class V1Agent:
-    """Who is at the other end of a `V1ServerTransport`.
+    """The authenticated peer of a `V1ServerTransport`.
 
-    :ivar fingerprint: names the token that it showed; see `tower.clusters.v1_tokens`.
-    :ivar credential: what it sent for its API server.
+    :ivar fingerprint: identifies its token; see `tower.clusters.v1_tokens`.
+    :ivar credential: for its API server.
     """
 
     name: str
@@ -59,10 +59,10 @@ class V1Agent:
 
 
 class EmptyPassword(SSHService):
-    """Lets in whoever shows no name and no password: authentication comes with the config.
+    """Accepts an empty name and password: the config authenticates the agent.
 
     :param tries: other requests after which the connection ends.
-    :param accepted: called, once, after the success was sent.
+    :param accepted: called once, after the success was sent.
     """
 
     name = USERAUTH
@@ -72,11 +72,11 @@ class EmptyPassword(SSHService):
         self._accepted: Callable[[], None] | None = accepted
 
     def serviceStopped(self) -> None:
-        """Forget whom to tell."""
+        """Drop references."""
         self.transport = self._accepted = None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Take an authentication request (RFC 4252 section 8)."""
+        """Handle an authentication request (RFC 4252 section 8)."""
         assert self.transport is not None
         if messageNum != MSG_USERAUTH_REQUEST:
             raise PeerError(f"message {messageNum} before authentication")
@@ -98,13 +98,12 @@ class EmptyPassword(SSHService):
 class V1ServerTransport(Server):
     """The proxy's end.
 
-    :param admit: returns the name of the token that a config shows.  Raises `Unauthorized` and
-        `TooManyTunnels`.
-    :param keepalive: how often to probe the agent, s; it refuses what it does not know, which is an answer.
-    :ivar ready: fires with a `V1Agent`; its errback is the reason why there will be none.
+    :param check: returns the id of a config's token.  Raises `Unauthorized` and `TooManyTunnels`.
+    :param keepalive: interval of keepalives, s; the agent refuses the unknown request, which is a reply.
+    :ivar ready: fires with a `V1Agent`, or fails with the reason.
     """
 
-    __slots__ = ("_accepted_at", "_admit", "_agent", "_refusal", "ready")
+    __slots__ = ("_accepted_at", "_agent", "_check", "_refusal", "ready")
 
     ourVersionString = SERVER_VERSION
     wanted_version = re.compile(rb"SSH-[!-~][ -~]*")
@@ -113,7 +112,7 @@ class V1ServerTransport(Server):
         self,
         clock: Clock,
         host_key: KeyPair,
-        admit: Callable[[AgentConfig], str],
+        check: Callable[[AgentConfig], str],
         *,
         keepalive: float = 10.0,
         limits: TransportLimits | None = None,
@@ -122,19 +121,19 @@ class V1ServerTransport(Server):
         self.ready: Deferred[V1Agent] = Deferred()
         self.auth = EmptyPassword(self.limits.tries, self._accepted)
         self.connection.unknown = CONFIG_FIRST.encode()
-        self._admit = admit
+        self._check = check
         self._agent: V1Agent | None = None
         self._accepted_at = 0.0
-        self._refusal: NotLetIn | None = None
+        self._refusal: AuthenticationFailed | None = None
 
     @property
     def peer(self) -> str:
-        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        """See `PacketTransport.peer`; an unauthenticated peer has no cluster."""
         return "the peer" if self._agent is None else f"the agent of {self._agent.name}"
 
     def _accepted(self) -> None:
         self._accepted_at = self.clock.seconds()
-        self.let_in()
+        self.start_connection()
 
     def _register(self, data: bytes) -> bytes:
         if self._agent is not None:
@@ -143,7 +142,7 @@ class V1ServerTransport(Server):
         try:
             config = AgentConfig.decode(data)
             name = config.name[:LONGEST_NAME]
-            self._agent = V1Agent(config.name, self._admit(config), config, MemberCredential(config))
+            self._agent = V1Agent(config.name, self._check(config), config, MemberCredential(config))
         except Unauthorized as e:
             raise self._refused(name, e.reason, UNAUTHORIZED) from None
         except (Malformed, ConfigurationError, TooManyTunnels) as e:
@@ -152,8 +151,8 @@ class V1ServerTransport(Server):
         return b""
 
     def _refused(self, name: str, reason: str, text: str) -> RequestRefused:
-        """Return what the agent is told; the log is told *reason*."""
-        self._refusal = NotLetIn(name, [reason])
+        """Return the refusal with *text*; *reason* is for the log."""
+        self._refusal = AuthenticationFailed(name, [reason])
         return RequestRefused(reason, text.encode() or UNAUTHORIZED.encode())
 
     def _pinged(self, data: bytes) -> bytes:
@@ -164,21 +163,18 @@ class V1ServerTransport(Server):
     answers: ClassVar[Mapping[bytes, Answer]] = {CONFIG: _register, PING: _pinged}
 
     def answered(self, name: bytes) -> None:
-        """See `Owner.answered`; the answer to the config is the last of the handshake."""
+        """Finish the handshake: the config was accepted."""
         if name == CONFIG and self._agent is not None:
-            self.met(self._accepted_at)
+            self.start_keepalives(self._accepted_at)
             self.ready.callback(self._agent)
 
     def refused(self, name: bytes) -> None:
-        """See `Owner.refused`: an agent that was refused has nothing more to say here."""
+        """Close: an old agent sends nothing after a refusal."""
         if self._agent is None or name == CONFIG:
             self.fail(PeerError(UNAUTHORIZED if self._refusal else CONFIG_FIRST))
 
     def ended(self, reason: Exception) -> None:
-        """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
+        """Fail `ready`; the reason of a refusal is for the log, the agent gets a text of `_refused`."""
         super().ended(reason)
-        auth, self.auth = self.auth, None
-        if auth is not None:
-            auth.serviceStopped()
         if not self.ready.called:
             self.ready.errback(Failure(self._refusal or reason))

@@ -1,7 +1,7 @@
-"""A tunnel that an old agent opened, and how streams and requests go through it.
+"""A tunnel that an old agent opened.
 
-An old agent connects a channel to the address that it is told and passes bytes on.  So what an agent of
-``tower-v2`` does at its end is done in a `tower.tunnels.apiserver_gate.APIServerGate`.
+An old agent connects a channel to the requested address and relays bytes.  So `tower.tunnels.apiserver_gate`
+does on the proxy what an agent of ``tower-v2`` does at its end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, fail
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
 from tower.net.addresses import join_address
+from tower.reactor.timers import Clock
 from tower.tunnels.apiserver_gate import APIServerGate
 from tower.tunnels.registry import Rewrite
 from tower.tunnels.targets import KUBERNETES, KUBESPHERE
@@ -22,10 +23,10 @@ from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
-#: The port that old agents leave out.
+#: Default port of a KubeSphere API server; old agents omit it.
 _KUBESPHERE_PORT = 80
 
-#: Why nobody acts as these through an old agent.
+#: Why system identities are rejected.
 _NO_SYSTEM = "no option allows it for agents of kubesphere-v1"
 
 _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
@@ -35,24 +36,23 @@ class V1Tunnel:
     """See `tower.tunnels.Tunnel`.
 
     :param tunnel: opened up.
-    :param clock: has ``callLater`` and ``seconds``.
-    :param impersonate: False lets everybody act with the agent's own rights.
-    :ivar credential_expires: when what the agent sent for its API server ends, s since the epoch; None when
-        nobody can tell.
+    :param impersonate: False: all users act with the agent's own credential.
+    :ivar credential_expires: when the agent's credential for its API server expires, s since the epoch; None:
+        never, or unknown.
     """
 
     protocol: ClassVar[str] = KUBESPHERE_V1
 
-    #: An old agent does not say that it will be gone, and is not told.
+    #: Old agents have no drain message.
     draining = False
 
-    def __init__(self, tunnel: SSHTunnel, agent: V1Agent, clock: Any, *, impersonate: bool = True) -> None:
+    def __init__(self, tunnel: SSHTunnel, agent: V1Agent, clock: Clock, *, impersonate: bool = True) -> None:
         self._tunnel = tunnel
         credential = agent.credential
         config = agent.config
         self._kubernetes = join_address(credential.host, credential.port).encode()
         self._kubesphere = _with_port(config.kubesphere).encode()
-        self._door = APIServerGate(
+        self._gate = APIServerGate(
             clock,
             credential.context,
             credential.server_name,
@@ -69,42 +69,42 @@ class V1Tunnel:
 
     @property
     def round_trip(self) -> float:
-        """To the agent, s; 0 while unknown."""
+        """To the agent, s; 0: unknown."""
         return self._tunnel.round_trip
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return self._tunnel.streams
 
     def open(self, target: str) -> Deferred[Any]:
-        """Open a stream to ``kubernetes``, where TLS is up then, or to ``kubesphere``.
+        """Open a stream to ``kubernetes``, with TLS, or to ``kubesphere``.
 
-        Whether the agent reached the address shows only by what comes: it accepts before it dials.
+        The agent accepts before it dials: a failure to connect shows only as a closed stream.
 
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.
         """
         if target == KUBERNETES:
-            return self._tunnel.open_channel(CHANNEL, self._kubernetes).addCallback(self._door.secure)
+            return self._tunnel.open_channel(CHANNEL, self._kubernetes).addCallback(self._gate.secure)
         if target == KUBESPHERE and self._kubesphere:
             return self._tunnel.open_channel(CHANNEL, self._kubesphere)
         return fail(StreamRefused("no-such-target", f'an agent of kubesphere-v1 has no target "{target}"'))
 
     def rewrite_for(self, target: str) -> Rewrite | None:
         """See `APIServerGate.rewrite`."""
-        return self._door.rewrite if target == KUBERNETES else None
+        return self._gate.rewrite if target == KUBERNETES else None
 
     def drain(self) -> None:
-        """Say nothing: an old agent has no ear for it."""
+        """No-op: old agents have no drain message."""
 
     def close(self, reason: str) -> None:
-        """Close it, telling the agent why."""
+        """Close with a message to the agent that has the reason."""
         self._tunnel.close(reason)
 
 
 def _with_port(address: str) -> str:
-    """Return *address* as an old agent can dial it; what it has by default lacks the port."""
+    """Return *address* with a port; an old agent's default has none."""
     if not address or _HAS_PORT.fullmatch(address):
         return address
     return join_address(address.strip("[]"), _KUBESPHERE_PORT)

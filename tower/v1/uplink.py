@@ -1,10 +1,10 @@
-"""One tunnel to an old proxy, and the choice between it and one to a proxy of ours."""
+"""Opens a tunnel to an old proxy, or selects tower-v2 if the proxy supports it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -13,63 +13,52 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
-from tower.v1.client import V1ClientTransport, V1Proxy
+from tower.reactor.timers import Clock
+from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
 class NeedsHostKey(DialFailed):
-    """The proxy speaks tower-v2, and we do not know its key."""
+    """The proxy supports tower-v2, and its host key is not configured."""
 
 
+@define(eq=False)
 class V1Uplink:
-    """Opens tunnels.
+    """Opens tunnels to an old proxy.
 
-    :param registrar: knows what to tell the proxy.
-    :param pinned: fingerprints of its host key; None takes every key.
-    :param keepalive: how often the proxy is probed, s.
+    :param registrar: makes the registrations.
+    :param pinned: fingerprints of the proxy's host key; None accepts every key.
+    :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
     :param limits: of the SSH connection.
     """
 
-    def __init__(
-        self,
-        reactor: Any,
-        dialer: Dialer,
-        registrar: Registrar,
-        pinned: Collection[str] | None,
-        outgoing: V1Outgoing,
-        budget: Budget,
-        *,
-        keepalive: float,
-        epoch: Callable[[], float],
-        limits: TransportLimits | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._dialer = dialer
-        self._registrar = registrar
-        self._pinned = pinned
-        self._outgoing = outgoing
-        self._budget = budget
-        self._keepalive = keepalive
-        self._epoch = epoch
-        self._limits = limits
-        self._sent: AgentConfig | None = None
+    _reactor: Clock
+    _dialer: Dialer
+    _registrar: Registrar
+    _pinned: Collection[str] | None
+    _outgoing: V1Outgoing
+    _budget: Budget
+    _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _limits: TransportLimits | None = field(default=None, kw_only=True)
+    _sent: AgentConfig | None = field(default=None, init=False)
 
     @property
     def is_stale(self) -> bool:
-        """Whether what the proxy was told last is no longer so."""
+        """Whether the registration has changed since it was sent."""
         try:
             return self._sent is not None and self._sent != self._registrar.registration().config
         except ConfigurationError:
-            return False  # there is nothing better to tell
+            return False  # no better one can be sent
 
     def connect(self) -> Deferred[SSHTunnel]:
-        """Return a live tunnel; cancelling leaves nothing behind.
+        """Open a tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
@@ -86,33 +75,33 @@ class V1Uplink:
         tunnel = SSHTunnel(
             self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
-        dialling = self._outgoing.for_tunnel(registration)
-        tunnel.lost.addCallback(_stop, dialling)
-        ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialling)
+        dialing = self._outgoing.for_tunnel(registration)
+        tunnel.lost.addCallback(_stop, dialing)
+        ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialing)
         opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
         ssh.ready.addCallback(_registered, tunnel).addCallbacks(opened.callback, opened.errback)
         tunnel.start(leftover)
         return await opened
 
-    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialling: Dialing) -> None:
-        """Carry streams: an old proxy opens them before it has answered the registration."""
-        tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialling.accept)
+    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialing) -> None:
+        """Carry streams: an old proxy opens them before it answers the registration."""
+        tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
 
 
-def _registered(proxy: V1Proxy, tunnel: SSHTunnel) -> SSHTunnel:
-    tunnel.fingerprint = proxy.fingerprint
+def _registered(fingerprint: str, tunnel: SSHTunnel) -> SSHTunnel:
+    tunnel.fingerprint = fingerprint
     return tunnel
 
 
-def _stop(reason: Exception, dialling: Dialing) -> Exception:
-    dialling.stop()
+def _stop(reason: Exception, dialing: Dialing) -> Exception:
+    dialing.stop()
     return reason
 
 
 class EitherUplink:
-    """Asks for tower-v2 first, and opens a tunnel by kubesphere-v1 if the server has nothing else.
+    """Tries tower-v2 first, and opens a tunnel by kubesphere-v1 if the server supports nothing else.
 
-    For agents that know no host key: with a proxy that has one they do not go on without.
+    For agents without a configured host key: they do not connect to a proxy that has one.
     """
 
     _log = Logger()
@@ -128,11 +117,11 @@ class EitherUplink:
     async def _connect(self) -> SSHTunnel:
         try:
             connection, _ = await self._dialer.dial()
-        except NotSpoken as e:
+        except SubprotocolRefused as e:
             self._log.info("no tower-v2 there ({reason}); trying kubesphere-v1", reason=str(e))
             return await self._old.connect()
         connection.abort()
         raise NeedsHostKey(
-            f"{self._dialer.url} speaks tower-v2, which is safe only with the proxy's key: give --host-key "
-            "as 'tower join' prints it, in place of --insecure-v1-any-host-key"
+            f"{self._dialer.url} speaks tower-v2, which is safe only with the proxy's host key: set "
+            "--host-key as 'tower join' prints it, instead of --insecure-v1-any-host-key"
         )

@@ -1,7 +1,7 @@
-"""What is said about old agents: the condition ``AgentProtocol`` of each cluster, and lines in the log.
+"""Warnings about old agents: the condition ``AgentProtocol`` of each cluster, and log lines.
 
-An agent of ``kubesphere-v1`` cannot be made as secure as our own from this side.  So the user is told, where
-he looks, what it lacks, and when the credential that it sent ends, since it never sends another.
+The proxy cannot make an agent of ``kubesphere-v1`` as secure as one of ``tower-v2``.  So the condition states
+what it lacks, and when its credential expires, since it never sends a new one.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from tower.websocket.subprotocols import KUBESPHERE_V1
 #: The condition's type.
 AGENT_PROTOCOL = "AgentProtocol"
 
-#: How often to say again what is open, and to look for credentials that have ended, s.
+#: Interval of `V1Warnings.remind`, s.
 REMINDER = 600.0
 
-_SECURE = "Each agent proves itself by its own key, verifies this proxy, and keeps its credentials to itself."
+_SECURE = "Each agent authenticates with its own key, verifies this proxy, and keeps its credentials."
 _INSECURE = (
     "An agent speaks kubesphere-v1: it does not verify this proxy's key, it sends its credentials for the "
-    "API server to whoever answers, and nothing but a token says that it is this cluster's agent."
+    "API server to any server that answers, and only a token authenticates it as this cluster's agent."
 )
-_NO_IMPERSONATION = "Every user acts with the agent's own rights (--v1-no-impersonation)."
-_OPEN_PORT = "Whoever reaches the cluster's port is let in without being asked (--v1-open-ports)."
+_NO_IMPERSONATION = "All users act with the agent's own credential (--v1-no-impersonation)."
+_OPEN_PORT = "The cluster's port does not authenticate clients (--v1-open-ports)."
 
-#: How many clusters a line in the log names.
+#: Most clusters named in a log line.
 _NAMED = 10
 
 #: Status, reason, message.
 _Verdict: TypeAlias = tuple[ConditionStatus, str, str]
 
 
-class Notices(Service):
-    """Follows the tunnels.  A cluster without any keeps what was said of its last ones.
+class V1Warnings(Service):
+    """Follows the tunnels.  A cluster without tunnels keeps the condition of its last ones.
 
     :param epoch: returns the time of day, s since the epoch.
-    :param impersonate: False when users act with the agents' own rights (``--v1-no-impersonation``).
-    :param open_ports: whether the ports of clusters ask nobody (``--v1-open-ports``).
+    :param impersonate: False if users act with the agents' own credentials (``--v1-no-impersonation``).
+    :param open_ports: whether the ports of clusters do not authenticate clients (``--v1-open-ports``).
     """
 
     _log = Logger()
@@ -65,29 +65,29 @@ class Notices(Service):
         self._open = [
             text for text, on in ((_NO_IMPERSONATION, not impersonate), (_OPEN_PORT, open_ports)) if on
         ]
-        self._told: WeakSet[Tunnel] = WeakSet()
+        self._warned: WeakSet[Tunnel] = WeakSet()
         self._writing: set[str] = set()
         tunnels.watch(self._changed)
 
     def startService(self) -> None:
-        """Begin."""
+        """Write the conditions of connected clusters."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._look()
+        self._update()
 
     def remind(self) -> None:
-        """Say again what is open; to be called every `REMINDER` s."""
+        """Log insecure options and expired credentials; call it every `REMINDER` s."""
         for text in self._open:
             self._log.critical("NOT SECURE: {text}", text=text)
-        ended = sorted({tunnel.name for tunnel in self._tunnels if self._has_ended(tunnel)})
-        if ended:
+        expired = sorted({tunnel.name for tunnel in self._tunnels if self._has_expired(tunnel)})
+        if expired:
             self._log.warn(
-                "the credentials that old agents sent have ended: restart those of {clusters}{more}",
-                clusters=", ".join(ended[:_NAMED]),
-                more=f" and {len(ended) - _NAMED} more" if len(ended) > _NAMED else "",
+                "the credentials that old agents sent have expired: restart the agents of {clusters}{more}",
+                clusters=", ".join(expired[:_NAMED]),
+                more=f" and {len(expired) - _NAMED} more" if len(expired) > _NAMED else "",
             )
-        self._look()
+        self._update()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         for name in {tunnel.name for tunnel in self._tunnels}:
             self._changed(name)
 
@@ -98,11 +98,11 @@ class Notices(Service):
         old = [tunnel for tunnel in tunnels if tunnel.protocol == KUBESPHERE_V1]
         self._warn(old)
         cluster = self._clusters.get(name)
-        # What changes while something is written is seen when that is done.
+        # Changes during a write are handled after it.
         if not tunnels or cluster is None or cluster.ssh is not None or name in self._writing:
             return
         verdict = self._verdict(old)
-        if _said(cluster) == verdict:
+        if _current(cluster) == verdict:
             return
         self._writing.add(name)
         writing = self._clusters.set_condition(name, AGENT_PROTOCOL, *verdict)
@@ -114,13 +114,13 @@ class Notices(Service):
 
     def _not_written(self, failure: Failure, name: str) -> None:
         self._writing.discard(name)
-        if not failure.check(NotFound):  # removed in between
+        if not failure.check(NotFound):  # deleted in the meantime
             self._log.failure("cannot write the condition of {cluster}", failure, cluster=name)
 
     def _warn(self, old: Sequence[Tunnel]) -> None:
         for tunnel in old:
-            if tunnel not in self._told:
-                self._told.add(tunnel)
+            if tunnel not in self._warned:
+                self._warned.add(tunnel)
                 self._log.warn(
                     "agent of {cluster} at {peer} (token {token}) speaks kubesphere-v1: it has sent the "
                     "cluster's credential without verifying this proxy",
@@ -132,29 +132,29 @@ class Notices(Service):
     def _verdict(self, old: Sequence[Tunnel]) -> _Verdict:
         if not old:
             return "True", "TowerV2", _SECURE
-        ends = [end for end in map(_credential_end, old) if end is not None]
-        texts = [_INSECURE, *([self._ending(min(ends))] if ends else []), *self._open]
+        ends = [end for end in map(_credential_expiry, old) if end is not None]
+        texts = [_INSECURE, *([self._expiry(min(ends))] if ends else []), *self._open]
         return "False", "KubeSphereV1", "  ".join(texts)
 
-    def _ending(self, end: float) -> str:
+    def _expiry(self, end: float) -> str:
         if end <= self._epoch():
-            return f"The credential that it sent ended at {timestamp(end)}: restart the agent."
+            return f"The credential that it sent expired at {timestamp(end)}: restart the agent."
         return (
-            f"The credential that it sent ends at {timestamp(end)}, and it never sends another: restart the "
-            "agent before that."
+            f"The credential that it sent expires at {timestamp(end)}, and it never sends another: restart "
+            "the agent before that."
         )
 
-    def _has_ended(self, tunnel: Tunnel) -> bool:
-        end = _credential_end(tunnel)
+    def _has_expired(self, tunnel: Tunnel) -> bool:
+        end = _credential_expiry(tunnel)
         return end is not None and end <= self._epoch()
 
 
-def _credential_end(tunnel: Tunnel) -> float | None:
-    """Return when what an old agent sent ends, s since the epoch; None when it does not, or nobody knows."""
+def _credential_expiry(tunnel: Tunnel) -> float | None:
+    """Return when an old agent's credential expires, s since the epoch; None: never, or unknown."""
     end: float | None = getattr(tunnel, "credential_expires", None)
     return end
 
 
-def _said(cluster: Cluster) -> _Verdict | None:
+def _current(cluster: Cluster) -> _Verdict | None:
     known = cluster.condition(AGENT_PROTOCOL)
     return None if known is None else (known.status, known.reason, known.message)

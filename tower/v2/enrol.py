@@ -1,8 +1,8 @@
-"""What an agent says to be let in: the two authentication requests, written and read.  No I/O.
+"""The two authentication requests of an agent, encoded and parsed.  No I/O.
 
 Both are SSH_MSG_USERAUTH_REQUEST (RFC 4252 section 5) with the cluster's name as user name and
-``ssh-connection`` as service.  Method ``publickey`` (section 7) is for a key that is enrolled.
-Method ``enrol@tower.kubesphere.io`` brings a join token and the key that it is to be spent on::
+``ssh-connection`` as service.  Method ``publickey`` (section 7) is for an enrolled key.  Method
+``enrol@tower.kubesphere.io`` has a join token and the key to enrol with it::
 
     byte      50
     string    cluster
@@ -14,7 +14,7 @@ Method ``enrol@tower.kubesphere.io`` brings a join token and the key that it is 
     string    signature
 
 The signature is made with that key over the session identifier (as a string) and everything before the
-signature, message type included: whoever enrols a key proves to hold it, on this very connection.
+signature, message type included: it proves possession of the key, on this connection.
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ from tower.conch.transport.userauth_messages import CONNECTION, LONGEST_NAME, MS
 
 ENROL = b"enrol@tower.kubesphere.io"
 
-
-#: Longest token looked at, B.
+#: Longest token accepted, B.
 LONGEST_TOKEN = 256
 
 
-class NotAccepted(Exception):
-    """A request that is well formed and yet nothing to decide about; the text is for the log."""
+class ClaimRejected(Exception):
+    """A well-formed request that is rejected without a lookup; the text is for the log."""
 
 
 @frozen
 class Claim:
-    """Somebody says to be an agent of a cluster.
+    """An agent's claim to serve a cluster.
 
-    :ivar cluster: which cluster.
-    :ivar blob: the public key, an ed25519 one.
-    :ivar fingerprint: its name.
-    :ivar proven: whether its holder signed; without that it is only asked whether the key would do.
-    :ivar token: the join token, with method ``enrol@tower.kubesphere.io`` alone.
+    :ivar cluster: name of the cluster.
+    :ivar blob: the ed25519 public key blob.
+    :ivar fingerprint: of the key.
+    :ivar proven: whether the request is signed; an unsigned one only asks whether the key would be accepted.
+    :ivar token: the join token; only with method ``enrol@tower.kubesphere.io``.
     """
 
     cluster: str
@@ -62,7 +61,7 @@ def publickey_request(session_id: bytes, cluster: str, key: KeyPair) -> bytes:
 
 
 def enrol_request(session_id: bytes, cluster: str, key: KeyPair, token: str) -> bytearray:
-    """Return the body (without the type) of an enrolment.  Secret: overwrite it when it is sent."""
+    """Return the body (without the type) of an enrolment.  Secret: overwrite it after sending."""
     secret = token.encode()
     body = _joined(_begin(cluster, ENROL), len(secret).to_bytes(4, "big"), secret, NS(ED25519), NS(key.blob))
     signed = _joined(_to_sign(session_id, b""), body)
@@ -77,7 +76,7 @@ def _begin(cluster: str, method: bytes) -> bytes:
 
 
 def _joined(*parts: bytes | bytearray) -> bytearray:
-    """Return *parts* in one, without a copy of them elsewhere, as one that grew would leave behind."""
+    """Return *parts* joined, without the copies that a growing buffer would leave in memory."""
     whole = bytearray(sum(map(len, parts)))
     at = 0
     for part in parts:
@@ -91,9 +90,9 @@ def _to_sign(session_id: bytes, before: bytes) -> bytes:
 
 
 def method_of(body: bytes) -> bytes:
-    """Return the method that an authentication request asks for.
+    """Return the method of an authentication request.
 
-    :raise Malformed: it is no authentication request.
+    :raise Malformed: it is not an authentication request.
     """
     fields = MessageReader(body)
     fields.string()
@@ -102,10 +101,11 @@ def method_of(body: bytes) -> bytes:
 
 
 def read_claim(session_id: bytes, body: bytes) -> Claim:
-    """Return what a ``publickey`` or ``enrol@tower.kubesphere.io`` request claims; its signature is good.
+    """Return the claim of a ``publickey`` or ``enrol@tower.kubesphere.io`` request; its signature is
+    verified.
 
     :raise Malformed: its fields do not fill it.
-    :raise NotAccepted: another service, another kind of key, a wrong signature.
+    :raise NotAccepted: wrong service, key type, cluster name, token or signature.
     """
     fields = MessageReader(body)
     user, service, method = fields.string(), fields.string(), fields.string()
@@ -116,17 +116,17 @@ def read_claim(session_id: bytes, body: bytes) -> Claim:
         proven = fields.boolean()
     algorithm, blob = fields.string(), fields.string()
     if service != CONNECTION:
-        raise NotAccepted("another service than ssh-connection")
+        raise ClaimRejected("the service is not ssh-connection")
     if algorithm != ED25519:
-        raise NotAccepted("a key that is not ed25519")
+        raise ClaimRejected("the key is not ed25519")
     if not user or len(user) > LONGEST_NAME or not user.isascii():
-        raise NotAccepted("the name of no cluster")
+        raise ClaimRejected("the user name is not a cluster name")
     if len(token) > LONGEST_TOKEN or not token.isascii():
-        raise NotAccepted("the text of no token")
+        raise ClaimRejected("the join token is malformed")
     if proven:
         signed = _to_sign(session_id, fields.before())
         if not verify(blob, fields.string(), signed):
-            raise NotAccepted("a wrong signature")
+            raise ClaimRejected("wrong signature")
     fields.end()
     return Claim(
         cluster=user.decode(),

@@ -1,8 +1,8 @@
-"""The hello: what agent and proxy tell each other once the agent is let in.  No I/O.
+"""The hello messages that agent and proxy exchange after authentication.  No I/O.
 
-The agent sends the global request ``hello@tower.kubesphere.io`` (RFC 4254 section 4), the reply is in
-the same form: a JSON object in UTF-8 of at most 16 KiB.  Unknown keys are ignored and missing ones have
-a default, so that either side can learn new words first.
+The agent sends the global request ``hello@tower.kubesphere.io`` (RFC 4254 section 4); the reply has the same
+form: a JSON object in UTF-8 of at most 16 KiB.  Unknown keys are ignored and missing ones have a default, so
+either side can add keys first.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import json
 import math
 from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from tower.conch.transport.fields import Malformed
 from tower.escaping import LONGEST_VERSION, shortened
 
-#: The request's name.
+#: Name of the request.
 HELLO = b"hello@tower.kubesphere.io"
 #: Longest hello accepted, B.
 LONGEST_HELLO = 16 * 1024
-#: Longest list and longest text accepted in one.
+#: Longest list and longest text accepted in a hello.
 LONGEST_LIST = 256
 LONGEST_TEXT = 256
 
 
 @frozen
 class AgentHello:
-    """From the agent.
+    """The agent's hello.
 
-    :ivar version: of the agent, for people; no more than `LONGEST_VERSION` characters of it are read.
-    :ivar name: of this replica, for people: the host's name; likewise.
-    :ivar targets: names of the targets it leads to.
-    :ivar capabilities: what it can do beyond this protocol; none so far.
-    :ivar server: what it calls its API server, ``HOST[:PORT][/PATH]``: whom that sends there by an absolute
-        ``Location``, the proxy sends to itself.
+    :ivar version: of the agent, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar name: of this replica, for display: the host's name; truncated likewise.
+    :ivar targets: names of the agent's targets.
+    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar server: the agent's name for its API server, ``HOST[:PORT][/PATH]``: the proxy rewrites absolute
+        ``Location`` headers that point to it.
     """
 
     version: str = ""
@@ -44,22 +44,14 @@ class AgentHello:
     server: str = ""
 
     def encode(self) -> bytes:
-        """Return it as it is sent."""
-        return _encode(
-            {
-                "version": self.version,
-                "name": self.name,
-                "targets": self.targets,
-                "capabilities": self.capabilities,
-                "server": self.server,
-            }
-        )
+        """Return the encoded hello."""
+        return _encode(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> AgentHello:
-        """Return what *data* says.
+        """Return the decoded hello.
 
-        :raise Malformed: it is no hello.
+        :raise Malformed: *data* is not a valid hello.
         """
         words = _decode(data)
         return cls(
@@ -73,13 +65,13 @@ class AgentHello:
 
 @frozen
 class ProxyHello:
-    """From the proxy, in reply.
+    """The proxy's hello, the reply.
 
-    :ivar version: of the proxy, for people; no more than `LONGEST_VERSION` characters of it are read.
-    :ivar capabilities: what it can do beyond this protocol; none so far.
-    :ivar proxies: where else to dial; empty so far.
-    :ivar host_keys: fingerprints of its host keys, the next ones too: an agent may pin them all.
-    :ivar keepalive: how often it probes, s; 0 when it does not say.
+    :ivar version: of the proxy, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar proxies: other proxies to dial; empty so far.
+    :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
+    :ivar keepalive: interval of its keepalives, s; 0: unknown.
     """
 
     version: str = ""
@@ -89,7 +81,7 @@ class ProxyHello:
     keepalive: float = 0.0
 
     def encode(self) -> bytes:
-        """Return it as it is sent."""
+        """Return the encoded hello."""
         return _encode(
             {
                 "version": self.version,
@@ -102,16 +94,16 @@ class ProxyHello:
 
     @classmethod
     def decode(cls, data: bytes) -> ProxyHello:
-        """Return what *data* says.
+        """Return the decoded hello.
 
-        :raise Malformed: it is no hello.
+        :raise Malformed: *data* is not a valid hello.
         """
         words = _decode(data)
         keepalive = words.get("keepalive", 0.0)
         if isinstance(keepalive, bool) or not isinstance(keepalive, int | float):
-            raise Malformed("keepalive is no number in a hello")
+            raise Malformed("hello: keepalive is not a number")
         if not (math.isfinite(keepalive) and 0 <= keepalive <= 86_400):
-            raise Malformed("keepalive is no number of seconds in a hello")
+            raise Malformed("hello: keepalive is not between 0 and 86400 s")
         return cls(
             version=shortened(_text(words, "version"), LONGEST_VERSION),
             capabilities=_texts(words, "capabilities"),
@@ -121,7 +113,7 @@ class ProxyHello:
         )
 
 
-def _encode(words: dict[str, object]) -> bytes:
+def _encode(words: dict[str, Any]) -> bytes:
     return json.dumps(words, separators=(",", ":")).encode()
 
 
@@ -131,15 +123,15 @@ def _decode(data: bytes) -> dict[str, Any]:
     try:
         words = json.loads(data)
     except (ValueError, RecursionError):
-        raise Malformed("a hello that is not JSON") from None
+        raise Malformed("hello: not JSON") from None
     if not isinstance(words, dict):
-        raise Malformed("a hello that is no JSON object")
+        raise Malformed("hello: not a JSON object")
     return words
 
 
 def _checked(value: object, key: str) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_TEXT or not value.isprintable():
-        raise Malformed(f"{key} is no printable text in a hello")
+        raise Malformed(f"hello: {key} is not printable text of at most {LONGEST_TEXT} characters")
     return value
 
 
@@ -150,5 +142,5 @@ def _text(words: dict[str, Any], key: str) -> str:
 def _texts(words: dict[str, Any], key: str) -> tuple[str, ...]:
     values = words.get(key, [])
     if not isinstance(values, list) or len(values) > LONGEST_LIST:
-        raise Malformed(f"{key} is no list of names in a hello")
+        raise Malformed(f"hello: {key} is not a list of at most {LONGEST_LIST} names")
     return tuple(_checked(value, key) for value in values)

@@ -1,8 +1,8 @@
 # mypy: untyped-calls-exclude=twisted
-"""The two ends of a tunnel's SSH connection: who is there, and are they allowed.
+"""The two ends of a tunnel's SSH connection, with authentication and the exchange of hellos.
 
-Each end works on any `ITransport` and has a `ready`, which fires when the peer is authenticated and the
-hellos are exchanged.  Its owner may then `release` the parsing of packets and take the hot path over.
+Each end works on any `ITransport`; its `ready` fires after authentication and the exchange of hellos.  Its
+owner may then `release` the parsing of packets and take over the hot path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 
 
 class HostKeyMismatch(PeerError):
-    """The proxy does not hold a pinned key.
+    """The proxy has none of the pinned host keys.
 
     :ivar fingerprint: of the key that it has.
     """
@@ -46,15 +46,15 @@ class HostKeyMismatch(PeerError):
 
 
 class AgentRefused(PeerError):
-    """The proxy lets this agent in neither by its key nor by its token."""
+    """The proxy rejects both the key and the token of this agent."""
 
-    for_peer = "not let in"
+    for_peer = "authentication rejected"
 
 
-class NotLetIn(PeerError):
-    """An agent gave up, or was sent away, after its requests were refused; for the proxy's log alone.
+class AuthenticationFailed(PeerError):
+    """An agent's requests were rejected, and it or we closed the connection; only for the proxy's log.
 
-    :ivar cluster: which one it said to serve.
+    :ivar cluster: name of the claimed cluster.
     """
 
     def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
@@ -64,9 +64,9 @@ class NotLetIn(PeerError):
 
 @frozen
 class AgentPeer:
-    """Who is at the other end of a `ServerTransport`.
+    """The authenticated peer of a `ServerTransport`.
 
-    :ivar name: the cluster.
+    :ivar name: name of the cluster.
     :ivar fingerprint: of the agent's key.
     """
 
@@ -77,9 +77,9 @@ class AgentPeer:
 
 @frozen
 class ProxyPeer:
-    """Who is at the other end of a `ClientTransport`.
+    """The authenticated peer of a `ClientTransport`.
 
-    :ivar name: the cluster that the proxy took us for.
+    :ivar name: name of the cluster that this agent serves.
     :ivar fingerprint: of the proxy's host key.
     """
 
@@ -96,10 +96,10 @@ def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
 class ServerTransport(Server):
     """The proxy's end.
 
-    :param host_keys: ours; the first is used, and all are announced: the next one is the second.
-    :param gate: knows which keys belong to which cluster.
-    :param keepalive: how often to probe the agent, s.
-    :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
+    :param host_keys: the first is used, all are announced: the next key is the second.
+    :param gate: authenticates agents.
+    :param keepalive: interval of keepalives, s.
+    :ivar ready: fires with an `AgentPeer`, or fails with the reason.
     """
 
     __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "ready")
@@ -123,13 +123,13 @@ class ServerTransport(Server):
 
     @property
     def peer(self) -> str:
-        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        """See `PacketTransport.peer`; an unauthenticated peer has no cluster."""
         return "the peer" if self._claim is None else f"the agent of {self._claim.cluster}"
 
     def _accepted(self, claim: Claim) -> None:
         self._claim = claim
         self._accepted_at = self.clock.seconds()
-        self.let_in()
+        self.start_connection()
 
     def _greet(self, data: bytes) -> bytes:
         if self._hello is not None:
@@ -140,19 +140,17 @@ class ServerTransport(Server):
     answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet}
 
     def answered(self, name: bytes) -> None:
-        """See `Owner.answered`; the answer to the hello is the last of the handshake."""
+        """Finish the handshake: the hello was answered."""
         if name == HELLO and self._claim is not None and self._hello is not None:
-            self.met(self._accepted_at)
+            self.start_keepalives(self._accepted_at)
             self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
 
     def ended(self, reason: Exception) -> None:
-        """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
+        """Fail `ready`; the reasons for rejections are for the log, the agent does not get them."""
+        auth = self.auth
         super().ended(reason)
-        auth, self.auth = self.auth, None
-        if isinstance(auth, UserAuthServer):
-            auth.serviceStopped()
-            if auth.refusals:
-                reason = NotLetIn(auth.cluster, auth.refusals)
+        if isinstance(auth, UserAuthServer) and auth.refusals:
+            reason = AuthenticationFailed(auth.cluster, auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 
@@ -160,13 +158,13 @@ class ServerTransport(Server):
 class ClientTransport(Client):
     """The agent's end.
 
-    :param key: the agent's own.
-    :param cluster: the name it serves.
-    :param pinned: fingerprints of host keys; the proxy must hold one, or nothing secret is sent.
-    :param hello: what to tell the proxy.
-    :param token: a join token, for when the key is not enrolled yet.
-    :param keepalive: how often to probe the proxy, s.
-    :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
+    :param key: the agent's key.
+    :param cluster: name of the cluster that it serves.
+    :param pinned: fingerprints of host keys; secrets are sent only to a proxy that has one of them.
+    :param hello: sent to the proxy.
+    :param token: a join token, if the key is not enrolled yet.
+    :param keepalive: interval of keepalives, s.
+    :ivar ready: fires with a `ProxyPeer`, or fails with the reason.
     """
 
     __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "ready")
@@ -195,23 +193,23 @@ class ClientTransport(Client):
 
     @property
     def peer(self) -> str:
-        """See `SecureTransport.peer`."""
+        """See `PacketTransport.peer`."""
         return "the proxy"
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
 
     def _accepted(self) -> None:
-        self.let_in()
+        self.start_connection()
         self._asked_at = self.clock.seconds()
         self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
 
     def _greeted(self, reply: bytes) -> None:
         hello = ProxyHello.decode(reply)
         assert self.host_key is not None
-        self.met(self._asked_at)
+        self.start_keepalives(self._asked_at)
         self.ready.callback(ProxyPeer(self._cluster, fingerprint(self.host_key), hello))
 
     def _not_greeted(self, failure: Failure) -> None:
@@ -233,7 +231,7 @@ class ClientTransport(Client):
         )
 
     def ended(self, reason: Exception) -> None:
-        """Report that there will be no tunnel."""
+        """Fail `ready`."""
         super().ended(reason)
         if not self.ready.called:
             self.ready.errback(Failure(reason))

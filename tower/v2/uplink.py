@@ -1,83 +1,32 @@
-"""One tunnel to the proxy, from the first packet to the hello."""
+"""Opens a tunnel to the proxy: dial, authenticate, exchange hellos."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
-from tower.conch.transport.keys import KeyPair, checked_fingerprint
+from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.errors import ConfigurationError
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
-from tower.trust.statedir import StateDir
+from tower.reactor.timers import Clock
 from tower.v2.hello import AgentHello
+from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport, ProxyPeer
-from tower.websocket.dialer import Dialer, NotSpoken
+from tower.websocket.dialer import Dialer, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
-
-_HOST_KEYS = "host-keys.json"
-
-
-class KnownProxies:
-    """The fingerprints of the proxy's host key: those of the join line, and those it announced since.
-
-    What a proxy announces over an authenticated connection is kept, so that it can change to its next key
-    while agents run.  It counts only together with the join line that it came by.
-
-    :param given: of the join line.
-    """
-
-    _log = Logger()
-
-    def __init__(self, state: StateDir, given: Collection[str]) -> None:
-        self._state = state
-        self._given = sorted(given)
-        self._announced = self._load()
-
-    @property
-    def pinned(self) -> set[str]:
-        """Every key that the proxy may have."""
-        return {*self._given, *self._announced}
-
-    def _load(self) -> list[str]:
-        try:
-            kept = json.loads(self._state.read(_HOST_KEYS) or b"{}")
-            if kept.get("given") != self._given:
-                return []
-            return [checked_fingerprint(text) for text in kept["announced"]]
-        except (ValueError, TypeError, AttributeError, KeyError, ConfigurationError):
-            self._log.warn(
-                "{name} in the state directory is damaged; it will be written anew", name=_HOST_KEYS
-            )
-            return []
-
-    def learn(self, announced: Collection[str]) -> None:
-        """Keep what the proxy announced; a full disk is logged, and the next hello tries again."""
-        try:
-            good = sorted(checked_fingerprint(text) for text in announced)
-            if good == self._announced or not good:
-                return
-            kept = {"given": self._given, "announced": good}
-            self._state.write(_HOST_KEYS, json.dumps(kept).encode())
-        except ConfigurationError as e:
-            self._log.warn("cannot keep the host keys that the proxy announced: {reason}", reason=str(e))
-        else:
-            self._announced = good
 
 
 @frozen
 class AgentIdentity:
-    """Who the agent is to the proxy.
+    """The agent's identity towards the proxy.
 
-    :ivar cluster: the name that it serves.
-    :ivar token: a join token for as long as the key is not enrolled.
+    :ivar cluster: name of the cluster that it serves.
+    :ivar token: a join token, until the key is enrolled.
     """
 
     cluster: str
@@ -86,50 +35,40 @@ class AgentIdentity:
     token: str | None = field(default=None, repr=False)
 
 
+@define(eq=False)
 class Uplink:
-    """Opens tunnels.
+    """Opens tunnels to the proxy.
 
-    :param keepalive: how often the proxy is probed, s.
+    :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
     :param limits: of the SSH connection.
     """
 
-    def __init__(
-        self,
-        reactor: Any,
-        dialer: Dialer,
-        identity: AgentIdentity,
-        host_keys: KnownProxies,
-        outgoing: Outgoing,
-        budget: Budget,
-        *,
-        keepalive: float,
-        epoch: Callable[[], float],
-        limits: TransportLimits | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._dialer = dialer
-        self._identity = identity
-        self._host_keys = host_keys
-        self._outgoing = outgoing
-        self._budget = budget
-        self._keepalive = keepalive
-        self._epoch = epoch
-        self._limits = limits
+    _reactor: Clock
+    _dialer: Dialer
+    _identity: AgentIdentity
+    _known_proxies: KnownProxies
+    _outgoing: Outgoing
+    _budget: Budget
+    _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _limits: TransportLimits | None = field(default=None, kw_only=True)
 
     def connect(self) -> Deferred[SSHTunnel]:
-        """Return a live tunnel; cancelling leaves nothing behind.
+        """Open a tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
         return Deferred.fromCoroutine(self._dial()).addCallback(self._authenticate)
 
     async def _dial(self) -> tuple[Any, bytes]:
-        """Dial; there is no step down to what is not safe, but the way to it is told."""
+        """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""
         try:
             return await self._dialer.dial()
-        except NotSpoken as e:
-            raise NotSpoken(f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1") from e
+        except SubprotocolRefused as e:
+            raise SubprotocolRefused(
+                f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1"
+            ) from e
 
     def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
         pipe, leftover = dialled
@@ -138,7 +77,7 @@ class Uplink:
             self._reactor,
             identity.key,
             identity.cluster,
-            self._host_keys.pinned,
+            self._known_proxies.pinned,
             identity.hello,
             token=identity.token,
             keepalive=self._keepalive,
@@ -153,7 +92,7 @@ class Uplink:
         return opened
 
     def _open_up(self, proxy: ProxyPeer, tunnel: SSHTunnel) -> SSHTunnel:
-        if self._identity.token is not None:  # the key alone lets us in from now on
+        if self._identity.token is not None:  # from now on the key is enough
             self._identity = evolve(self._identity, token=None)
         dialling = self._outgoing.for_tunnel()
         tunnel.lost.addCallback(self._stop, dialling)
@@ -165,7 +104,7 @@ class Uplink:
             self._budget,
             dialling.accept,
         )
-        self._host_keys.learn(proxy.hello.host_keys)
+        self._known_proxies.learn(proxy.hello.host_keys)
         return tunnel
 
     def _stop(self, reason: Exception, dialling: Any) -> Exception:

@@ -1,16 +1,16 @@
 # mypy: untyped-calls-exclude=twisted
-"""Authentication (RFC 4252), both sides, as services of Conch's transport.
+"""SSH authentication (RFC 4252), both sides, as services of Conch's transport.
 
-These are not subclasses of Conch's `SSHUserAuthServer` and `SSHUserAuthClient`: those know a portal of
-`twisted.cred` and passwords, wait up to ten hours, answer requests out of order when verdicts take time,
-and tell a known key from an unknown one before a signature.  Here a request is answered after the one
-before it, three failures end the connection, and every failure looks the same from outside.
+They replace Conch's `SSHUserAuthServer` and `SSHUserAuthClient`, which use a portal of `twisted.cred` and
+passwords, wait up to ten hours, answer requests out of order when decisions take time, and distinguish a
+known key from an unknown one before a signature.  Here requests are answered in order, three failures end the
+connection, and all failures look the same to the peer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
@@ -24,9 +24,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair
 from tower.conch.transport.limits import TooManyTunnels
+from tower.conch.transport.packet_transport import nothing
 from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_BANNER,
     MSG_USERAUTH_FAILURE,
@@ -37,46 +39,65 @@ from tower.conch.transport.userauth_messages import (
     PUBLICKEY,
 )
 from tower.errors import PeerError, Unauthorized
-from tower.v2.enrol import ENROL, Claim, NotAccepted, enrol_request, method_of, publickey_request, read_claim
+from tower.tunnels.limits import TunnelSlot
+from tower.v2.enrol import (
+    ENROL,
+    Claim,
+    ClaimRejected,
+    enrol_request,
+    method_of,
+    publickey_request,
+    read_claim,
+)
 
-#: Requests answered on one connection, failed or only asked; ssh asks once for each key it has.
+#: Requests answered on one connection, signed or not; ssh sends one for each key that it has.
 REQUESTS = 12
-#: Requests that may wait for the one before them.
+#: Requests that may wait for the answer of an earlier one.
 WAITING = 4
 
 
-class Gatekeeper(Protocol):
-    """Knows which keys belong to which cluster: `tower.clusters.join_tokens.JoinTokens`.
+class Gatekeeper:
+    """Decides about one connection: its key must be enrolled, and there must be a slot for its tunnel.
 
-    Either may raise `TooManyTunnels`, which ends the connection with that reason.
+    Both methods may raise `TooManyTunnels`, which ends the connection with that reason.
     """
 
-    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
+    __slots__ = ("_slot", "_tokens")
+
+    def __init__(self, tokens: JoinTokens, slot: TunnelSlot) -> None:
+        self._tokens = tokens
+        self._slot = slot
+
+    def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
+        if not self._tokens.is_enrolled(cluster, fingerprint):
+            return False
+        waiting = self._slot.acquire(cluster, fingerprint)
+        return True if waiting is None else waiting.addCallback(lambda _: True)
 
-    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> Awaitable[None]:
-        """Spend a use of *token* on that key.
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
+        """Spend one use of *token* on that key.
 
-        :raise Unauthorized: unknown cluster, bad, expired or spent token; its ``reason`` says which.
+        :raise Unauthorized: unknown cluster; unknown, expired or used up token: see its ``reason``.
         """
+        await self._tokens.enrol(cluster, token, fingerprint, blob)
+        waiting = self._slot.acquire(cluster, fingerprint)
+        if waiting is not None:
+            await waiting
 
 
-def _nothing() -> None:
-    """Stand in for what is not to be called any more."""
-
-
-def _nobody(claim: Claim) -> None:
-    """Stand in for who was told of the accepted claim."""
+def _ignore(claim: Claim) -> None:
+    """No-op, after the end."""
 
 
 class UserAuthServer(SSHService):
     """The proxy's side.
 
-    :param gate: decides.
+    :param gate: decides about claims.
     :param tries: failures after which the connection ends.
-    :param accepted: called, once, with the claim that was accepted, after its success was sent.
-    :ivar cluster: the name last claimed.
-    :ivar refusals: why requests failed, for the log; never sent.
+    :param accepted: called once with the accepted claim, after the success was sent.
+    :ivar cluster: the cluster claimed last.
+    :ivar refusals: reasons of failures, for the log; never sent.
     """
 
     name = b"ssh-userauth"
@@ -94,14 +115,14 @@ class UserAuthServer(SSHService):
         self.refusals: list[str] = []
 
     def serviceStopped(self) -> None:
-        """Forget what waits.  A verdict under way is not disturbed, only not listened to any more."""
+        """Drop waiting requests.  A decision in progress continues; its result is ignored."""
         self._over = True
         self._waiting.clear()
-        self._accepted = _nobody
+        self._accepted = _ignore
         self.transport = None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Take an authentication request; nothing else may come before one has succeeded."""
+        """Handle an authentication request; no other message is allowed before authentication."""
         if messageNum != MSG_USERAUTH_REQUEST:
             raise PeerError(f"message {messageNum} before authentication")
         self._requests += 1
@@ -111,11 +132,11 @@ class UserAuthServer(SSHService):
         self._work()
 
     def _work(self) -> None:
-        """Answer what waits, in order, until there is a verdict to be waited for."""
+        """Answer waiting requests in order, until one needs an asynchronous decision."""
         try:
             while self._waiting and not (self._over or self._working):
                 self._answer(self._waiting.pop(0))
-        except Exception:  # noqa: BLE001 - whatever it is, nobody is let in, and the others go on
+        except Exception:  # noqa: BLE001 - any failure rejects this agent; others continue
             self._failed(Failure())
 
     def _failed(self, failure: Failure) -> None:
@@ -124,7 +145,7 @@ class UserAuthServer(SSHService):
         if failure.check(TooManyTunnels):
             code = DISCONNECT_TOO_MANY_CONNECTIONS
         elif not failure.check(PeerError):
-            self._log.failure("cannot let anybody serve {cluster!r}", failure, cluster=self.cluster)
+            self._log.failure("cannot authenticate an agent of {cluster!r}", failure, cluster=self.cluster)
             code, text = DISCONNECT_BY_APPLICATION, "try again later"
         if transport is not None:
             transport.sendDisconnect(code, text.encode())
@@ -135,7 +156,7 @@ class UserAuthServer(SSHService):
         method = method_of(body)
         try:
             if method not in {PUBLICKEY, ENROL}:
-                raise NotAccepted(f"method {method[:64]!r}")
+                raise ClaimRejected(f"method {method[:64]!r}")
             claim = read_claim(self.transport.sessionID, body)
             self.cluster = claim.cluster
             if not claim.proven:
@@ -145,7 +166,7 @@ class UserAuthServer(SSHService):
             if isinstance(verdict, bool):
                 self._judge(claim, verdict)
                 return
-        except (NotAccepted, Unauthorized) as error:
+        except (ClaimRejected, Unauthorized) as error:
             self._refuse(method, error)
             return
         self._working = True
@@ -158,24 +179,24 @@ class UserAuthServer(SSHService):
         return gate.enrol(claim.cluster, claim.token, claim.fingerprint, claim.blob)
 
     async def _wait(self, method: bytes, claim: Claim, verdict: Awaitable[bool | None]) -> None:
-        """Answer when there is a verdict, and go on."""
+        """Answer when the decision is made, and go on."""
         try:
-            said = await verdict
+            enrolled = await verdict
             if not self._over:
-                self._judge(claim, claim.token is not None or bool(said))
-        except (NotAccepted, Unauthorized) as error:
+                self._judge(claim, claim.token is not None or bool(enrolled))
+        except (ClaimRejected, Unauthorized) as error:
             if not self._over:
                 self._refuse(method, error)
         self._working = False
         self._work()
 
     def _judge(self, claim: Claim, verdict: bool) -> None:
-        """Let in whose claim was found good.
+        """Accept the claim if the verdict is good.
 
-        :raise NotAccepted: it was not.
+        :raise NotAccepted: it is not.
         """
         if not verdict:
-            raise NotAccepted(f"the key {claim.fingerprint} may not serve it")
+            raise ClaimRejected(f"the key {claim.fingerprint} is not enrolled")
         assert self.transport is not None
         self._over = True
         self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
@@ -192,13 +213,13 @@ class UserAuthServer(SSHService):
 
 
 class UserAuthClient(SSHService):
-    """The agent's side: first its key, then, with a token, the enrolment of that key.
+    """The agent's side: offer the key first, then, with a token, enrol it.
 
-    So an agent that restarts long after its token was spent gets in, and so does one that was cut off
-    between the proxy's commit and the proxy's answer.
+    So an agent that restarts long after its token was used up is authenticated, and so is one whose
+    connection was lost between the proxy's commit and its answer.
 
-    :param succeeded: called when the proxy has let us in.
-    :param refused: called when it will not.
+    :param succeeded: called when the proxy has accepted the agent.
+    :param refused: called when the proxy has rejected it.
     """
 
     name = b"ssh-userauth"
@@ -225,12 +246,12 @@ class UserAuthClient(SSHService):
         self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
 
     def serviceStopped(self) -> None:
-        """Forget the token and whom to tell."""
+        """Drop the token and references."""
         self._token = self.transport = None
-        self._succeeded = self._refused = _nothing
+        self._succeeded = self._refused = nothing
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Take the proxy's answers."""
+        """Handle the proxy's answers."""
         if messageNum == MSG_USERAUTH_SUCCESS:
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:

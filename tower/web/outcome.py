@@ -1,39 +1,43 @@
-"""What a router may answer to a request: the five ways a request can go on.
+"""Results of a router: the five kinds of answer to a request.
 
 A router is a function ``router(request: Request) -> Outcome | Deferred[Outcome]``.  It returns one of
 
-* `Relay`: on to a cluster (the hot path; keep one `Relay` per cluster and return that same object);
-* `Response`: a whole answer made here (Tower's own API, `/health`);
-* `StreamingResponse`: an answer made here, piece by piece (a watch);
-* `RawStream`: one raw stream to a target of a cluster, after our own 101 (``Upgrade: tower-stream``);
-* `HandOver`: the connection itself, with every byte that came, to somebody else (an agent's upgrade);
+* `Relay`: forward the request to a cluster (the hot path: keep one `Relay` per cluster and return that
+  object);
+* `Response`: a complete answer made by Tower (its own API, `/health`);
+* `StreamingResponse`: an answer made by Tower in pieces (a watch);
+* `RawStream`: a raw stream to a target of a cluster, after a 101 from Tower (``Upgrade: tower-stream``);
+* `HandOver`: the connection itself with all bytes received, for another protocol (an agent's upgrade);
 
-or raises a `tower.errors.TowerError` (best `tower.kube.status.StatusError`), which becomes a Kubernetes Status.
+or raises a `tower.errors.TowerError`, preferably a `tower.kube.status.StatusError`; the user gets a
+Kubernetes Status.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tower.escaping import json_text
 from tower.net.pipes import Pipe
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
+JSON_TYPE = (b"Content-Type", b"application/json")
+
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Relay the request to *cluster*, with `Request.identity` impersonated unless *plain*.
+    """Relay the request to *cluster*, impersonating `Request.identity` unless *plain*.
 
     :ivar cluster: the cluster's name.
-    :ivar prefix: what the target begins with and the cluster shall not see, without a final slash:
+    :ivar prefix: start of the request target that is removed before it is sent, without a final slash:
         ``b"/clusters/alpha"`` on the front door, ``b""`` on the cluster's own port.
     :ivar target: the tunnel's target.
-    :ivar plain: the user's header goes on as it came: the target asks by itself who somebody is.
-    :ivar scope: where the answer's cookies may go, a path without a final slash, and where other fields that
-        act on a whole host are dropped; ``b""`` where the host is the cluster's own.
+    :ivar plain: do not impersonate; the target authenticates the user from the user's own header fields.
+    :ivar scope: path that the answer's cookies are confined to, without a final slash; fields that affect a
+        whole host are dropped.  ``b""``: the host serves this cluster only, so neither applies.
     """
 
     cluster: str
@@ -45,11 +49,11 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer.  ``Content-Length``, ``Date`` and ``Connection`` are added by the gateway."""
+    """A complete answer.  The gateway adds ``Content-Length``, ``Date`` and ``Connection``."""
 
     code: int
     body: bytes = field(default=b"", repr=False)
-    headers: Headers = ((b"Content-Type", b"application/json"),)
+    headers: Headers = (JSON_TYPE,)
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any], code: int = 200) -> Response:
@@ -58,29 +62,29 @@ class Response:
 
 
 class BodyStream(Protocol):
-    """Where a `StreamingResponse` writes; once it is over everything here does nothing.
+    """The body of a `StreamingResponse`.  After its end all methods do nothing.
 
-    :ivar on_drained: called when `write` had returned False and there is room again.
-    :ivar on_closed: called once when the user has gone or `finish` is through: stop producing.
+    :ivar on_drained: called when there is room again after `write` returned False.
+    :ivar on_closed: called once, when the client disconnects or after `finish`: stop producing.
     """
 
     on_drained: Callable[[], None] | None
     on_closed: Callable[[], None] | None
 
     def write(self, data: bytes) -> bool:
-        """Send *data* at once; False means: write no more until `on_drained`, or at all once it is over."""
+        """Send *data* at once; return False if the body has ended or must wait for `on_drained`."""
 
     def finish(self) -> None:
-        """End the body in order; the connection lives on for the next request."""
+        """End the body; the connection stays open for the next request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingResponse:
-    """An answer of unknown length: *start* is called with the `BodyStream` once the head was sent."""
+    """An answer of unknown length: *start* is called with the `BodyStream` after the head was sent."""
 
     start: Callable[[BodyStream], None]
     code: int = 200
-    headers: Headers = ((b"Content-Type", b"application/json"),)
+    headers: Headers = (JSON_TYPE,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +97,26 @@ class RawStream:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Give the connection away.
+    """Give the connection to another protocol.
 
-    :ivar take: called with the connection (paused) and all bytes so far: the raw request head and what
-        followed it.  It sets ``connection.receiver``, uses the bytes, and resumes.
+    :ivar take: called with the paused connection and all bytes received: the raw request head and the rest.
+        It sets ``connection.receiver``, processes the bytes, and resumes the connection.
     """
 
     take: Callable[[Pipe, bytes], None]
 
 
 Outcome: TypeAlias = Relay | Response | StreamingResponse | RawStream | HandOver
+
+
+class ResponseRecord(NamedTuple):
+    """The status of an answer, for the audit log.
+
+    :ivar code: the HTTP status; 0: none was sent because the client disconnected.
+    :ivar reason: reason of Tower's own Status; empty for other answers.
+    :ivar message: its message.
+    """
+
+    code: int
+    reason: str = ""
+    message: str = ""

@@ -22,7 +22,7 @@ from tests.cloud.standins.aws import (
 )
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS as Provider
-from tower.cloud.aws.provider import AWSInstances, AWSZones
+from tower.cloud.aws.provider import AWSInstances
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gcfg import parse
 from tower.cloud.session import CloudSession
@@ -112,7 +112,7 @@ class AWSTestCase(SynchronousTestCase):
         """Return the instances of such a provider."""
         return self.provider(text, environ, region=region).instances()
 
-    def zones(self, text: str = "KubernetesClusterID = beta") -> AWSZones:
+    def zones(self, text: str = "KubernetesClusterID = beta") -> AWSInstances:
         """Return the zones of such a provider."""
         return self.provider(text).zones()
 

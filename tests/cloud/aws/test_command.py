@@ -17,7 +17,7 @@ from tests.cloud.asking import logged
 from tests.cloud.aws.kit import AWSTestCase
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import KEY, OTHER_ROLE, SECRET
-from tower.cloud.aws.command import OUTPUT_LIMIT, PATIENCE, Command
+from tower.cloud.aws.command import OUTPUT_LIMIT, TIMEOUT, Command
 from tower.cloud.aws.credentials import NoCredentials
 from tower.cloud.errors import CloudError
 
@@ -132,7 +132,7 @@ class CommandTest(CommandTestCase):
         self.environ["PATH"] = str(folder)
         self.finish(self.nodes("give-me-keys x").list_instances())
         self.assertEqual(self.processes.runs[0].program, str(program))
-        self.assertIn("there is no such program", self.error("other"))
+        self.assertIn("the program was not found in PATH", self.error("other"))
 
     def test_expiration(self) -> None:
         """It is run again before its credentials end, whatever form their end has; else each 15 min."""
@@ -157,7 +157,7 @@ class CommandTest(CommandTestCase):
     def test_ended(self) -> None:
         """Credentials that have ended already are an error."""
         self.processes.writes = json.dumps({**GOOD, "Expiration": "2001-01-01T00:00:00Z"}).encode()
-        self.assertIn("has ended already", self.error())
+        self.assertIn("has already expired", self.error())
 
     def test_session(self) -> None:
         """With a session's token that is used."""
@@ -177,12 +177,16 @@ class CommandTest(CommandTestCase):
     def test_wrong(self) -> None:
         """What goes wrong with it is told with its profile, and nothing that it wrote."""
         for writes, status, wanted in (
-            (b"secret", 0, "the answer has none"),
-            (b"[]", 0, "the answer has none"),
+            (b"secret", 0, "the response has no credentials"),
+            (b"[]", 0, "the response has no credentials"),
             (b'{"Version": 2, "AccessKeyId": "secret", "SecretAccessKey": "secret"}', 0, "Version 1"),
-            (b'{"Version": 1, "AccessKeyId": "secret"}', 0, "the answer has none"),
-            (b'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": 1}', 0, "the answer has none"),
-            (json.dumps({**GOOD, "Expiration": "secret"}).encode(), 0, "an end that is no time"),
+            (b'{"Version": 1, "AccessKeyId": "secret"}', 0, "the response has no credentials"),
+            (
+                b'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": 1}',
+                0,
+                "the response has no credentials",
+            ),
+            (json.dumps({**GOOD, "Expiration": "secret"}).encode(), 0, "the expiration is not a valid time"),
             (b"secret", 3, "it failed with status 3"),
             (b"secret", None, "it was killed"),
         ):
@@ -191,14 +195,14 @@ class CommandTest(CommandTestCase):
             self.assertTrue(error.startswith("credential_process of profile node: "), error)
             self.assertIn(wanted, error)
         self.assertIn("no closing quotation", self.error('x "secret'))
-        self.assertIn("there is no such program", self.error("/nowhere/at/all secret"))
+        self.assertIn("the program was not found in PATH", self.error("/nowhere/at/all secret"))
 
     def test_who_may_write(self) -> None:
         """No program is run that somebody else may have named."""
         nodes = self.nodes()
         self.config.chmod(0o620)
         error = self.assertRaises(NoCredentials, self.finish, nodes.list_instances())
-        self.assertIn("others may write this file", str(error))
+        self.assertIn("other users can write this file", str(error))
         self.assertEqual(self.processes.runs, [])
 
 
@@ -219,10 +223,10 @@ class BoundsTest(CommandTestCase):
     def test_too_long(self) -> None:
         """It is killed when it takes too long, and what it writes then is nothing."""
         asked, run = self.run_it()
-        self.clock.advance(PATIENCE - 1)
+        self.clock.advance(TIMEOUT - 1)
         self.assertNoResult(asked)
         self.clock.advance(1)
-        self.assertIn("not done within 20 s", str(self.failureResultOf(asked, NoCredentials).value))
+        self.assertIn("did not end within 20 s", str(self.failureResultOf(asked, NoCredentials).value))
         self.assertEqual((run.signals, run.lost), (["KILL"], True))
         run.protocol.outReceived(b"late")
         run.end(None)
@@ -232,7 +236,7 @@ class BoundsTest(CommandTestCase):
         asked, run = self.run_it()
         for _ in range(OUTPUT_LIMIT // 1024 + 3):
             run.protocol.outReceived(b"x" * 1024)
-        self.assertIn("writes more than", str(self.failureResultOf(asked, NoCredentials).value))
+        self.assertIn("wrote more than", str(self.failureResultOf(asked, NoCredentials).value))
         self.assertEqual((run.signals, run.lost), (["KILL"], True))
         run.end(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -87,9 +87,9 @@ class ConfigTest(SynchronousTestCase):
         for text, wanted in {
             "[global]\nZone = here": "aws.conf:2: invalid AWS zone",
             "[global]\nRegion = Frankfurt": "aws.conf:2: invalid AWS region",
-            "[global]\n\nInstanceFilter = running": "aws.conf:3: InstanceFilter must be NAME=",
-            "[global]\nMetadataURL = ftp://x": "aws.conf:2: MetadataURL is no http or https URL",
-            "[global]\nMetadataURL = http://u:p@x/": "aws.conf:2: MetadataURL is no http or https URL",
+            "[global]\n\nInstanceFilter = running": "aws.conf:3: InstanceFilter must be a filter of",
+            "[global]\nMetadataURL = ftp://x": "aws.conf:2: MetadataURL must be a URL like",
+            "[global]\nMetadataURL = http://u:p@x/": "aws.conf:2: MetadataURL must be a URL like",
             OVERRIDE.replace("Service = ec2", "Service ="): (
                 'aws.conf:2: service name is missing [Service is ""] in this override'
             ),
@@ -102,8 +102,8 @@ class ConfigTest(SynchronousTestCase):
             OVERRIDE.replace("SigningRegion = us-west-2\n", ""): (
                 'aws.conf:1: signing region is missing [SigningRegion is ""] in this override'
             ),
-            OVERRIDE.replace("= v4", "= v2"): "aws.conf:6: signing method is not known: only v4",
-            OVERRIDE.replace("https", "gopher"): "aws.conf:4: URL is no http or https URL",
+            OVERRIDE.replace("= v4", "= v2"): "aws.conf:6: SigningMethod must be v4",
+            OVERRIDE.replace("https", "gopher"): "aws.conf:4: URL must be a URL like",
             OVERRIDE + OVERRIDE.replace('"1"', '"2"'): (
                 "aws.conf:9: duplicate entry found for service override: another has the same"
             ),

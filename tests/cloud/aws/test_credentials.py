@@ -64,7 +64,7 @@ class SourcesTest(SourcesTestCase):
             "AWS_SESSION_TOKEN": made.token,
         }
         self.assertEqual(self.asked_with(environ=session), key)
-        self.assertIn("only one is set", self.error(environ={"AWS_ACCESS_KEY_ID": KEY}))
+        self.assertIn("set both", self.error(environ={"AWS_ACCESS_KEY_ID": KEY}))
 
     def test_shared_file(self) -> None:
         """A profile of the shared file is used: the configuration's, the environment's, or the default."""
@@ -146,7 +146,7 @@ class SourcesTest(SourcesTestCase):
 
     def test_nothing(self) -> None:
         """Where there is nothing at all the error says where was looked."""
-        self.assertIn("no credentials for AWS: not in the environment", self.error())
+        self.assertIn("no credentials for AWS: set them in the environment", self.error())
         self.aws.resource.faults = [Fault(Reply(403), 1000, "/latest/")]
         self.assertIn("no credentials for AWS", self.error())
 
@@ -272,7 +272,7 @@ class ProfilesTest(SourcesTestCase):
             f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "requires an MFA code",
             f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",
             f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "use Environment, EcsContainer,",
-            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "Environment, which has no credentials",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "which has no credentials",
             f"role_arn = {OTHER_ROLE}\nsource_profile = node": "profile node has no credentials",
         }.items():
             environ = self.environ(f"[profile node]\n{text}\n")

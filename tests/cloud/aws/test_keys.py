@@ -97,13 +97,13 @@ class EverywhereTest(AWSTestCase):
         for key, wanted in {
             public_key(
                 "ecdsa-sha2-nistp256"
-            ): "takes no ecdsa-sha2-nistp256 keys: use one of ssh-ed25519, ssh-rsa",
-            public_key("ssh-rsa", 3100): "EC2 Instance Connect takes at most 4096",
-            b"ssh-ed25519": "not of the form",
-            b"ssh-ed25519 AAAA": "says two things",
-            b"ssh-ed25519 n?t": "not of the form",
+            ): "does not accept ecdsa-sha2-nistp256 keys: use one of ssh-ed25519, ssh-rsa",
+            public_key("ssh-rsa", 3100): "EC2 Instance Connect accepts at most 4096",
+            b"ssh-ed25519": "not have the form",
+            b"ssh-ed25519 AAAA": "contradicts its type",
+            b"ssh-ed25519 n?t": "not have the form",
             KEY + KEY: "more than one",
-            b"": "not of the form",
+            b"": "not have the form",
         }.items():
             error = self.assertRaises(BadPublicKey, self.install, key=key)
             self.assertIn(wanted, str(error))

@@ -206,7 +206,7 @@ class QuestionsTest(AWSTestCase):
             error = self.assertRaises(
                 CloudError, self.finish, self.instances(environ=environ, region="").list_instances()
             )
-            self.assertIn("the region is not known: set Region or Zone", str(error))
+            self.assertIn("the region is unknown: set Region or Zone", str(error))
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 0)
 
 
@@ -242,7 +242,7 @@ class TroubleTest(AWSTestCase):
         error = self.fail_to_list()
         self.assertEqual(
             error,
-            "ec2 DescribeInstances: SignatureDoesNotMatch: is the secret key right?",
+            "ec2 DescribeInstances: SignatureDoesNotMatch: check the secret key",
         )
 
     def test_unknown_key(self) -> None:
@@ -278,7 +278,7 @@ class TroubleTest(AWSTestCase):
             b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
         ):
             self.aws.resource.faults = [Fault(Reply(200, body))]
-            self.assertIn("the answer", self.fail_to_list(CloudError))
+            self.assertIn("the response", self.fail_to_list(CloudError))
 
     def test_endless_pages(self) -> None:
         """A listing that never ends is given up."""

@@ -110,7 +110,9 @@ class InstancesTest(SynchronousTestCase):
             b"</item></instancesSet></item></reservationSet></R>"
         )
         (found,) = map(read_instance, instance_items(root))
-        self.assertEqual((found.name, found.state, found.addresses), ("i-0123456789abcdef0", "pending", ()))
+        self.assertEqual(
+            (found.as_instance().name, found.state, found.addresses), ("i-0123456789abcdef0", "pending", ())
+        )
 
     def test_regions(self) -> None:
         """Zones of all kinds are in their regions."""

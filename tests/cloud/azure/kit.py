@@ -12,7 +12,7 @@ from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.azure import Azure, Machine, configuration
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure as Provider
-from tower.cloud.azure.provider import AzureInstances, AzureZones
+from tower.cloud.azure.provider import AzureInstances
 from tower.cloud.config.text import ConfigText
 from tower.cloud.session import CloudSession
 
@@ -51,7 +51,7 @@ class AzureTestCase(SynchronousTestCase):
         """Return the instances of such a provider."""
         return self.provider(**keys).instances()
 
-    def zones(self, **keys: object) -> AzureZones:
+    def zones(self, **keys: object) -> AzureInstances:
         """Return the zones of such a provider."""
         return self.provider(**keys).zones()
 

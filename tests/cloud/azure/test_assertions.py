@@ -94,9 +94,9 @@ class AssertionTest(AzureTestCase):
                 "AADSTS700027: the key was not found: …",
             ),
             (packed, BadAssertion, "aadClientCertPassword is wrong"),
-            (other.public_bytes(Encoding.PEM), BadAssertion, "no certificate with its key"),
-            (pem, BadAssertion, "no certificate with its key"),
-            (b"s3cr3t", BadAssertion, "no certificate with its key"),
+            (other.public_bytes(Encoding.PEM), BadAssertion, "no certificate with a key"),
+            (pem, BadAssertion, "no certificate with a key"),
+            (b"s3cr3t", BadAssertion, "no certificate with a key"),
         ):
             path = self.file(data)
             with logged() as lines:
@@ -123,7 +123,7 @@ class AssertionTest(AzureTestCase):
                 useFederatedWorkloadIdentityExtension=True,
                 aadFederatedTokenFile=path,
             )
-            self.assertIn("there is no token in it", str(error))
+            self.assertIn("the file has no token", str(error))
         self.assertEqual(self.azure.resource.asks, [])
 
     def test_not_repeated(self) -> None:

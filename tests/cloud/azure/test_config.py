@@ -99,16 +99,16 @@ class ConfigTest(SynchronousTestCase):
     def test_wrong(self) -> None:
         """What is wrong is said with file and line, and never with a value that may be secret."""
         for text, wanted in {
-            "": "azure.yaml: must be an object",
-            "[]": "azure.yaml: must be an object",
-            "a: b: s3cr3t": "azure.yaml:1: this is no YAML",
-            "a: 1\nb: *s3cr3t": "azure.yaml:2: this is no YAML",
-            '{"a": 1,\n"b": s3cr3t}': "azure.yaml:2: this is no JSON",
+            "": "azure.yaml: must be a JSON or YAML object",
+            "[]": "azure.yaml: must be a JSON or YAML object",
+            "a: b: s3cr3t": "azure.yaml:1: this is not YAML",
+            "a: 1\nb: *s3cr3t": "azure.yaml:2: this is not YAML",
+            '{"a": 1,\n"b": s3cr3t}': "azure.yaml:2: this is not JSON",
             YAML.replace("subscriptionId", "x"): "azure.yaml: subscriptionId is missing",
             YAML.replace("my_group(1)", "a/b"): "azure.yaml:4: resourceGroup is not valid",
             YAML.replace("my_group(1)", ".."): "azure.yaml:4: resourceGroup is not valid",
             YAML.replace("1111-", "1111/"): "azure.yaml:3: subscriptionId is not valid",
-            YAML.replace('"s3cr3t"', "[s3cr3t]"): "azure.yaml:6: aadClientSecret must be a text",
+            YAML.replace('"s3cr3t"', "[s3cr3t]"): "azure.yaml:6: aadClientSecret must be a string",
             YAML.replace('"s3cr3t"', ""): "azure.yaml:6: aadClientSecret is missing",
             YAML
             + "useManagedIdentityExtension: maybe": "azure.yaml:9: useManagedIdentityExtension must be true",
@@ -116,7 +116,7 @@ class ConfigTest(SynchronousTestCase):
                 "azure.yaml:9: aadFederatedTokenFile is missing, and AZURE_FEDERATED_TOKEN_FILE is not set"
             ),
             YAML + "cloud: Mars": "azure.yaml:9: cloud must be AzurePublicCloud",
-            YAML + "metadataEndpoint: ftp://x": "azure.yaml:9: metadataEndpoint is no http or https URL",
+            YAML + "metadataEndpoint: ftp://x": "azure.yaml:9: metadataEndpoint must be a URL like",
             YAML + "vmCacheTTLInSeconds: -1": "azure.yaml:9: vmCacheTTLInSeconds must be a number of seconds",
             "[" * 100_000: "azure.yaml",
             "{" * 100_000: "azure.yaml",

@@ -143,7 +143,7 @@ class InstallTest(AzureTestCase):
     def test_elsewhere(self) -> None:
         """An operation that is said to be somewhere else is not followed: no token goes there."""
         self.azure.elsewhere = "http://evil.example"
-        self.assertIn("no token goes there", self.error())
+        self.assertIn("where no token is sent", self.error())
 
     def test_stopped(self) -> None:
         """A provider that is stopped while the extension runs asks nobody any more."""

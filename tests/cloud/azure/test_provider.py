@@ -147,7 +147,7 @@ class ListTest(AzureTestCase):
         ):
             self.azure.elsewhere = elsewhere
             error = self.assertRaises(CloudError, self.names)
-            self.assertIn("no token goes there", str(error))
+            self.assertIn("where no token is sent", str(error))
 
     def test_usual_port(self) -> None:
         """Links that name the port that goes without saying, as those of scale sets do, are followed."""
@@ -281,7 +281,7 @@ class TokenTest(AzureTestCase):
         before = self.clock.seconds()
         managed = self.instances(useManagedIdentityExtension=True)
         error = self.assertRaises(NoToken, self.finish, managed.list_instances())
-        self.assertIn("no metadata service, so no managed identity", str(error))
+        self.assertIn("no token for the managed identity, no metadata service", str(error))
         self.assertLess(self.clock.seconds() - before, 60)
 
     def test_busy_metadata(self) -> None:
@@ -362,7 +362,7 @@ class TroubleTest(AzureTestCase):
         asked = len(self.azure.resource.asks)
         for _ in range(13):
             error_ = self.assertRaises(AzureError, self.finish, instances.list_instances())
-            self.assertIn("Azure wants to be left alone for", str(error_))
+            self.assertIn("Azure throttles requests for", str(error_))
             self.clock.advance(30)
         self.assertRaises(AzureError, self.finish, instances.instance_id("node-a"))
         self.assertEqual(len(self.azure.resource.asks), asked)

@@ -40,7 +40,7 @@ class URLTests(SynchronousTestCase):
             "https://a b",
             "https://a#b",
         ):
-            with self.assertRaisesRegex(CloudConfigError, "^a.conf:2: url is no URL of a service") as caught:
+            with self.assertRaisesRegex(CloudConfigError, "^a.conf:2: url must be a URL like") as caught:
                 read_url(section(url), "url", "")
             self.assertNotIn("hush", str(caught.exception))
 
@@ -48,9 +48,9 @@ class URLTests(SynchronousTestCase):
         """Credentials that go in the clear over a network are told of; on this machine they may."""
         with logged() as lines:
             read_url(section("http://a.example:5000/x"), "url", "")
-            read_url(section("http://a.example:5000/x"), "url", "", shows_secrets=False)
+            read_url(section("http://a.example:5000/x"), "url", "", is_secret=False)
             read_url(section("http://127.0.0.1:5000/x"), "url", "")
         self.assertEqual(1, len(lines))
         self.assertIn(
-            "NOT SECURE: url is not https://: whoever is on the way to a.example can read", lines[0]
+            "NOT SECURE: url is not https://: credentials for a.example are sent in cleartext", lines[0]
         )

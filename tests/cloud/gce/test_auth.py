@@ -84,7 +84,9 @@ class MetadataTokenTests(GCETestCase):
         """Where nobody answers as a metadata service that is known within half a minute."""
         self.gce.resource.faults.append(Fault(None, 99, "/computeMetadata/"))
         before = self.clock.seconds()
-        with self.assertRaisesRegex(CloudError, "no answer within 5 s: outside Google Cloud, set project-id,"):
+        with self.assertRaisesRegex(
+            CloudError, "no answer within 5 s: outside Google Cloud, set project-id,"
+        ):
             self.names(self.cloud)
         self.assertLess(self.clock.seconds() - before, 30)
 

@@ -75,7 +75,7 @@ class ConfigTests(SynchronousTestCase):
         with logged() as lines:
             parse("[global]\nregional = true\nalpha-features = x\nsecondary-range-name = y\nshiny = 1\n")
         self.assertEqual(1, len(lines))
-        self.assertIn("gce.conf:5: there is no such key in [global]", lines[0])
+        self.assertIn("gce.conf:5: unknown key in [global]", lines[0])
 
     def test_repr(self) -> None:
         """What is posted for a token, and where, is not shown."""

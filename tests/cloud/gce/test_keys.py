@@ -10,8 +10,15 @@ from tests.cloud.gce.kit import KEY, GCETestCase
 from tests.cloud.standins.gce import BUSY, PROJECT, RATE_LIMIT, Machine, error
 from tests.cloud.standins.rest import Fault
 from tower.cloud.errors import CloudError
-from tower.cloud.gce.key_installer import LOOK_LIMIT, LOOK_PAUSE
-from tower.cloud.gce.keys import VALUE_LIMIT, has_line, items_to_change, key_line, why_deaf, with_line
+from tower.cloud.gce.key_installer import SEARCH_LIMIT, SEARCH_PAUSE
+from tower.cloud.gce.keys import (
+    VALUE_LIMIT,
+    has_line,
+    ignores_project_keys,
+    items_to_change,
+    key_line,
+    with_line,
+)
 
 LINE = f"alice:{KEY.decode()} alice@alice"
 EXPIRED = 'carol:ssh-rsa AAAAB3 google-ssh {"userName":"carol@x.org","expireOn":"2018-12-04T20:12:00+0000"}'
@@ -69,13 +76,17 @@ class LineTests(SynchronousTestCase):
         def metadata(key: str, value: str) -> dict[str, object]:
             return {"items": [{"key": key, "value": value}]}
 
-        self.assertEqual("block-project-ssh-keys", why_deaf(metadata("block-project-ssh-keys", "TRUE"), {}))
-        self.assertEqual("its own sshKeys", why_deaf(metadata("sshKeys", "x"), {}))
-        self.assertEqual("enable-oslogin", why_deaf({}, metadata("enable-oslogin", "TRUE")))
         self.assertEqual(
-            "", why_deaf(metadata("enable-oslogin", "FALSE"), metadata("enable-oslogin", "TRUE"))
+            "block-project-ssh-keys", ignores_project_keys(metadata("block-project-ssh-keys", "TRUE"), {})
         )
-        self.assertEqual("", why_deaf(metadata("block-project-ssh-keys", "FALSE"), metadata("sshKeys", "x")))
+        self.assertEqual("its own sshKeys", ignores_project_keys(metadata("sshKeys", "x"), {}))
+        self.assertEqual("enable-oslogin", ignores_project_keys({}, metadata("enable-oslogin", "TRUE")))
+        self.assertEqual(
+            "", ignores_project_keys(metadata("enable-oslogin", "FALSE"), metadata("enable-oslogin", "TRUE"))
+        )
+        self.assertEqual(
+            "", ignores_project_keys(metadata("block-project-ssh-keys", "FALSE"), metadata("sshKeys", "x"))
+        )
 
 
 class InstallTestCase(GCETestCase):
@@ -234,7 +245,7 @@ class ProjectTests(InstallTestCase):
         with logged() as lines:
             finish(self.clock, adding("alice", KEY))
             finish(self.clock, adding("alice", KEY))
-        told = [each for each in lines if "do not take this key" in each]
+        told = [each for each in lines if "ignore the key" in each]
         self.assertEqual(1, len(told))
         self.assertIn("node-a (block-project-ssh-keys), node-b (its own sshKeys);", told[0])
         self.assertIn("key-scope = instance", told[0])
@@ -249,14 +260,14 @@ class ProjectTests(InstallTestCase):
 
         with logged() as lines:
             install()
-        self.assertIn(f"who takes the project's keys is not known within {LOOK_LIMIT:g} s", lines)
+        self.assertIn(f"instances that ignore the key: unknown after {SEARCH_LIMIT:g} s", lines)
         self.assertIn("ssh-keys", self.gce.project.items)
         self.gce.resource.faults.clear()
         asked = self.gce.resource.count("GET", "aggregated/instances")
         self.clock.advance(300)
         install()
         self.assertEqual(asked, self.gce.resource.count("GET", "aggregated/instances"))
-        self.clock.advance(LOOK_LIMIT * LOOK_PAUSE)
+        self.clock.advance(SEARCH_LIMIT * SEARCH_PAUSE)
         install()
         self.assertEqual(asked + 1, self.gce.resource.count("GET", "aggregated/instances"))
 
@@ -265,7 +276,7 @@ class ProjectTests(InstallTestCase):
         self.gce.resource.faults.append(Fault(BUSY, 99, "aggregated"))
         with logged() as lines:
             self.install()
-        self.assertTrue(any("who takes the project's keys is not known" in each for each in lines))
+        self.assertTrue(any("instances that ignore the key: unknown" in each for each in lines))
 
 
 class PerInstanceTests(InstallTestCase):

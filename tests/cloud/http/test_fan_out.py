@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cloud.aws.kit import public_key
 from tower.cloud.config.public_key import BadPublicKey, read_public_key
 from tower.cloud.errors import CloudError
-from tower.cloud.http.fan_out import Failed, describe, fan_out, together
+from tower.cloud.http.fan_out import Failed, describe, fan_out, gather
 
 
 class FanOutTest(SynchronousTestCase):
@@ -43,18 +43,18 @@ class FanOutTest(SynchronousTestCase):
         self.under_way[2].callback(None)
         self.assertEqual(self.successResultOf(doing), [Failed(0, reason)])
 
-    def test_together(self) -> None:
+    def test_gather(self) -> None:
         """Several things are done at the same time; what comes of them is in their order."""
 
         async def work(item: int) -> int:
             await self.work(item)
             return item
 
-        doing = Deferred.fromCoroutine(together(*(work(item) for item in range(3))))
+        doing = Deferred.fromCoroutine(gather(*(work(item) for item in range(3))))
         for item in (2, 0, 1):
             self.under_way[item].callback(None)
         self.assertEqual(self.successResultOf(doing), [0, 1, 2])
-        doing = Deferred.fromCoroutine(together(*(work(item) for item in range(3))))
+        doing = Deferred.fromCoroutine(gather(*(work(item) for item in range(3))))
         self.under_way[1].errback(CloudError("no"))
         self.failureResultOf(doing, CloudError)
         self.assertEqual(self.under_way, {})
@@ -97,13 +97,13 @@ class PublicKeyTest(SynchronousTestCase):
     def test_refused(self) -> None:
         """What is no key, or more than one, or of another kind, is refused with what would do."""
         for key, wanted in {
-            b"": "is not of the form",
-            b"ssh-ed25519": "is not of the form",
-            b"ssh-ed25519 \xff": "is not of the form",
-            b"ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIAcH": "says two things of its type",
+            b"": "does not have the form",
+            b"ssh-ed25519": "does not have the form",
+            b"ssh-ed25519 \xff": "does not have the form",
+            b"ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIAcH": "contradicts its type",
             public_key() + public_key(): "more than one",
-            b'command="x" ' + public_key(): "is not of the form",
-            public_key("ssh-dss"): "takes no ssh-dss keys: use one of ssh-ed25519, ssh-rsa",
+            b'command="x" ' + public_key(): "does not have the form",
+            public_key("ssh-dss"): "does not accept ssh-dss keys: use one of ssh-ed25519, ssh-rsa",
         }.items():
             error = self.assertRaises(BadPublicKey, read_public_key, key, ["ssh-rsa", "ssh-ed25519"])
             self.assertIn(wanted, str(error))

@@ -11,8 +11,7 @@ from twisted.web.http_headers import Headers
 
 from tower.cloud.errors import CloudError
 from tower.cloud.http.answer import Answer
-from tower.cloud.http.json_shape import Shape
-from tower.cloud.http.json_stream import ANY, EACH, Path, walk
+from tower.cloud.http.json_stream import ANY, EACH, Path, Shape, walk
 
 LIST: dict[Path, Shape] = {(): dict, ("items",): list, ("items", EACH): {"n": int}, ("next",): str}
 SCOPES: dict[Path, Shape] = {
@@ -67,7 +66,7 @@ class WalkTests(SynchronousTestCase):
             b'{"next": {"secret": 1}}',
         ):
             error = self.assertRaises(CloudError, walked, body, LIST)
-            self.assertEqual(str(error), "https://c.example/x answered with something that cannot be read")
+            self.assertEqual(str(error), "https://c.example/x answered 200 with JSON of an unexpected form")
 
     def test_no_json(self) -> None:
         """What is no JSON to its end is an error, whatever came before."""

@@ -57,7 +57,9 @@ class ConfigTests(SynchronousTestCase):
 
     def test_clouds_yaml(self) -> None:
         """Settings of OpenStack's own tools are errors with the command that shows them."""
-        cure = "put the values that 'openstack --os-cloud NAME configuration show --unmask' prints into [Global]"
+        cure = (
+            "put the values that 'openstack --os-cloud NAME configuration show --unmask' prints into [Global]"
+        )
         with self.assertRaises(ConfigurationError) as caught:
             parse(f"{LOGIN}use-clouds = true\n")
         self.assertIn(f"use-clouds (clouds.yaml) is not supported: {cure}", str(caught.exception))

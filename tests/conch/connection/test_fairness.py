@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.conch.connection import mux
 from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, BusyChannels, Fairness
 from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
@@ -18,17 +21,17 @@ class Wire:
     round_trip = ROUND_TRIP
 
 
-class CompanyTests(SynchronousTestCase):
-    """Counts who is busy, and what each of them may have."""
+class BusyChannelsTests(SynchronousTestCase):
+    """Counts busy channels and returns their limits."""
 
     def setUp(self) -> None:
-        """Have nobody."""
+        """Start without busy channels."""
         self.company = BusyChannels()
         self.windows = [Window(Budget(0)) for _ in range(100)]
         self.now = 1000.0
 
     def shares(self, count: int) -> list[int]:
-        """Have the first *count* windows renewed at once, some time later; return what each was told."""
+        """Renew the first *count* windows at once, some time later; return the limit of each."""
         self.now += 0.3
         return [self.company.share(window, self.now) for window in self.windows[:count]]
 
@@ -51,7 +54,7 @@ class CompanyTests(SynchronousTestCase):
             self.assertEqual(self.company.share(self.windows[0], self.now), SHARED)
 
     def test_gone(self) -> None:
-        """Who was busy counts until the end of the next period, and not after a pause."""
+        """A busy channel counts until the end of the next period, and not after a pause."""
         self.shares(32)
         self.assertEqual(self.shares(1), [MIXED // 32])
         self.assertEqual(self.shares(1), [SHARED])
@@ -60,55 +63,55 @@ class CompanyTests(SynchronousTestCase):
         self.assertEqual(self.shares(1), [SHARED])
 
 
-class SharingTests(SynchronousTestCase):
-    """Knows who is active."""
+class FairnessTests(SynchronousTestCase):
+    """Detects active channels."""
 
     def setUp(self) -> None:
-        """Have nobody."""
-        self.sharing = Fairness(Wire())
+        """Start without active channels."""
+        self.fairness = Fairness(cast(mux.Wire, Wire()))
         self.window = Window(Budget(0))
         self.now = 1000.0
 
     def near(self) -> int:
         """Return what is enough near by, now."""
-        return self.sharing.near(self.window, self.now)
+        return self.fairness.window_limit(self.window, self.now)
 
     def test_alone(self) -> None:
-        """One channel has the tunnel to itself, whatever it sends."""
+        """A channel that is alone never counts as shared."""
         for size in (1, LONGEST_DATA):
-            self.sharing.notice("one", size)
-            self.sharing.busiest = None
-        self.assertEqual((self.near(), self.sharing.largest), (ALONE, LONGEST_DATA))
+            self.fairness.record("one", size)
+            self.fairness.last_active = None
+        self.assertEqual((self.near(), self.fairness.largest), (ALONE, LONGEST_DATA))
 
     def test_bulk(self) -> None:
         """Bulk of two keeps large packets and smaller windows, for a while after the last change."""
         for channel in ("one", "two"):
-            self.sharing.notice(channel, LONGEST_DATA)
-        self.assertEqual((self.near(), self.sharing.largest), (SHARED, LONGEST_DATA))
+            self.fairness.record(channel, LONGEST_DATA)
+        self.assertEqual((self.near(), self.fairness.largest), (SHARED, LONGEST_DATA))
         self.now += SHARED_FOR + ROUND_TRIP - 0.01
         self.assertEqual(self.near(), SHARED)
         self.now += 0.02
         self.assertEqual(self.near(), ALONE)
 
     def test_mixed(self) -> None:
-        """Small packets of others make packets short at once, and windows a part of what there is."""
-        self.sharing.notice("one", LONGEST_DATA)
-        self.sharing.notice("two", ALWAYS_FITS)
-        self.assertEqual((self.sharing.largest, self.sharing.is_mixed), (SHARED_PACKET, True))
+        """Small packets of others make packets short at once, and windows a part of the total."""
+        self.fairness.record("one", LONGEST_DATA)
+        self.fairness.record("two", ALWAYS_FITS)
+        self.assertEqual((self.fairness.largest, self.fairness.is_mixed), (SHARED_PACKET, True))
         self.assertEqual(self.near(), min(SHARED, MIXED))
-        self.assertFalse(self.sharing.is_mixed)
+        self.assertFalse(self.fairness.is_mixed)
         self.now += SHARED_FOR - 0.01
-        self.sharing.look(self.now)
-        self.assertEqual(self.sharing.largest, SHARED_PACKET)
+        self.fairness.update(self.now)
+        self.assertEqual(self.fairness.largest, SHARED_PACKET)
         self.now += 0.02
-        self.assertTrue(self.sharing.look(self.now))
-        self.assertEqual((self.sharing.largest, self.near()), (LONGEST_DATA, SHARED))
+        self.assertTrue(self.fairness.update(self.now))
+        self.assertEqual((self.fairness.largest, self.near()), (LONGEST_DATA, SHARED))
 
     def test_forget(self) -> None:
-        """A channel that is gone is nobody's company, and only it is forgotten."""
-        self.sharing.notice("one", 1)
-        self.sharing.forget("two")
-        self.assertEqual(self.sharing.busiest, "one")
-        self.sharing.forget("one")
-        self.sharing.notice("two", 1)
-        self.assertEqual((self.near(), self.sharing.largest), (ALONE, LONGEST_DATA))
+        """A closed channel does not count as active, and only it is forgotten."""
+        self.fairness.record("one", 1)
+        self.fairness.forget("two")
+        self.assertEqual(self.fairness.last_active, "one")
+        self.fairness.forget("one")
+        self.fairness.record("two", 1)
+        self.assertEqual((self.near(), self.fairness.largest), (ALONE, LONGEST_DATA))

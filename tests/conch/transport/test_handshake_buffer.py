@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.transport.handshake_buffer import HandshakeBuffer
+from tower.conch.transport.handshake_buffer import OURS, SSH_2, HandshakeBuffer, take_version
 from tower.conch.transport.packets import ClearOpener, ClearSealer, PacketTooLong
-from tower.conch.transport.versions import SSH_2
+from tower.errors import PeerError
 
 
-class ArrivalsTests(SynchronousTestCase):
-    """Arrivals."""
+class HandshakeBufferTests(SynchronousTestCase):
+    """HandshakeBuffer."""
 
     def test_any_split(self) -> None:
         """The version line and the packets do not depend on how the network cut them."""
@@ -29,7 +29,7 @@ class ArrivalsTests(SynchronousTestCase):
             self.assertEqual((arrivals.total, arrivals.rest()), (len(wire), b""))
 
     def test_rest(self) -> None:
-        """What was not taken off is given up, and then nothing is there."""
+        """Remaining bytes are returned, once."""
         arrivals, wire = HandshakeBuffer(), ClearSealer(0).seal(b"payload")
         arrivals.add(wire + wire[:7])
         self.assertEqual(arrivals.packet(ClearOpener()), b"payload")
@@ -44,3 +44,37 @@ class ArrivalsTests(SynchronousTestCase):
         arrivals = HandshakeBuffer()
         arrivals.add(b"\0\1\0\0")
         self.assertRaises(PacketTooLong, arrivals.packet, ClearOpener(limit=1000))
+
+
+class TakeVersionTests(SynchronousTestCase):
+    """take_version."""
+
+    def test_any_split(self) -> None:
+        """The line is taken when it is complete, and the rest is left."""
+        whole = OURS + b"\r\nrest"
+        for size in range(len(whole)):
+            unparsed = bytearray(whole[:size])
+            line = take_version(unparsed, size, from_server=False)
+            if size < len(OURS) + 2:
+                self.assertIsNone(line)
+            else:
+                self.assertEqual((line, bytes(unparsed)), (OURS, whole[len(OURS) + 2 : size]))
+
+    def test_longest(self) -> None:
+        """255 bytes with CRLF are allowed, one more is not."""
+        for size, good in ((245, True), (246, False)):
+            unparsed = bytearray(b"SSH-2.0-" + b"x" * size + b"\r\n")
+            if good:
+                self.assertIsNotNone(take_version(unparsed, len(unparsed), from_server=True))
+            else:
+                with self.assertRaises(PeerError):
+                    take_version(unparsed, len(unparsed), from_server=True)
+
+    def test_preface(self) -> None:
+        """Lines of a server before its version are removed; a client must not send any."""
+        text = b"hello\nSSH is next\r\nSSH-2.0-x\r\n"
+        self.assertEqual(take_version(bytearray(text), len(text), from_server=True), b"SSH-2.0-x")
+        with self.assertRaises(PeerError):
+            take_version(bytearray(text), len(text), from_server=False)
+        with self.assertRaises(PeerError):
+            take_version(bytearray(b"hello\n"), 4097, from_server=True)

@@ -6,9 +6,13 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.conch.ssh.common import MP, NS
+from twisted.conch.ssh.transport import SSHCiphers, SSHTransportBase
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.fields import Malformed
 from tower.conch.transport.kex import (
     EXCHANGES,
@@ -17,12 +21,15 @@ from tower.conch.transport.kex import (
     Curve25519Half,
     HybridHalf,
     KexOrder,
+    NewKeys,
     OutOfOrder,
     client_half,
+    derived,
     exchanges_of,
     goes_during_exchange,
     make_kexinit,
 )
+from tower.conch.transport.packets import LONGEST_PACKET
 
 
 class KexInitTests(SynchronousTestCase):
@@ -109,7 +116,7 @@ class KexOrderTests(SynchronousTestCase):
                 order.admit(kind)
 
     def test_later_exchange(self) -> None:
-        """Between its KEXINIT and its NEWKEYS a peer sends no data; strictness is settled by the first."""
+        """Between its KEXINIT and its NEWKEYS data is not allowed; the first exchange sets strictness."""
         order = KexOrder(is_client=False)
         order.started([STRICT_CLIENT], 0)
         order.agreed()
@@ -168,3 +175,37 @@ class ClientHalfTests(SynchronousTestCase):
         """Each exchange has its half."""
         self.assertIsInstance(client_half(b"mlkem768x25519-sha256"), HybridHalf)
         self.assertIsInstance(client_half(b"curve25519-sha256@libssh.org"), Curve25519Half)
+
+
+class NewKeysTests(SynchronousTestCase):
+    """NewKeys."""
+
+    def test_both_ends(self) -> None:
+        """Packets sealed by one end are opened by the other, in both directions, each with its own cipher."""
+        for there in CIPHERS:
+            for back in CIPHERS:
+                client = NewKeys(
+                    SSHCiphers(there, back, b"", b""), b"secret", b"hash", b"session", is_client=True
+                )
+                server = NewKeys(
+                    SSHCiphers(back, there, b"", b""), b"secret", b"hash", b"session", is_client=False
+                )
+                for one, other in ((client, server), (server, client)):
+                    sealer, opener = one.sealer(7), other.opener(7, LONGEST_PACKET)
+                    for payload in (b"first", b"second"):
+                        self.assertEqual(opener.open(sealer.seal(payload)), payload)
+                    self.assertEqual((sealer.sequence, opener.sequence, opener.limit), (9, 9, LONGEST_PACKET))
+
+
+class DerivedTests(SynchronousTestCase):
+    """derived."""
+
+    @given(st.binary(max_size=80), st.binary(min_size=32, max_size=32), st.integers(0, 64))
+    def test_as_conch(self, secret: bytes, digest: bytes, size: int) -> None:
+        """Keys and IVs are those that Conch derives, in every exchange that we offer."""
+        conch = SSHTransportBase()
+        conch.sessionID = b"session"
+        for conch.kexAlg in EXCHANGES:
+            for letter in (b"A", b"B", b"C", b"D"):
+                expected = conch._getKey(letter, secret, digest)[:size]
+                self.assertEqual(derived(letter, size, secret, digest, b"session"), expected)

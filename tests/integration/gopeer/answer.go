@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// answerChannels accepts every channel and answers HTTP in it by itself, with TLS if it leads to the API server.
+// answerChannels accepts every channel and answers HTTP in it by itself, with TLS if its target is the API server.
 func (t *tunnel) answerChannels(config v1Config, secure *tls.Config) {
 	for request := range t.channels {
 		channel, requests, err := request.Accept()
@@ -29,7 +29,7 @@ func (t *tunnel) answerChannels(config v1Config, secure *tls.Config) {
 	}
 }
 
-// answer says to each request which cluster this is, and what credential it was shown.
+// answer returns the cluster's name and the request's credential to each request.
 func answer(conn net.Conn, name string) {
 	defer conn.Close()
 	for reader := bufio.NewReader(conn); ; {

@@ -1,6 +1,6 @@
 // Command xcrypto is the other side of Tower's SSH, made of golang.org/x/crypto/ssh.
 //
-//	xcrypto client ADDRESS   connects, sends bytes through one channel and compares what comes back
+//	xcrypto client ADDRESS   connects, sends bytes through one channel and compares the echo
 //	xcrypto server           accepts connections and channels, and echoes; prints its address first
 //
 // Keys are changed after -rekey bytes.  The last line of a client that succeeded is "ok" and the key exchange.
@@ -71,7 +71,7 @@ func config() ssh.Config {
 	return c
 }
 
-// expected reports whether a public key is the one that -peer names.
+// expected reports whether a public key is that of -peer.
 func expected(key ssh.PublicKey) error {
 	if seen := ssh.FingerprintSHA256(key); seen != *peer {
 		return fmt.Errorf("the key is %s", seen)

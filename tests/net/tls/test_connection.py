@@ -330,7 +330,7 @@ class StreamTests(SecuredEnds):
                 if recorder.reason is None:
                     one.sendall(piece)
                     self.reactor.run()
-        self.assertEqual(str(recorder.reason), "the peer does not take what it has TLS say")
+        self.assertEqual(str(recorder.reason), "the peer does not read the answers to its TLS records")
         self.assert_nothing_left()
 
     def test_pause(self) -> None:

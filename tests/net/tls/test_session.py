@@ -176,9 +176,9 @@ class TLSSessionTests(SynchronousTestCase):
             else:
                 near.feed(wire)
                 self.assertEqual(near.read_into(buffer), 1)
-        near.talked()
-        near.talked()
-        self.assertRaisesRegex(ssl.SSLError, "too many records", near.talked)
+        near.count_idle()
+        near.count_idle()
+        self.assertRaisesRegex(ssl.SSLError, "too many records", near.count_idle)
 
     def test_behind_the_handshake(self) -> None:
         """What came with the end of the handshake is not swallowed by it, and is kept."""

@@ -90,7 +90,7 @@ class RefusedTests(SynchronousTestCase):
         )
         for text in (b"", b"hello", KEYS[RSA].authorized_key, good[:200] + good[230:], b"x" * 70_000):
             said = self.refused(text)
-            self.assertTrue("private key" in said or "too long" in said, said)
+            self.assertTrue("private key" in said or "too large" in said, said)
             self.assertNotIn("hello", said)
 
 
@@ -125,5 +125,5 @@ class LoadTests(SynchronousTestCase):
         error = self.assertRaises(KeyUnusable, ClientKey.load, self.path)
         self.assertEqual(
             str(error),
-            f"error parsing SSH key: '{self.path}: it is no private key in PEM or in OpenSSH's format'",
+            f"error parsing SSH key: '{self.path}: it is not a private key in PEM or OpenSSH's format'",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from twisted.conch.error import ConchError
 from twisted.conch.ssh.channel import SSHChannel
@@ -21,6 +21,7 @@ from tower.net.connecting import ConnectFailed
 from tower.nodes.ssh.command import LARGEST_OUTPUT, RunFailed, SessionFailed, run_ssh_command
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey
+from tower.reactor.interfaces import ISocketReactor
 
 Result = tuple[bytes, bytes, int]
 REFUSED = ConnectFailed("refused", "n1:22: connection refused")
@@ -81,7 +82,7 @@ class CommandNode(FarNode):
         def admit(server: NodeServer = server) -> None:
             server.authenticated()
             server.setService(self.service())
-            server.greeted()
+            server.handshake_done()
 
         server.admit = admit
         return dialled
@@ -97,8 +98,9 @@ class CommandTestCase(SynchronousTestCase):
     def start(self, command: str = "true", user: str = "foo", host: str = "n1:22", **named: Any) -> Any:
         """Begin to run a command."""
         named = {"dial": self.far.dial, "retry": False, **named}
+        reactor = cast(ISocketReactor, self.far.clock)
         running = run_ssh_command(
-            self.far.clock, command, user, host, KEYS[ED25519], host_keys=AnyHostKey(), **named
+            reactor, command, user, host, KEYS[ED25519], host_keys=AnyHostKey(), **named
         )
         return Deferred.fromCoroutine(running)
 

@@ -37,16 +37,16 @@ class WordsTests(SynchronousTestCase):
     def test_no_ssh(self) -> None:
         """What a server says that is none of SSH is shown: its first line, printable and not too long."""
         for reason, preface, text in (
-            (DONE, b"", "it says nothing and closes the connection: is there an SSH server?"),
+            (DONE, b"", "it sends nothing and closes the connection: is this an SSH server?"),
             (
                 DONE,
                 b"Exceeded MaxStartups\r\n",
-                'it reports: "Exceeded MaxStartups" and closes the connection: is there an SSH server?',
+                'it reports: "Exceeded MaxStartups" and closes the connection: is this an SSH server?',
             ),
             (
                 PeerError("no SSH version line"),
                 b"\r\nHTTP/1.1 400 Bad Request\r\nServer: x\r\n",
-                'no SSH version line: it reports: "HTTP/1.1 400 Bad Request": is there an SSH server?',
+                'no SSH version line: it reports: "HTTP/1.1 400 Bad Request": is this an SSH server?',
             ),
         ):
             self.assertEqual(str(login_failed(reason, preface, is_ssh=False)), text)
@@ -58,7 +58,7 @@ class WordsTests(SynchronousTestCase):
 
     def test_ssh(self) -> None:
         """A server of SSH that goes before it let us in has the reason in its log."""
-        self.assertIn("before we were let in: its log says why", str(login_failed(DONE, b"x", is_ssh=True)))
+        self.assertIn("before the login: see its log", str(login_failed(DONE, b"x", is_ssh=True)))
         self.assertIn("connection reset by peer before", str(login_failed(RESET, b"x", is_ssh=True)))
 
 
@@ -89,7 +89,7 @@ class ConnectionTests(SynchronousTestCase):
         """One that said its version and no more."""
         opening = self.far.tunnel().open()
         self.far.pipes[0].receiver.received(memoryview(b"SSH-2.0-x\r\n"))
-        self.assertIn("its sshd closed the connection before we were let in", self.hang_up(opening))
+        self.assertIn("its sshd closed the connection before the login", self.hang_up(opening))
 
     def test_lost(self) -> None:
         """A tunnel whose node goes is lost for that reason."""

@@ -251,7 +251,7 @@ class FileTests(FileTestCase):
         with capturedLogs() as events:
             self.known.judge(NODE, ED.blob)
         self.assertEqual(len(events), 11)
-        self.assertIn("line 11: certificates of hosts are not supported", formatEvent(events[-1]))
+        self.assertIn("line 11: ignored: host certificates are not supported", formatEvent(events[-1]))
 
     def test_bad_line_9(self) -> None:
         """A line whose key has the right head and nothing else is of no node."""

@@ -374,7 +374,7 @@ class DialTests(TunnelTestCase):
         tunnel.close("bye")
         self.far.pump()
         error = self.failureResultOf(tunnel.dial("a", 1), TunnelLost).value
-        self.assertEqual(str(error), "the tunnel to node n1 (192.0.2.7:22) is gone")
+        self.assertEqual(str(error), "the tunnel to node n1 (192.0.2.7:22) is closed")
 
     def test_lost_while_dialling(self) -> None:
         """A tunnel that goes away fails what is being dialled."""
@@ -427,7 +427,7 @@ class EndTests(TunnelTestCase):
         tunnel = self.open()
         tunnel.retire(30.0)
         self.far.pump()
-        self.assertEqual(str(self.lost[0]), "the node is left")
+        self.assertEqual(str(self.lost[0]), "the node left the list")
         self.nothing_left()
 
     def test_retire_busy(self) -> None:

@@ -19,12 +19,13 @@ from tower.errors import ConfigurationError, StreamRefused, TunnelLost
 from tower.nodes.tunnels.dial import MOST_NODES as MOST_ASKED
 from tower.nodes.tunnels.dial import NODE_TIMEOUT, SILENCE, TIMEOUT
 from tower.nodes.tunnels.slot import NodeSlot
+from tower.nodes.tunnels.tunnel import NodeTunnel
 from tower.nodes.tunnels.tunnels import (
     CHECK_TIMEOUT,
     CLOSING,
     HEALTH_PERIOD,
-    LOOKS,
-    LOOKS_PERIOD,
+    RECHECKS,
+    RECHECKS_PERIOD,
     NodeTunnels,
     NoTunnels,
 )
@@ -194,7 +195,7 @@ class UpdateTests(ListCase):
     def test_a_tunnel_that_cannot_be_made(self) -> None:
         """Any error of the maker is that node's, and others are opened all the same."""
 
-        def create(node: Node) -> FakeTunnel:
+        def create(node: Node) -> NodeTunnel:
             if node is A:
                 raise ConfigurationError("no key")
             return self.fleet.create(node)
@@ -307,7 +308,7 @@ class LostTests(ListCase):
         self.up(A, B)
         self.tunnels.check()
         self.health.answer()
-        self.tunnels.rest()
+        self.tunnels.pause()
         self.fleet.made[0].lose()
         self.assertEqual((self.hosts("failed"), self.hosts("open")), (["a"], ["b"]))
         self.nothing_is_left()
@@ -439,19 +440,19 @@ class HealthTests(ListCase):
 
     def test_degraded_for_a_moment(self) -> None:
         """Those that are not well are looked at again with the next list, few at a time, and no others."""
-        nodes = [Node(f"192.0.2.{number}") for number in range(LOOKS + 3)]
+        nodes = [Node(f"192.0.2.{number}") for number in range(RECHECKS + 3)]
         self.up(*nodes)
         self.tunnels.check()
         for number in range(len(nodes)):
             self.health.answer("" if number == len(nodes) - 1 else "no answer in 8 s")
             self.clock.advance(HEALTH_PERIOD / len(nodes) + 0.01)
-        self.assertEqual(len(self.hosts("degraded")), LOOKS + 2)
+        self.assertEqual(len(self.hosts("degraded")), RECHECKS + 2)
         self.tunnels.update(nodes)
         self.clock.advance(0)
         self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], [nodes[0]])
-        self.clock.advance(LOOKS_PERIOD)
-        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], nodes[:LOOKS])
-        for _ in range(LOOKS):
+        self.clock.advance(RECHECKS_PERIOD)
+        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], nodes[:RECHECKS])
+        for _ in range(RECHECKS):
             self.health.answer()
         self.assertEqual(len(self.hosts("degraded")), 2)
         self.nothing_is_left()
@@ -466,7 +467,7 @@ class HealthTests(ListCase):
         self.assertEqual(self.tunnels.trouble, "")
         self.clock.advance(HEALTH_PERIOD / 2)
         self.health.answer("it answered 503")
-        text = "None of the open SSH tunnels (2) is well.  Node a: it answered 500"
+        text = "None of the open SSH tunnels (2) works.  Node a: it answered 500"
         self.assertEqual(self.tunnels.trouble, text)
         self.tunnels.check()
         self.health.answer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
@@ -18,6 +18,7 @@ from tower.control.metrics_port import MetricsPort, registry_of
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import ListingFailed
 from tower.nodes.tunnel_metrics import Reading, TunnelCollector
+from tower.reactor.interfaces import ISocketReactor
 
 PEER = IPv4Address("TCP", "127.0.0.1", 50000)
 
@@ -73,7 +74,9 @@ class TLSTests(SynchronousTestCase):
         def reach(reactor: Any, host: str, port: int, *, timeout: float) -> Deferred[Any]:
             return succeed(pipe)
 
-        _, agent = create_node_dialer(NodeDialerOptions(**options), Clock(), reach=reach)
+        _, agent = create_node_dialer(
+            NodeDialerOptions(**options), cast(ISocketReactor, Clock()), reach=reach
+        )
         asking = agent.request(b"GET", b"https://10.1.2.3:10250/pods")
         pipe.serve()
         if pipe.got:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
@@ -18,6 +18,7 @@ from tower.nodes.ssh.command import run_ssh_command
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
 from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.reactor.interfaces import ISocketReactor
 
 
 class QuirkTests(SynchronousTestCase):
@@ -32,7 +33,15 @@ class QuirkTests(SynchronousTestCase):
             return fail(ConnectFailed("refused", "connection refused"))
 
         running = Deferred.fromCoroutine(
-            run_ssh_command(clock, "true", "u", "n", KEYS[ED25519], host_keys=AnyHostKey(), dial=dial)
+            run_ssh_command(
+                cast(ISocketReactor, clock),
+                "true",
+                "u",
+                "n",
+                KEYS[ED25519],
+                host_keys=AnyHostKey(),
+                dial=dial,
+            )
         )
         clock.pump([1.0] * 30)
         self.failureResultOf(running, OpenFailed)

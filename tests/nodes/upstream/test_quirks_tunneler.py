@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.node_tunnels import FakeFleet, FakeTunnel
+from tests.fakes.node_tunnels import FakeFleet
 from tests.fakes.pipes import FakePipe
 from tests.fakes.tunnelers import TunnelerCase
 from tower.clusters.node import Node
@@ -18,6 +18,7 @@ from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.tunneler import TunnelSyncUnhealthy
+from tower.nodes.tunnels.tunnel import NodeTunnel
 from tower.nodes.tunnels.tunnels import CHECK_TIMEOUT, NodeTunnels
 
 
@@ -29,7 +30,7 @@ class QuirkTests(TunnelerCase):
         keys = KeyPairFiles(folder / "id")
         used: list[ClientKey] = []
 
-        def create(node: Node) -> FakeTunnel:
+        def create(node: Node) -> NodeTunnel:
             used.append(keys.private())
             return self.fleet.create(node)
 
@@ -75,7 +76,7 @@ class QuirkTests(TunnelerCase):
     def test_quirk_7_dial_before_run(self) -> None:
         """It fails with a text that says so."""
         failure = self.failureResultOf(self.tunneler.dial("a", 1), ClusterUnreachable)
-        self.assertEqual(str(failure.value), "The SSH tunneler does not run yet: no node was dialled so far.")
+        self.assertEqual(str(failure.value), "The SSH tunneler was not started: no node was dialed yet.")
 
 
 class HealthQuirkTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.access.admission_cache`, with the routers, the chain and the records that they have in the proxy."""
+"""Tests of `tower.web.access.admission_cache` with the real routers, filters and records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tower.kube.status import StatusError
 from tower.store import MemoryStore
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import FilterChain, identification, user_chain
+from tower.web.access.filters import FilterChain, authentication_chain, user_chain
 from tower.web.outcome import RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor
 
@@ -40,7 +40,7 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
-    standing: Any = None
+    admission: Any = None
 
     def prove(self) -> None:
         """Nothing follows from it here."""
@@ -88,12 +88,16 @@ class StandingTests(SynchronousTestCase):
             self.asked += 1
 
         authenticator = Authenticator(self.credentials, clock)
-        self.rights = AdmissionGeneration(self.store, clock.seconds)
+        self.generation = AdmissionGeneration(self.store, clock.seconds)
         chain = FilterChain(count, user_chain_filter(authenticator, self.clusters))
         self.front = FrontDoor(
-            chain, identification(authenticator), lambda _: Response(200), lambda *_: None, self.rights
+            chain,
+            authentication_chain(authenticator),
+            lambda _: Response(200),
+            lambda *_: None,
+            self.generation,
         )
-        self.port = ClusterPort(chain, "alpha", self.rights)
+        self.port = ClusterPort(chain, "alpha", self.generation)
         self.channel = FakeChannel()
 
     def issue(self, cluster: str, user: str, ttl: float = 3600) -> tuple[Any, bytes]:
@@ -236,14 +240,14 @@ class StandingTests(SynchronousTestCase):
         clock: Any = self.clock
         authenticator = Authenticator(self.credentials, clock)
         chain = FilterChain(user_chain_filter(authenticator, self.clusters), meddle)
-        router = ClusterPort(chain, "alpha", self.rights)
+        router = ClusterPort(chain, "alpha", self.generation)
         self.ask(router=router)
         self.refused(Unauthorized, router=router)
 
     def test_stopped(self) -> None:
         """Nothing stands once nobody follows the records."""
         self.ask()
-        self.rights.stop()
+        self.generation.stop()
         self.ask()
         self.assertEqual(self.asked, 2)
 

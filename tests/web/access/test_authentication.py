@@ -11,15 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.credentials import Issues, issue
 from tower.clusters.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.http.requests import Fields
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.web.access.authentication import (
-    ANYBODY,
+    ANONYMOUS,
     TOKEN_LIMIT,
-    Authenticator,
     Identity,
     authorize_api,
     authorize_cluster,
-    bearer_token,
     check_grant,
 )
 
@@ -34,7 +33,7 @@ class AuthenticatorTests(SynchronousTestCase):
         """Begin with nothing issued."""
         self.clock = Clock()
         self.issues = Issues()
-        self.authenticator = Authenticator(self.issues, self.clock)
+        self.authenticator = self.issues.authenticator(self.clock)
 
     def refusal(self, certificate: bytes | None, bearer: bytes | None) -> Unauthorized:
         """Return the error with which they are refused."""
@@ -54,9 +53,9 @@ class AuthenticatorTests(SynchronousTestCase):
         """A token that opened Tower is for nobody else; beside a certificate only Tower's own are not."""
         by_token, by_certificate = identity(issue()), identity(evolve(issue(), kind="cert"))
         for token, kept in ((b"towerk-abc", False), (b"eyJhbGciOi", True)):
-            self.assertTrue(by_token.spent(token))
-            self.assertEqual(by_certificate.spent(token), not kept)
-            self.assertFalse(ANYBODY.spent(token))
+            self.assertTrue(by_token.uses(token))
+            self.assertEqual(by_certificate.uses(token), not kept)
+            self.assertFalse(ANONYMOUS.uses(token))
 
     def test_anonymous(self) -> None:
         """Hole 1: who shows nothing is refused, and told what to do."""
@@ -106,7 +105,7 @@ class AuthenticatorTests(SynchronousTestCase):
         who = self.authenticator.authenticate(b"secret", None)
         self.issues.all.clear()
         error = self.assertRaises(Unauthorized, self.authenticator.check, who)
-        self.assertIn("withdrawn", str(error))
+        self.assertIn("was removed, or its cluster", str(error))
 
     def test_purged(self) -> None:
         """One that has expired so long ago that it is forgotten still says so on an open connection."""
@@ -163,7 +162,8 @@ class BearerTests(SynchronousTestCase):
             (b"Bearer a b", b"a b"),
         ]
         for value, token in cases:
-            self.assertEqual(bearer_token(value), token, value)
+            line = b"" if value is None else b"Authorization: %b\r\n" % value
+            self.assertEqual(Fields(b"Host: h\r\n%b\r\n" % line).bearer, token, value)
 
 
 class GrantTests(SynchronousTestCase):

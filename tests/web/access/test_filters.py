@@ -63,7 +63,7 @@ class FakeRequest:
         self.audited.append(cluster)
 
 
-def request(bearer: str | None = None, **more: Any) -> FakeRequest:
+def request(bearer: str | None = None, **more: Any) -> Any:
     """Return a request with a token."""
     return FakeRequest(FakeFields(bearer.encode() if bearer else None), **more)
 
@@ -90,11 +90,11 @@ class UserChainTests(SynchronousTestCase):
         """Return a new credential and its token."""
         return self.successResultOf(self.credentials.issue_token(cluster, user, groups, 3600))
 
-    def passes(self, asked: FakeRequest, cluster: str = "alpha") -> None:
+    def passes(self, asked: Any, cluster: str = "alpha") -> None:
         """Have *asked* pass."""
         self.assertIs(self.chain(asked, cluster, lambda: RELAY), RELAY)
 
-    def refused(self, kind: type[TowerError], asked: FakeRequest, cluster: str = "alpha") -> str:
+    def refused(self, kind: type[TowerError], asked: Any, cluster: str = "alpha") -> str:
         """Have *asked* refused, before its end is reached; return the text."""
         with self.assertRaises(kind) as caught:
             self.chain(asked, cluster, self.fail)
@@ -150,7 +150,7 @@ class UserChainTests(SynchronousTestCase):
             for _ in range(2):
                 said = self.refused(Forbidden, asked)
                 self.assertIn(name, said)
-                self.assertIn("ask for a kubeconfig without it", said)
+                self.assertIn("request a kubeconfig without it", said)
                 self.assertNotIn("--allow-system-identity", said)
             self.assertEqual(asked.audited, ["alpha", "alpha"])
         _, token = self.issue("alpha", "jane", "system:authenticated")

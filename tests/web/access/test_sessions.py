@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, issue
-from tower.web.access.authentication import ANYBODY, Authenticator
+from tower.web.access.authentication import ANONYMOUS
 from tower.web.access.sessions import Session, Sessions
 
 
@@ -15,7 +15,7 @@ class SessionsTests(SynchronousTestCase):
         """Begin with two people and nothing going on."""
         self.clock = Clock()
         self.issues = Issues()
-        self.authenticator = Authenticator(self.issues, self.clock)
+        self.authenticator = self.issues.authenticator(self.clock)
         self.sessions = Sessions(self.authenticator)
         self.ended: list[tuple[str, str]] = []
         for name in ("jane", "joe"):
@@ -57,7 +57,7 @@ class SessionsTests(SynchronousTestCase):
     def test_anybody(self) -> None:
         """Who showed no credential is ended with the cluster alone."""
         ended: list[str] = []
-        leaving, staying = (self.sessions.enter(ANYBODY, "alpha", ended.append) for _ in range(2))
+        leaving, staying = (self.sessions.enter(ANONYMOUS, "alpha", ended.append) for _ in range(2))
         self.assertTrue(self.sessions.leave(leaving))
         self.clock.advance(1e9)
         self.sessions.sweep()

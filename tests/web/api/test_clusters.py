@@ -12,7 +12,7 @@ from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import timestamp
 from tower.errors import Invalid
 from tower.store.records import StoreFailed
-from tower.web.api.cluster_object import merge, read_wish, unknown_fields
+from tower.web.api.cluster_object import merge, read_cluster, unknown_fields
 from tower.web.api.issuer import Published
 from tower.web.outcome import Response
 
@@ -291,6 +291,6 @@ class ObjectTests(SynchronousTestCase):
 
     def test_defaults(self) -> None:
         """A name is enough."""
-        wish = read_wish({"metadata": {"name": "alpha", "annotations": None}})
+        wish = read_cluster({"metadata": {"name": "alpha", "annotations": None}})
         self.assertEqual((wish.name, wish.enabled, wish.annotations, wish.version), ("alpha", True, {}, None))
-        self.assertRaises(Invalid, read_wish, {})
+        self.assertRaises(Invalid, read_cluster, {})

@@ -51,7 +51,7 @@ class JoinTokenTests(ApiTestCase):
         for spec, text in (
             ({"ttl": "soon"}, "'soon'"),
             ({"ttl": 5}, "5"),
-            ({"ttl": "31d"}, "30d at most"),
+            ({"ttl": "31d"}, "the limit for join tokens is 30d"),
             ({"ttl": "0"}, "more than 0"),
             ({"uses": 0}, "uses 0"),
             ({"uses": True}, "spec.uses"),
@@ -162,6 +162,11 @@ class AddressTests(ApiTestCase):
             Published("fd00::1", None, 443, 80).cluster_url("a"), "https://[fd00::1]:443/clusters/a"
         )
         self.assertFalse(Published("::", None, 443, 80).is_known)
+
+    def test_v1_url(self) -> None:
+        """Old agents are led to the plain port, and to the front door if there is none."""
+        self.assertEqual(Published("t.example", None, 8443, 8080).v1_url, "http://t.example:8080")
+        self.assertEqual(Published("t.example", None, 8443, None).v1_url, "https://t.example:8443")
 
 
 class KubeconfigTests(ApiTestCase):

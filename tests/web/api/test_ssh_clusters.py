@@ -119,9 +119,9 @@ class WritingTests(WritingCase):
             ({"kubeconfig": "A" * 600_000}, "larger than"),
             ({"kubeconfig": encoded(evolve(by_token(), server="http://h:1"))}, "use https"),
             ({"kubeconfig": encoded(evolve(by_token(), proxy_url="http://p"))}, "proxy-url"),
-            ({"type": "direct"}, "must be 'proxy' (its agent dials out) or 'ssh'"),
-            ({"type": "proxy"}, "spec.connection.ssh: is for clusters of type 'ssh'"),
-            ({"type": "proxy", "ssh": None}, "spec.connection.kubeconfig: is for clusters of type 'ssh'"),
+            ({"type": "direct"}, "must be 'proxy' (an agent in the cluster connects) or 'ssh'"),
+            ({"type": "proxy"}, "spec.connection.ssh: only for clusters of type 'ssh'"),
+            ({"type": "proxy", "ssh": None}, "spec.connection.kubeconfig: only for clusters of type 'ssh'"),
             ({"ssh": None}, "ssh.user: required"),
             ({"ssh": []}, "spec.connection.ssh: must be an object"),
             ({"ssh": {"user": "u"}}, "ssh.keyFile: required"),
@@ -141,7 +141,7 @@ class WritingTests(WritingCase):
         for user, text in (
             (
                 {"tokenFile": "/t"},
-                "tokenFile names the file '/t', which is not here: put its content into token",
+                "tokenFile refers to the file '/t', which was not sent: put its content into token",
             ),
             ({"client-key": "k", "client-certificate-data": "QQ=="}, "into client-key-data"),
             ({"exec": {"command": "aws"}}, "give it a token or a client certificate"),
@@ -416,8 +416,8 @@ class ShowingTests(ApiTestCase):
         """Nobody joins such a cluster, old or new, and it has no agents to show."""
         for spec in ({}, {"protocol": "v1"}):
             said = str(self.refused(422, "POST", f"{BETA}/jointokens", {"spec": spec}))
-            self.assertIn("no agent joins it", said)
-        self.assertIn("it has no agents but nodes", str(self.refused(422, "GET", f"{BETA}/agents")))
+            self.assertIn("it has nodes instead of agents", said)
+        self.assertIn("it has nodes instead of agents", str(self.refused(422, "GET", f"{BETA}/agents")))
         self.assertEqual(dict(self.store.snapshot("jointokens")), {})
 
     def test_kubeconfigs(self) -> None:

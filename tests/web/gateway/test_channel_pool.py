@@ -5,13 +5,13 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FakeTunnels
+from tests.fakes.gateway import FakeTunnels, pool
 from tests.fakes.tunnels import FakeTunnel
 from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import LONGEST_SAID
 from tower.kube.status import StatusError
-from tower.web.gateway.channel_pool import ChannelPool, ClusterUpstream
+from tower.web.gateway.channel_pool import ClusterUpstream
 
 
 class PoolTests(SynchronousTestCase):
@@ -21,7 +21,7 @@ class PoolTests(SynchronousTestCase):
         """Have one tunnel."""
         self.tunnel = FakeTunnel()
         self.tunnels = FakeTunnels([self.tunnel])
-        self.pool = ChannelPool(self.tunnels, kept=2)
+        self.pool = pool(self.tunnels, kept=2)
 
     def open(self) -> ClusterUpstream:
         """Return a new channel, as a request leaves it."""
@@ -124,7 +124,7 @@ class OpeningTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have no tunnel."""
         self.tunnels = FakeTunnels([])
-        self.pool = ChannelPool(self.tunnels)
+        self.pool = pool(self.tunnels)
 
     def test_waits(self) -> None:
         """Opening waits for a tunnel, 5 s at most."""
@@ -157,7 +157,7 @@ class OpeningTests(SynchronousTestCase):
         tunnel.openings[-1].errback(StreamRefused("refused", "connection refused"))
         refusal = self.failureResultOf(opening, StatusError).value
         self.assertEqual(
-            str(refusal), "the agent of cluster alpha cannot reach target database: connection refused"
+            str(refusal), "cluster alpha: the agent cannot reach target database: connection refused"
         )
         self.assertEqual(refusal.code, 503)
 
@@ -166,9 +166,9 @@ class OpeningTests(SynchronousTestCase):
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
         for code, begin in (
-            ("not-allowed", "the agent of cluster alpha does not allow this: "),
-            ("no-such-target", "the agent of cluster alpha refused: "),
-            ("failed", "the agent of cluster alpha cannot reach its API server: "),
+            ("not-allowed", "cluster alpha: the agent does not allow this: "),
+            ("no-such-target", "cluster alpha: the agent has no such target: "),
+            ("failed", "cluster alpha: the agent cannot reach the API server: "),
         ):
             opening = self.pool.open("alpha", "kubernetes")
             words = 'log in at "evil" \x9b2J\u2028\r' + "x" * 1000

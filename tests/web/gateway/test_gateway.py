@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.gateway` and `tower.web.gateway.http_channel`: connections, deadlines, and their ends."""
+"""Tests of `tower.web.gateway.gateway` and `tower.web.gateway.http_channel`: connections and deadlines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FakeUser, Kit, get, ok
+from tests.fakes.gateway import FakeUser, Jane, Kit, connection, get, ok
 from tests.fakes.pipes import FakePipe
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
@@ -148,7 +148,8 @@ class ConnectionTests(SynchronousTestCase):
 
     def test_slot(self) -> None:
         """A slot is kept by whoever has authenticated, not by whoever was let in without."""
-        for authenticated, proven in ((None, False), (("token", "jane"), True)):
+        jane: Any = Jane()
+        for authenticated, proven in ((None, False), ((b"token", jane), True)):
             kit = Kit()
             kit.user.slot = slot = Slots(kit.clock).take(None)  # type: ignore[attr-defined]
             assert slot is not None
@@ -161,7 +162,7 @@ class ConnectionTests(SynchronousTestCase):
         """A gateway that is stopping takes no more connections."""
         kit = Kit(hello)
         kit.gateway.stop(1)
-        self.assertIsNone(kit.gateway.accept(FakeUser()))
+        self.assertIsNone(kit.gateway.accept(connection(FakeUser())))
 
     def test_half_close(self) -> None:
         """A user who has said all he wants gets what was answered already."""
@@ -200,7 +201,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertNoResult(stopped)
         kit.user.lose()
         self.successResultOf(stopped)
-        self.assertIsNone(kit.gateway.accept(FakeUser()))
+        self.assertIsNone(kit.gateway.accept(connection(FakeUser())))
         self.assertEqual(kit.clock.getDelayedCalls(), [])
 
     def test_stop_busy(self) -> None:

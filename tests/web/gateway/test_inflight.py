@@ -8,10 +8,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, issue
-from tests.fakes.gateway import Kit, get, ok
+from tests.fakes.gateway import Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
 from tower.kube.status import StatusError
-from tower.web.access.authentication import Authenticator
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.inflight import InFlight
 
@@ -43,7 +42,7 @@ class LimitedTests(SynchronousTestCase):
         """Have one, in place of the kit's."""
         self.kit = kit = Kit()
         self.inflight = InFlight(LIMIT)
-        kit.gateway = Gateway(Clock(), kit.route, kit.pool, kit.sessions, inflight=self.inflight)
+        kit.gateway = Gateway(Clock(), kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.inflight)
 
     def ask(self, target: bytes = PODS, *fields: bytes) -> Any:
         """Return somebody who asked."""
@@ -99,7 +98,7 @@ class AuthenticationTests(SynchronousTestCase):
         """A bad token is 401, also where upstream has anonymous users; a good certificate goes before it."""
         issues = Issues()
         issues.put(b"certificate", issue("jane"))
-        authenticator = Authenticator(issues, Clock())
+        authenticator = issues.authenticator(Clock())
         for certificate, token in ((None, b"bad"), (None, None), (b"other", b"bad")):
             self.assertRaises(Unauthorized, authenticator.authenticate, certificate, token)
         self.assertEqual(authenticator.authenticate(b"certificate", b"bad").user, "jane")

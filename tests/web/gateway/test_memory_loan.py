@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import define
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.web.gateway.memory_loan import ALLOWANCE, Loan
 
 
@@ -27,8 +29,9 @@ class LoanTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have 1,000 B in each."""
-        self.budget, self.strangers = Budget(1_000), StrangersBudget(1_000, Clock().seconds)
-        self.loan, self.borrower = Loan(self.budget, self.strangers), FakeBorrower()
+        self.budget, self.unproven = Budget(1_000), UnauthenticatedBudget(1_000, Clock().seconds)
+        self.loan = Loan(self.budget, self.unproven)
+        self.borrower: Any = FakeBorrower()
 
     def cover(self, size: int) -> bool:
         """Have the borrower keep so much beyond what is free."""
@@ -36,7 +39,7 @@ class LoanTests(SynchronousTestCase):
 
     def check(self, lent: int, held: int) -> None:
         """Check what either budget has lent, and that the loan knows it."""
-        self.assertEqual((self.budget.lent, self.strangers.held), (lent, held))
+        self.assertEqual((self.budget.lent, self.unproven.held), (lent, held))
         self.assertEqual(self.loan.size, lent + held)
 
     def test_free(self) -> None:
@@ -63,11 +66,11 @@ class LoanTests(SynchronousTestCase):
     def test_called_in(self) -> None:
         """A loan that was called in for another is not given back again."""
         self.assertTrue(self.cover(900))
-        self.assertTrue(self.strangers.hold(FakeBorrower(), 200))
+        self.assertTrue(self.unproven.hold(FakeBorrower(), 200))
         self.assertTrue(self.borrower.evicted)
-        self.loan.called_in()
+        self.loan.evicted()
         self.assertTrue(self.cover(0))
-        self.assertEqual((self.loan.size, self.strangers.held), (0, 200))
+        self.assertEqual((self.loan.size, self.unproven.held), (0, 200))
 
     def test_known(self) -> None:
         """Anybody else's comes from the process's budget; when that has no more, what is on loan stays so."""

@@ -21,12 +21,12 @@ class PipelinedTests(SynchronousTestCase):
             waiting.add(piece)
         self.assertEqual((waiting.take(), waiting.held), ((b"next and more", 0), 13))
 
-    def test_too_much(self) -> None:
+    def test_is_full(self) -> None:
         """A whole head's worth may wait; what was served does not count."""
         waiting = Pipelined(bytes(10 + PIPELINED), 10)
-        self.assertFalse(waiting.too_much)
+        self.assertFalse(waiting.is_full)
         waiting.add(b"x")
-        self.assertTrue(waiting.too_much)
+        self.assertTrue(waiting.is_full)
 
     def test_head(self) -> None:
         """A head is whole when its empty line is, in whatever pieces that comes."""

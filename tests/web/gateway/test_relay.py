@@ -671,7 +671,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual(len(kit.tunnel.pipes), 2)
         answer = kit.user.taken()
         self.assertIn(b" 502 ", answer)
-        self.assertIn("broke before its answer", status_of(answer)["message"])
+        self.assertIn("was lost before its answer", status_of(answer)["message"])
 
     def test_not_retried(self) -> None:
         """What may have been acted upon is not sent twice: a POST, or an answer that has begun."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.round_robin import SLICE, RoundRobin
 
 
@@ -48,20 +50,24 @@ class Worker:
         self.kit.reactor.now += self.takes
         self.pieces -= 1
         if self.pieces:
-            self.kit.turns.join(self)
+            self.kit.join(self)
 
 
 class RoundRobinTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have nobody wait."""
         self.reactor = Reactor()
-        self.turns = RoundRobin(self.reactor)
+        self.turns = RoundRobin(cast(IReactorTime, self.reactor))
         self.done: list[str] = []
+
+    def join(self, worker: Any) -> None:
+        """Queue a worker in the place of a connection."""
+        self.turns.join(cast(HTTPChannel, worker))
 
     def test_one_after_the_other(self) -> None:
         """Everybody who waits has one turn, then the reactor has its own."""
         for name, pieces in (("a", 3), ("b", 1), ("c", 2)):
-            self.turns.join(Worker(name, self, pieces))
+            self.join(Worker(name, self, pieces))
         self.assertEqual(self.done, [])
         said = []
         while len(self.turns):
@@ -74,7 +80,7 @@ class RoundRobinTests(SynchronousTestCase):
     def test_slice(self) -> None:
         """Turns that take long are spread over several of the reactor's; nobody loses his place."""
         for name in "abc":
-            self.turns.join(Worker(name, self, 2, takes=SLICE))
+            self.join(Worker(name, self, 2, takes=SLICE))
         for expected in ("a", "ab", "abc", "abca", "abcab", "abcabc"):
             self.reactor.turn()
             self.assertEqual("".join(self.done), expected)
@@ -87,8 +93,8 @@ class RoundRobinTests(SynchronousTestCase):
             def take_turn(self) -> None:
                 raise ZeroDivisionError
 
-        self.turns.join(Failing("a", self, 1))
-        self.turns.join(Worker("b", self, 1))
+        self.join(Failing("a", self, 1))
+        self.join(Worker("b", self, 1))
         self.assertRaises(ZeroDivisionError, self.reactor.turn)
         self.reactor.turn()
         self.assertEqual(self.done, ["b"])

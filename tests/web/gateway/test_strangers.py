@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -9,9 +11,10 @@ from tests.fakes.gateway import FakeUser, Jane, Kit, get, ok
 from tower.errors import Forbidden, Unauthorized
 from tower.net.pipes import Buffer
 from tower.reactor.log_batch import FEW
-from tower.web.gateway.http_channel import NOTICE, TURN, HTTPChannel
+from tower.web.gateway.http_channel import TURN, HTTPChannel
 from tower.web.gateway.memory_loan import ALLOWANCE
 from tower.web.gateway.request import Request
+from tower.web.gateway.user_session import NOTICE
 from tower.web.outcome import Outcome, Response
 
 HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX: "
@@ -23,8 +26,9 @@ def door(request: Request) -> Outcome:
     if request.target != b"/healthz":
         if request.fields.bearer != b"good":
             raise Unauthorized("no valid credential", "no such token")
-        request.identity = Jane()
-        request.channel.authenticated = request.fields.bearer, request.identity
+        jane: Any = Jane()
+        request.identity = jane
+        request.channel.authenticated = request.fields.bearer, jane
         request.channel.prove()
     return Response(200, b"ok\n", ())
 
@@ -107,7 +111,7 @@ class TurnTests(KitTestCase):
         self.kit.take_turns()
         self.assertEqual(len(self.kit.requests), 1)
         self.assertEqual(self.kit.gateway.connections, 0)
-        self.assertEqual(self.kit.gateway.strangers.held, 0)
+        self.assertEqual(self.kit.gateway.unproven.held, 0)
 
     def test_dies_meanwhile(self) -> None:
         """Nor to one that turns out to be gone when it is answered."""
@@ -185,7 +189,7 @@ class MemoryTests(KitTestCase):
     def setUp(self) -> None:
         """Have a budget of 20,000 B."""
         super().setUp()
-        self.kit.gateway.strangers.capacity = 20_000
+        self.kit.gateway.unproven.capacity = 20_000
 
     def hold(self, size: int) -> FakeUser:
         """Have a stranger come who sends so much of a head, beyond what is free."""
@@ -196,14 +200,14 @@ class MemoryTests(KitTestCase):
     def test_own(self) -> None:
         """A head that is not complete is a stranger's; the budget of users is left alone."""
         user = self.hold(15_000)
-        self.assertEqual((self.kit.gateway.strangers.held, self.kit.gateway.budget.lent), (15_000, 0))
+        self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (15_000, 0))
         user.lose()
-        self.assertEqual(self.kit.gateway.strangers.held, 0)
+        self.assertEqual(self.kit.gateway.unproven.held, 0)
 
     def test_little_is_free(self) -> None:
         """Heads as they usually are need no budget."""
         users = [self.hold(0) for _ in range(100)]
-        self.assertEqual(self.kit.gateway.strangers.held, 0)
+        self.assertEqual(self.kit.gateway.unproven.held, 0)
         self.assertFalse(any(user.closing for user in users))
 
     def test_the_newcomer_gets_through(self) -> None:
@@ -215,7 +219,7 @@ class MemoryTests(KitTestCase):
         self.assertIn(b"short of memory", hostile[0].taken())
         jane.deliver(b"\r\n" + TOKEN + b"\r\n\r\n")
         self.assertEqual(self.answers(jane), [200])
-        self.assertEqual(self.kit.gateway.strangers.held, 12_000)
+        self.assertEqual(self.kit.gateway.unproven.held, 12_000)
 
     def test_pipelined(self) -> None:
         """What a stranger sends ahead counts as well."""
@@ -230,7 +234,7 @@ class MemoryTests(KitTestCase):
         """Who is known borrows from the budget of users, for his next heads too."""
         user = self.known()
         user.deliver(HEAD.ljust(15_000 + ALLOWANCE, b"x"))
-        self.assertEqual((self.kit.gateway.strangers.held, self.kit.gateway.budget.lent), (0, 15_000))
+        self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (0, 15_000))
         user.deliver(b"\r\n" + TOKEN + b"\r\n\r\n")
         self.assertEqual(self.answers(user), [200])
         self.assertEqual(self.kit.gateway.budget.lent, 0)
@@ -241,9 +245,9 @@ class MemoryTests(KitTestCase):
         kit.tunnel.at_once = False
         head = get(b"/clusters/alpha/x", b"Content-Length: 100000", method=b"PUT")
         kit.user.deliver(head[:-4].ljust(9_000, b" "))
-        self.assertEqual(kit.gateway.strangers.held, 9_000 - ALLOWANCE)
+        self.assertEqual(kit.gateway.unproven.held, 9_000 - ALLOWANCE)
         kit.user.deliver(b"\r\n\r\n" + b"a" * 10_000)
-        self.assertEqual(kit.gateway.strangers.held, 0)
+        self.assertEqual(kit.gateway.unproven.held, 0)
         self.assertEqual(kit.gateway.budget.lent, 10_000 - ALLOWANCE)
         kit.user.lose()
         self.assertEqual(kit.gateway.budget.lent, 0)
@@ -254,17 +258,17 @@ class MemoryTests(KitTestCase):
         user.deliver(get(b"/", b"Authorization: Bearer bad"))
         self.assertEqual(self.answers(user), [401])
         user.deliver(HEAD.ljust(15_000 + ALLOWANCE, b"x"))
-        self.assertEqual((self.kit.gateway.strangers.held, self.kit.gateway.budget.lent), (15_000, 0))
+        self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (15_000, 0))
 
     def test_evicted_behind_a_body(self) -> None:
         """Who sends too much behind the end of a body is answered 503, whatever was to become of the body."""
         kit = Kit(lambda request: request.body().addCallback(lambda body: Response(200, body)))
-        kit.gateway.strangers.capacity = 20_000
+        kit.gateway.unproven.capacity = 20_000
         kit.user.deliver(get(b"/", b"Content-Length: 10", method=b"PUT", body=b"abc"))
         kit.user.deliver(b"d" * 7 + b"x" * 30_000)
         self.assertEqual(self.answers(kit.user), [503])
         self.assertTrue(kit.user.closing)
-        self.assertEqual(kit.gateway.strangers.held, 0)
+        self.assertEqual(kit.gateway.unproven.held, 0)
 
     def test_known_and_no_more(self) -> None:
         """Who is known gives all back when what he sends next is more than is left."""

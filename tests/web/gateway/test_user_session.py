@@ -1,14 +1,15 @@
-"""Tests for `tower.web.gateway.user_session` and `tower.web.gateway.peer`."""
+"""Tests for `tower.web.gateway.user_session`."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FORWARDING, IDENTITY, FakeSessions, FakeUser, Jane
+from tests.fakes.gateway import FORWARDING, IDENTITY, FakeSessions, FakeUser, Jane, as_sessions, connection
 from tower.errors import Forbidden
 from tower.http.requests import Fields
-from tower.web.gateway.peer import Peer
-from tower.web.gateway.user_session import UserSession
+from tower.web.gateway.user_session import Peer, UserSession
 
 
 class UserSessionTests(SynchronousTestCase):
@@ -16,14 +17,15 @@ class UserSessionTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have jane use alpha."""
-        self.sessions, self.jane, self.ends = FakeSessions(), Jane(), list[str]()
-        self.session = UserSession(self.sessions, Peer(FakeUser()))
+        self.sessions, self.ends = FakeSessions(), list[str]()
+        self.jane: Any = cast(Any, Jane())
+        self.session = UserSession(as_sessions(self.sessions), Peer(connection(FakeUser())))
         self.session.enter(self.jane, "alpha", self.ends.append)
 
     def test_one_at_a_time(self) -> None:
         """Whoever enters leaves what was entered before; who leaves twice leaves once."""
         self.assertEqual((self.session.identity, self.session.cluster), (self.jane, "alpha"))
-        joe = Jane("joe")
+        joe: Any = cast(Any, Jane("joe"))
         self.session.enter(joe, "beta", self.ends.append)
         self.assertEqual([(who, where) for who, where, _ in self.sessions.inside], [(joe, "beta")])
         for _ in range(2):
@@ -38,7 +40,8 @@ class UserSessionTests(SynchronousTestCase):
         self.assertEqual(lines, IDENTITY + b"Host: h\r\n" + FORWARDING + b"\r\n")
         self.session.enter(self.jane, "beta", self.ends.append)
         self.assertIs(self.session.write(fields), lines)
-        self.session.enter(Jane("joe", ()), "beta", self.ends.append)
+        joe: Any = cast(Any, Jane("joe", ()))
+        self.session.enter(joe, "beta", self.ends.append)
         self.assertEqual(
             self.session.write(fields), b"Impersonate-User: joe\r\nHost: h\r\n" + FORWARDING + b"\r\n"
         )
@@ -57,7 +60,7 @@ class PeerTests(SynchronousTestCase):
     def test_once(self) -> None:
         """Each thing is asked for when it is needed, and once."""
         user = FakeUser()
-        peer = Peer(user)
+        peer = Peer(connection(user))
         user.certificate = b"other"
         self.assertEqual((peer.certificate, peer.address), (b"other", "192.0.2.7"))
         user.certificate = None

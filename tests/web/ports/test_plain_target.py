@@ -12,7 +12,7 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.tunnels import FakeTunnel
 from tower.kube.status import StatusError
 from tower.net.connection_slots import Slots
-from tower.web.access.authentication import ANYBODY
+from tower.web.access.authentication import ANONYMOUS
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 from tower.web.ports.kubesphere_port import KubeSpherePort
@@ -158,7 +158,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         """Its connections end with the cluster."""
         self.user.deliver(get(b"/kapis"))
         ((identity, cluster, abort),) = self.kit.sessions.inside
-        self.assertEqual((identity, cluster), (ANYBODY, "alpha"))
+        self.assertEqual((identity, cluster), (ANONYMOUS, "alpha"))
         abort("cluster alpha was removed")
         self.assertIn(b" 401 ", self.user.taken())
         self.assertTrue(self.user.closing)
@@ -171,7 +171,7 @@ class TargetTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have jane there, with a token."""
-        self.jane = Jane(token=b"towerk-secret")
+        self.jane: Any = Jane(token=b"towerk-secret")
         self.kit = Kit(self.route)
 
     def route(self, request: Request) -> Outcome:
@@ -267,7 +267,7 @@ class RewritingTests(SynchronousTestCase):
     def route(self, request: Request) -> Outcome:
         """Let jane in, or anybody while it is open."""
         if self.open:
-            request.identity = ANYBODY
+            request.identity = ANONYMOUS
             return Relay("alpha", plain=True)
         return self.kit.relay_it(request)
 
@@ -354,7 +354,7 @@ class RewritingTests(SynchronousTestCase):
             pipe.deliver(answer)
             taken = self.user.taken()
             self.assertTrue(taken.startswith(b"HTTP/1.1 502 "), taken)
-            self.assertIn(b"has to renew it", taken)
+            self.assertIn(b"must renew it", taken)
             self.assertNotIn(b"Unau", taken)
             self.assertTrue(pipe.aborted)
         self.open = True
@@ -405,7 +405,7 @@ class RewritingTests(SynchronousTestCase):
         """Who has not been asked is not impersonated as anybody, whatever a router says."""
 
         def route(request: Request) -> Outcome:
-            request.identity = ANYBODY
+            request.identity = ANONYMOUS
             return Relay("alpha")
 
         kit = Kit(route)

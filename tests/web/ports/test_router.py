@@ -13,7 +13,7 @@ from tests.fakes.pipes import FakePipe
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
-from tower.web.access.authentication import ANYBODY
+from tower.web.access.authentication import ANONYMOUS
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
 
@@ -39,17 +39,17 @@ class FakeFields:
 class FakeChannel:
     """A connection."""
 
-    standing: Any = None
+    admission: Any = None
 
 
 #: Where what follows /clusters/alpha goes.
 ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
 
 
-class NoRights:
+class NoGeneration:
     """Records that never change."""
 
-    generation = 0
+    current = 0
 
     def seconds(self) -> float:
         """Return a time."""
@@ -127,21 +127,22 @@ class RouterTestCase(SynchronousTestCase):
         def take(pipe: Any, received: bytes) -> None:
             self.taken.append(received)
 
-        rights: Any = NoRights()
+        generation: Any = NoGeneration()
         self.problem = ""
         self.kubelets = FakeKubelets()
+        kubelets: dict[str, Any] = {"beta": self.kubelets}
         self.front = FrontDoor(
             chain,
             chain,
             api,
             take,
-            rights,
+            generation,
             lambda: self.ready,
             ssh_tunnel=lambda: self.problem,
-            kubelets={"beta": self.kubelets}.get,
+            kubelets=kubelets.get,
         )
         self.plain = PlainPort(take, lambda: self.problem)
-        self.port = ClusterPort(chain, "alpha", rights)
+        self.port = ClusterPort(chain, "alpha", generation)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
         """Let a request pass, or nobody."""
@@ -387,7 +388,7 @@ class FrontDoorTests(RouterTestCase):
         for path in (b"/a", b"/b"):
             router(FakeRequest(b"/clusters/beta/targets/kubelet/n1" + path, fields=fields, channel=channel))
         self.assertEqual([asked[4] for asked in self.kubelets.asked], [b"/a", b"/b"])
-        self.assertIsNone(channel.standing)
+        self.assertIsNone(channel.admission)
 
     def test_kubelets_of_those_who_may(self) -> None:
         """Who may not goes nowhere; who waits for the answer is let when it comes."""
@@ -498,22 +499,22 @@ class OpenClusterPortTests(RouterTestCase):
         """Open it."""
         super().setUp()
         chain: Any = self.chain
-        rights: Any = NoRights()
-        self.open = OpenClusterPort(chain, "alpha", rights)
+        generation: Any = NoGeneration()
+        self.open = OpenClusterPort(chain, "alpha", generation)
 
     def test_anybody(self) -> None:
         """Who shows nothing, or what is not Tower's, is asked nothing and passes as he came."""
         self.closed = True
         for bearer in (None, b"", b"eyJhbGciOi", b"tower-v1-x", b"Towerk-"):
             outcome, who = self.ask_with(bearer, upgrade=b"websocket")
-            self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANYBODY))
+            self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANONYMOUS))
         self.assertEqual(self.asked, [])
 
     def test_tokens_of_tower(self) -> None:
         """A token of Tower's is looked at, and if it is no good that is the end."""
         outcome, who = self.ask_with(b"towerk-secret")
         self.assertEqual((outcome, self.asked), (Relay("alpha", b""), ["alpha"]))
-        self.assertIsNot(who, ANYBODY)
+        self.assertIsNot(who, ANONYMOUS)
         self.closed = True
         with self.assertRaises(Unauthorized):
             self.ask_with(b"towerk-ended")
@@ -525,4 +526,4 @@ class OpenClusterPortTests(RouterTestCase):
             request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)
             request.identity = FakeIdentity(FakeCredential("alpha", (0.0, 2e9)))
             outcome: Any = self.open(request)
-            self.assertEqual((outcome.plain, request.identity is ANYBODY), (plain, plain))
+            self.assertEqual((outcome.plain, request.identity is ANONYMOUS), (plain, plain))

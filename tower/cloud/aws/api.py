@@ -1,4 +1,4 @@
-"""Signed requests to AWS's services, and what their errors mean."""
+"""Signed requests to AWS's services, and their errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tower.cloud.errors import AnswerTooLarge, CloudAnswerError, CloudError
 from tower.cloud.http.answer import Answer, shorten
 from tower.cloud.session import CloudRequest, CloudSession
 
-#: Most attempts for one request: AWS slows down whoever does the same for many instances.
+#: Maximum number of attempts for one request: AWS throttles repeated calls for many instances.
 ATTEMPTS = 8
 
-# "Come more slowly", which some services say with status 400.
+# Codes of throttling, which some services send with status 400.
 _THROTTLED = frozenset(
     (
         "EC2ThrottledException",
@@ -36,7 +36,7 @@ _THROTTLED = frozenset(
     )
 )
 
-# The credentials are no longer good, as may be when they were changed before their time.
+# Codes for credentials that are no longer valid.
 _STALE = frozenset(
     (
         "AuthFailure",
@@ -48,17 +48,17 @@ _STALE = frozenset(
     )
 )
 
-#: AWS takes a signature that is so much off, s.
+#: Maximum clock skew that AWS accepts, s.
 SKEW = 300.0
 
-# Their messages quote all that was signed.
+# Codes whose messages quote the signed request.
 _QUOTING = frozenset(("IncompleteSignature", "InvalidSignatureException", "SignatureDoesNotMatch"))
 
 
 class AWSError(CloudError):
-    """AWS refused.
+    """AWS rejected a request.
 
-    :ivar code: its word for the reason, such as ``UnauthorizedOperation``; empty if it said none.
+    :ivar code: AWS's error code, such as ``UnauthorizedOperation``; may be empty.
     """
 
     def __init__(self, text: str, code: str) -> None:
@@ -67,28 +67,28 @@ class AWSError(CloudError):
 
 
 class ICredentials(Protocol):
-    """Credentials that are good at the time they are asked for."""
+    """A source of valid credentials."""
 
     async def get(self) -> AWSCredentials:
-        """Return them.
+        """Return valid credentials.
 
         :raise CloudError: there are none.
         """
 
     def forget(self, refused: AWSCredentials) -> None:
-        """Have others fetched the next time, unless it was done since."""
+        """Fetch others the next time, unless these were replaced already."""
 
 
 @frozen
 class Endpoint:
-    """Where a service is, and what requests to it are signed for."""
+    """URL of a service, and the scope of its signatures."""
 
     url: str
     scope: Scope
 
 
 class AWSAPI:
-    """One service, spoken to with credentials that are looked after elsewhere.
+    """One service.
 
     :param time_of_day: its ``seconds()`` count from the epoch.
     """
@@ -106,35 +106,35 @@ class AWSAPI:
         self._credentials = credentials
 
     async def query(self, version: str, action: str, parameters: Mapping[str, str]) -> Element:
-        """Ask a service that takes forms and answers in XML; return the answer's root.
+        """Call an action of a Query API (form in, XML out); return the response's root element.
 
-        :raise AWSError: the service refused.
-        :raise CloudError: no answer, or none that makes sense.
+        :raise AWSError: AWS rejects the request.
+        :raise CloudError: there is no valid response.
         """
         return parse_xml(await self.query_text(version, action, parameters))
 
     async def query_text(self, version: str, action: str, parameters: Mapping[str, str]) -> bytes:
-        """Ask such a service; return what should be XML.
+        """Call an action of a Query API; return the response's body.
 
-        :raise AWSError: the service refused.
-        :raise CloudError: no answer.
+        :raise AWSError: AWS rejects the request.
+        :raise CloudError: there is no response.
         """
         form = {"Action": action, "Version": version, **parameters}
         body = urlencode(form, quote_via=quote).encode()
         headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-        return (await self._ask(action, headers, body)).body
+        return (await self._send(action, headers, body)).body
 
     async def json(self, target: str, parameters: Mapping[str, object]) -> Any:
-        """Ask a service that speaks JSON 1.1.
+        """Call an action of a JSON 1.1 API; return the response's value.
 
         :param target: the service's prefix, a dot, the action.
-        :raise AWSError: the service refused.
-        :raise CloudError: no answer, or none that makes sense.
+        :raise AWSError: AWS rejects the request.
+        :raise CloudError: there is no valid response.
         """
         headers = {"content-type": "application/x-amz-json-1.1", "x-amz-target": target}
-        return (await self._ask(target.rpartition(".")[2], headers, json.dumps(parameters).encode())).json()
+        return (await self._send(target.rpartition(".")[2], headers, json.dumps(parameters).encode())).json()
 
-    async def _ask(self, action: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _send(self, action: str, headers: Mapping[str, str], body: bytes) -> Answer:
         url = self._endpoint.url
         used: list[AWSCredentials] = []
         ahead = 0.0
@@ -146,7 +146,7 @@ class AWSAPI:
             signed = sign(used[-1], scope, now, request.method, request.url, headers.items(), request.body)
             request.headers.update((name.lower(), value) for name, value in signed)
 
-        def is_passing(answer: Answer) -> bool:
+        def is_temporary(answer: Answer) -> bool:
             nonlocal ahead
             ahead = 0.0 if answer.date is None else self._time_of_day.seconds() - answer.date
             return _is_throttled(answer)
@@ -159,7 +159,7 @@ class AWSAPI:
                     headers=headers,
                     body=body,
                     sign=add_signature,
-                    again=is_passing,
+                    again=is_temporary,
                     attempts=ATTEMPTS,
                 )
             except CloudAnswerError as e:
@@ -173,28 +173,29 @@ class AWSAPI:
         code, message = read_error(error.body)
         if abs(ahead) > SKEW:
             side = "ahead of" if ahead > 0 else "behind"
-            message = f"this machine's clock is {abs(ahead) / 60:.0f} min {side} AWS's, which takes 5: set it"
+            minutes = f"{abs(ahead) / 60:.0f} min"
+            message = f"this machine's clock is {minutes} {side} AWS's, and at most 5 are allowed: set it"
         elif code in _QUOTING:
-            message = "is the secret key right?"
-        # What the service says it says again in the detail, from which the request's secrets were taken.
+            message = "check the secret key"
+        # The detail has the same message without the request's secrets.
         elif not message or message not in error.detail:
             message = ""
-        said = ": ".join(filter(None, (code, message))) or error.detail or f"HTTP status {error.code}"
-        return AWSError(f"{self._endpoint.scope.service} {action}: {shorten(said)}", code)
+        reason = ": ".join(filter(None, (code, message))) or error.detail or f"HTTP status {error.code}"
+        return AWSError(f"{self._endpoint.scope.service} {action}: {shorten(reason)}", code)
 
 
 def read_error(body: bytes) -> tuple[str, str]:
-    """Return code and message of an error, in XML or JSON; empty ones if it is neither."""
+    """Return code and message of an error in XML or JSON; both may be empty."""
     if body.lstrip().startswith(b"<"):
         try:
             return error_of(parse_xml(body))
         except (BadXML, AnswerTooLarge):
             return "", ""
     try:
-        said = json.loads(body)
-        # The type may have its namespace before it, and a hint where to read more behind it.
-        code = str(said["__type"]).rpartition("#")[2].partition(":")[0]
-        return code, str(said.get("message") or said.get("Message") or "")
+        fields = json.loads(body)
+        # The type may have a namespace before it, and a URL after it.
+        code = str(fields["__type"]).rpartition("#")[2].partition(":")[0]
+        return code, str(fields.get("message") or fields.get("Message") or "")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return "", ""
 

@@ -1,7 +1,7 @@
-"""Credentials from a program, as ``credential_process`` of a profile names it.
+"""Credentials of a profile's ``credential_process``.
 
-It is run without a shell, reads nothing, and writes JSON of a form that AWS documents ("Sourcing credentials
-with an external process").  What it writes to its standard error may be secret, so nobody sees that.
+The program runs without a shell and without input, and writes JSON as AWS documents ("Sourcing credentials
+with an external process").  Its standard error may have secrets and is discarded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
@@ -21,18 +21,18 @@ from tower.cloud.aws.credential_json import read_process_credentials
 from tower.cloud.aws.credentials import NoCredentials
 from tower.cloud.aws.signing import AWSCredentials
 
-#: How long it may run, s.
-PATIENCE = 20.0
+#: Timeout of the program, s.
+TIMEOUT = 20.0
 
-#: Most that it may write, B.
+#: Maximum size of its output, B.
 OUTPUT_LIMIT = 1 << 16
 
 
 class Command:
     """Runs such programs.
 
-    :param reactor: has ``spawnProcess``.
-    :param environ: for them, and with the ``PATH`` on which they are.
+    :param reactor: has ``spawnProcess`` and ``callLater``.
+    :param environ: of the programs; its ``PATH`` is searched for them.
     """
 
     def __init__(self, reactor: Any, environ: Mapping[str, str]) -> None:
@@ -40,10 +40,11 @@ class Command:
         self._environ = environ
 
     async def credentials(self, line: str, what: str) -> AWSCredentials:
-        """Return what the program of *line* writes.
+        """Return the credentials that a program writes.
 
-        :param what: for errors.
-        :raise NoCredentials: it fails, takes too long, or writes no credentials.
+        :param line: the command line.
+        :param what: name of the source, for errors.
+        :raise NoCredentials: it fails, takes too long, or writes no valid credentials.
         """
         try:
             words = shlex.split(line)
@@ -51,30 +52,30 @@ class Command:
             raise NoCredentials(f"{what}: {str(e).lower()}") from None
         program = shutil.which(words[0], path=self._environ.get("PATH")) if words else None
         if program is None:
-            raise NoCredentials(f"{what}: there is no such program")
-        run = _Run()
+            raise NoCredentials(f"{what}: the program was not found in PATH")
+        run = _ProgramRun()
         try:
             self._reactor.spawnProcess(run, program, words, dict(self._environ))
         except (OSError, TypeError) as e:
-            why = getattr(e, "strerror", None) or "there is a zero byte in it"
+            why = getattr(e, "strerror", None) or "the command has a zero byte"
             raise NoCredentials(f"{what}: {why}") from None
         try:
-            written = await run.ended.addTimeout(PATIENCE, self._reactor)
-        except TooLate:
-            raise NoCredentials(f"{what}: not done within {PATIENCE:g} s") from None
-        except _Failed as e:
+            written = await run.ended.addTimeout(TIMEOUT, self._reactor)
+        except defer.TimeoutError:
+            raise NoCredentials(f"{what}: the program did not end within {TIMEOUT:g} s") from None
+        except _ProgramFailed as e:
             raise NoCredentials(f"{what}: {e}") from None
         return read_process_credentials(written, what)
 
 
-class _Failed(Exception):
-    """It did not work; its text may be shown."""
+class _ProgramFailed(Exception):
+    """The program failed; the text has no secrets."""
 
 
-class _Run(ProcessProtocol):
+class _ProgramRun(ProcessProtocol):
     """One run.
 
-    :ivar ended: fires with what it wrote; cancelling it ends the program.
+    :ivar ended: fires with the output; cancelling it kills the program.
     """
 
     transport: Any
@@ -90,10 +91,10 @@ class _Run(ProcessProtocol):
         self._written += data
         if len(self._written) > OUTPUT_LIMIT and not self.ended.called:
             self._kill()
-            self.ended.errback(_Failed(f"it writes more than {OUTPUT_LIMIT} B"))
+            self.ended.errback(_ProgramFailed(f"it wrote more than {OUTPUT_LIMIT} B"))
 
     def errReceived(self, data: bytes) -> None:
-        """Nobody sees that."""
+        """Discard it."""
 
     def processEnded(self, reason: Failure) -> None:
         if self.ended.called:
@@ -103,8 +104,8 @@ class _Run(ProcessProtocol):
             return
         error = reason.value
         status = error.exitCode if isinstance(error, ProcessTerminated) else None
-        said = "it was killed" if status is None else f"it failed with status {status}"
-        self.ended.errback(_Failed(f"{said}; run it by hand to see why"))
+        result = "it was killed" if status is None else f"it failed with status {status}"
+        self.ended.errback(_ProgramFailed(f"{result}; run it manually to see why"))
 
     def _kill(self) -> None:
         self._written = b""

@@ -1,4 +1,4 @@
-"""What a configuration says about AWS."""
+"""Configuration of the provider aws."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tower.cloud.aws.metadata import ADDRESS, ADDRESS_V6
 from tower.cloud.aws.signing import Scope
 from tower.cloud.config.sections import Section, Sections
 
-#: What Kubernetes tags the things of a cluster with: the cluster's id in the value, or, later, in the name.
+#: Kubernetes' tags of a cluster's resources: with the cluster's ID as value, or, later, in the name.
 LEGACY_CLUSTER_TAG = "KubernetesCluster"
 CLUSTER_TAG = "kubernetes.io/cluster/"
 
-#: The services that are asked.
+#: The services.
 EC2_SERVICE, INSTANCE_CONNECT, STS = "ec2", "ec2-instance-connect", "sts"
 
 _KNOWN = {
     "global": (
-        # Those of Kubernetes that mean something here.
+        # Kubernetes' keys that are used.
         *("Zone", "VPC", "SubnetID", "RoleARN", "KubernetesClusterTag", "KubernetesClusterID"),
-        # Those that are about load balancers and routes.
+        # Kubernetes' keys for load balancers and routes, which are ignored.
         *("RouteTableID", "DisableSecurityGroupIngress", "DisableStrictZoneCheck", "ElbSecurityGroup"),
-        # Ours.
+        # Tower's.
         *("Region", "InstanceFilter", "RoleExternalID", "Profile", "SharedCredentialsFile", "MetadataURL"),
     ),
     "ServiceOverride": ("Service", "Region", "URL", "SigningRegion", "SigningMethod", "SigningName"),
@@ -34,7 +34,7 @@ _KNOWN = {
 
 _FILTER = re.compile(r"([a-z][\w:./ -]{0,120})=([^=,]+(?:,[^,]+)*)", re.ASCII)
 
-# Where the services are of regions whose names begin so.
+# Domains of the services, by prefix of the region.
 _SUFFIXES = {
     "cn-": "amazonaws.com.cn",
     "eusc-": "amazonaws.eu",
@@ -44,7 +44,7 @@ _SUFFIXES = {
     "eu-isoe-": "cloud.adc-e.uk",
 }
 
-#: A name that DescribeInstances can filter by, and the values that are wanted.
+#: Name and values of a filter of DescribeInstances.
 Filter = tuple[str, tuple[str, ...]]
 
 
@@ -52,13 +52,13 @@ Filter = tuple[str, tuple[str, ...]]
 class AWSConfig:
     """One configuration.
 
-    :ivar region: empty: the environment's, or that of the instance that we are on.
-    :ivar zone: that we are in; empty: the metadata service knows.
-    :ivar role: ARN of the role to take on; empty: none.
-    :ivar external_id: that the owner of *role* wants to hear; empty: none.
-    :ivar profile: in the file with credentials; empty: the environment's, or ``default``.
-    :ivar metadata: the metadata service; empty: the environment's, or the usual one.
-    :ivar overrides: services at other addresses than the usual, by service and region.
+    :ivar region: empty: the environment's, or that of this instance.
+    :ivar zone: of Tower; empty: the metadata service's.
+    :ivar role: ARN of the role to assume; empty: none.
+    :ivar external_id: required by the owner of *role*; empty: none.
+    :ivar profile: empty: the environment's, or ``default``.
+    :ivar metadata: URL of the metadata service; empty: the environment's, or the default.
+    :ivar overrides: endpoints, by service and region.
     """
 
     region: str = ""
@@ -77,7 +77,7 @@ class AWSConfig:
 
     @property
     def selection(self) -> tuple[Filter, ...]:
-        """What makes an instance one of the cluster's; empty if nothing says so."""
+        """Filters that select the cluster's instances; may be empty."""
         chosen: list[Filter] = []
         if self.cluster_id:
             chosen.append(("tag-key", (CLUSTER_TAG + self.cluster_id,)))
@@ -90,29 +90,29 @@ class AWSConfig:
         return (*chosen, *self.filters)
 
     def region_in(self, environ: Mapping[str, str]) -> str:
-        """Return the region; empty if only the metadata service may know."""
+        """Return the region; empty: only the metadata service knows it."""
         fallback = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
         return self.region or region_of(self.zone) or fallback
 
     def metadata_in(self, environ: Mapping[str, str]) -> str:
-        """Return the metadata service's address, without a slash at its end; empty: it is not to be asked."""
+        """Return the metadata service's URL, without a trailing slash; empty: it is disabled."""
         if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
             return ""
         mode = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower()
-        usual = ADDRESS_V6 if mode == "ipv6" else ADDRESS
-        return (self.metadata or environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or usual).rstrip("/")
+        default = ADDRESS_V6 if mode == "ipv6" else ADDRESS
+        return (self.metadata or environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or default).rstrip("/")
 
     def endpoint(self, service: str, region: str) -> Endpoint:
-        """Return where a service is in a region."""
+        """Return the endpoint of a service in a region."""
         suffix = next(
             (each for start, each in _SUFFIXES.items() if region.startswith(start)), "amazonaws.com"
         )
-        usual = Endpoint(f"https://{service}.{region}.{suffix}/", Scope(region, service))
-        return self.overrides.get((service, region), usual)
+        default = Endpoint(f"https://{service}.{region}.{suffix}/", Scope(region, service))
+        return self.overrides.get((service, region), default)
 
 
 def read_aws_config(sections: Sections) -> AWSConfig:
-    """Return what *sections* say.
+    """Read a configuration.
 
     :raise CloudConfigError: with file and line.
     """
@@ -144,7 +144,7 @@ def read_aws_config(sections: Sections) -> AWSConfig:
         filters=tuple(_filter(text, given) for text in given.texts("InstanceFilter")),
         profile=given.text("Profile"),
         credentials_file=given.text("SharedCredentialsFile"),
-        metadata=_url(given, "MetadataURL", given.text("MetadataURL")).rstrip("/"),
+        metadata=given.url("MetadataURL", "") if given.text("MetadataURL") else "",
         overrides=overrides,
         external_id=given.text("RoleExternalID"),
     )
@@ -163,21 +163,18 @@ def _override(section: Section) -> tuple[tuple[str, str], Endpoint]:
             raise section.wrong(key, f'{what} is missing [{key} is ""] in this override')
     method = section.text("SigningMethod")
     if method not in ("", "v4"):
-        raise section.wrong("SigningMethod", "signing method is not known: only v4 is")
+        raise section.wrong("SigningMethod", "SigningMethod must be v4")
     service = values["Service"]
     scope = Scope(values["SigningRegion"], section.text("SigningName") or service)
-    url = _url(section, "URL", values["URL"])
+    section.url("URL", "")  # validate; a trailing slash is significant
+    url = values["URL"]
     return (service, values["Region"]), Endpoint(url if url.count("/") > 2 else f"{url}/", scope)
-
-
-def _url(section: Section, key: str, text: str) -> str:
-    if text and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
-        raise section.wrong(key, f"{key} is no http or https URL without a query")
-    return text
 
 
 def _filter(text: str, section: Section) -> Filter:
     found = _FILTER.fullmatch(text)
     if not found:
-        raise section.wrong("InstanceFilter", "InstanceFilter must be NAME=VALUE,…, as EC2 has them")
+        raise section.wrong(
+            "InstanceFilter", "InstanceFilter must be a filter of DescribeInstances: NAME=VALUE,…"
+        )
     return found[1], tuple(value.strip() for value in found[2].split(","))

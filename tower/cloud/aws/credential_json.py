@@ -1,4 +1,4 @@
-"""Credentials in JSON, in the forms in which AWS's services and other programs give them."""
+"""Credentials in AWS's JSON formats."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from tower.cloud.aws.signing import AWSCredentials
 
 
 def read_json_credentials(body: bytes, what: str) -> AWSCredentials:
-    """Return the credentials in an answer of the metadata service or of a container's endpoint.
+    """Return the credentials in a response of the metadata service or of a container's endpoint.
 
-    :param what: for errors.
-    :raise NoCredentials: there are none in it.
+    :param what: name of the source, for errors.
+    :raise NoCredentials: they are missing or invalid.
     """
-    said = _object(body, what)
-    if said.get("Code", "Success") != "Success":
-        raise NoCredentials(f"{what}: {str(said['Code'])[:60]}")
+    fields = _object(body, what)
+    if fields.get("Code", "Success") != "Success":
+        raise NoCredentials(f"{what}: {str(fields['Code'])[:60]}")
     names = ("AccessKeyId", "SecretAccessKey", "Token")
-    return made_credentials([_text(said, name) for name in names], _text(said, "Expiration"), what)
+    return made_credentials([_text(fields, name) for name in names], _text(fields, "Expiration"), what)
 
 
 def read_process_credentials(body: bytes, what: str) -> AWSCredentials:
-    """Return the credentials that a program wrote; they need no token, and may have no end.
+    """Return the credentials in a program's output; token and expiry are optional.
 
-    :param what: for errors.
-    :raise NoCredentials: there are none in it.
+    :param what: name of the source, for errors.
+    :raise NoCredentials: they are missing or invalid.
     """
-    said = _object(body, what)
-    if said.get("Version") != 1:
-        raise NoCredentials(f"{what}: what it writes does not say Version 1")
-    key, secret, token = (_text(said, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken"))
-    if said.get("Expiration") is not None:
-        return made_credentials([key, secret, token], _text(said, "Expiration"), what)
+    fields = _object(body, what)
+    if fields.get("Version") != 1:
+        raise NoCredentials(f"{what}: the output does not have Version 1")
+    key, secret, token = (_text(fields, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken"))
+    if fields.get("Expiration") is not None:
+        return made_credentials([key, secret, token], _text(fields, "Expiration"), what)
     if not key or not secret:
-        raise NoCredentials(f"{what}: the answer has none")
+        raise NoCredentials(f"{what}: the response has no credentials")
     return AWSCredentials(key, secret, token)
 
 
 def made_credentials(values: list[str], expiration: str, what: str) -> AWSCredentials:
-    """Return credentials that end.
+    """Return credentials with an expiry.
 
     :param values: key, secret and token.
-    :param what: for errors.
-    :raise NoCredentials: something is missing, or the end is no time.
+    :param what: name of the source, for errors.
+    :raise NoCredentials: a value is missing or invalid.
     """
     key, secret, token = values
     try:
         expires = read_moment(expiration)
     except ValueError:
-        raise NoCredentials(f"{what}: an end that is no time") from None
+        raise NoCredentials(f"{what}: the expiration is not a valid time") from None
     if not key or not secret:
-        raise NoCredentials(f"{what}: the answer has none")
+        raise NoCredentials(f"{what}: the response has no credentials")
     return AWSCredentials(key, secret, token, expires)
 
 
 def read_moment(text: str) -> float:
-    """Return an ISO 8601 time, s since the epoch; in UTC if it does not say.
+    """Return an ISO 8601 time, s since the epoch; UTC by default.
 
-    :raise ValueError: it is none.
+    :raise ValueError: it is invalid.
     """
     moment = datetime.fromisoformat(text.removesuffix("UTC")).replace(microsecond=0)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -68,14 +68,14 @@ def read_moment(text: str) -> float:
 
 def _object(body: bytes, what: str) -> dict[str, Any]:
     try:
-        said = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise NoCredentials(f"{what}: the answer has none")
-    return said
+        fields = None
+    if not isinstance(fields, dict):
+        raise NoCredentials(f"{what}: the response has no credentials")
+    return fields
 
 
-def _text(said: dict[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Where credentials for AWS come from: the usual places in the usual order, renewed before they end."""
+"""Sources of credentials for AWS in AWS's order, renewed before they expire."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.errors import CloudError
 from tower.cloud.token import RefreshedToken
 
-#: How long credentials that do not end are used before they are read again, s.
+#: How long credentials without expiry are used before they are reread, s.
 READ_AGAIN = 900.0
 
-#: Credentials are renewed so long before they end, s.
+#: Credentials are renewed this long before they expire, s.
 MARGIN = 300.0
 
-# Largest file with credentials or a token that is read, B.
+# Maximum size of a file with credentials or a token, B.
 _FILE_LIMIT = 1 << 16
 
 
 class NoCredentials(CloudError):
-    """Nowhere are credentials for AWS."""
+    """There are no valid credentials for AWS."""
 
 
 class ISource(Protocol):
-    """One place where credentials may be."""
+    """A source of credentials."""
 
     async def fetch(self) -> AWSCredentials | None:
-        """Return fresh credentials; None: this place is not in use here.
+        """Return fresh credentials; None: this source is not configured.
 
-        :raise CloudError: it is, but does not work; no other place is looked at then.
+        :raise CloudError: it is configured but failed; other sources are not tried.
         """
 
 
 class CredentialChain:
-    """The first of several places that has credentials.
+    """Credentials of the first configured source.
 
     :param time_of_day: its ``seconds()`` count from the epoch.
     """
@@ -63,12 +63,12 @@ class CredentialChain:
                     return found, READ_AGAIN + MARGIN
                 return found, found.expires - self._time_of_day.seconds()
         raise NoCredentials(
-            "no credentials for AWS: not in the environment, not in the shared file, no role of this machine"
+            "no credentials for AWS: set them in the environment or a profile, or give this instance a role"
         )
 
 
-class Given:
-    """Credentials that are there already, for one request."""
+class FixedCredentials:
+    """Credentials for one request."""
 
     def __init__(self, credentials: AWSCredentials) -> None:
         self._credentials = credentials
@@ -78,11 +78,11 @@ class Given:
         return self._credentials
 
     def forget(self, refused: AWSCredentials) -> None:
-        """See `tower.cloud.aws.api.ICredentials`: there are no others."""
+        """No-op: there are no others."""
 
 
 class Environment:
-    """``AWS_ACCESS_KEY_ID`` and its fellows."""
+    """``AWS_ACCESS_KEY_ID`` and related variables."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -95,15 +95,15 @@ class Environment:
         if not key and not secret:
             return None
         if not key or not secret:
-            raise NoCredentials("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set")
+            raise NoCredentials("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set: set both")
         return AWSCredentials(key, secret, self._environ.get("AWS_SESSION_TOKEN", ""))
 
 
 def read_small(path: Path) -> str:
-    """Return what stands in a file with a secret.
+    """Return the text of a file with a secret.
 
-    :raise OSError: it cannot be read, or is too large for one.
-    :raise UnicodeDecodeError: it is no text.
+    :raise OSError: it cannot be read, or is too large.
+    :raise UnicodeDecodeError: it is not UTF-8.
     """
     with path.open("rb") as file:
         data = file.read(_FILE_LIMIT + 1)

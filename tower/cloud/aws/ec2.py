@@ -1,11 +1,12 @@
-"""The instances of EC2, asked for page by page."""
+"""EC2's instances, listed page by page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 from xml.etree.ElementTree import Element
+
+from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, AWSError
 from tower.cloud.aws.config import Filter
@@ -17,24 +18,24 @@ from tower.reactor.cooperate import map_cooperatively
 #: Version of the API.
 VERSION = "2016-11-15"
 
-#: Instances in one page; EC2 takes 5 to 1000.
+#: Instances in one page; EC2 allows 5 to 1000.
 PAGE = 200
 SMALLEST_PAGE = 5
 
-#: Most instances of one listing.
+#: Maximum number of instances of a list.
 LIMIT = 100_000
 
 _GONE = frozenset(("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"))
 
 _ROOT = "DescribeInstancesResponse"
 
-# Of what EC2 says of an instance four fifths are of no use here; cut out, they need not be parsed.  That is
-# each element that has nothing but text, unless its name is one of these,
+# Four fifths of EC2's data about an instance are not used here.  They are cut out before parsing: every
+# element that has only text, unless its name is one of these,
 _USED = (
     rb"(?:i(?:nstance(?:Id|Type)|p(?:v6)?Address)|p(?:rivate(?:DnsName|IpAddress)|ublicIp|latform)"
     rb"|d(?:nsName|eviceIndex)|n(?:ame|extToken)|availabilityZone|reservationSet)>"
 )
-# and these with all that is in them, as far as their begin and end are near each other.
+# and these with their contents, if their start and end are near each other.
 _SETS = (
     rb"tagSet|groupSet|blockDeviceMapping|(?:cpu|hibernation|metadata|enclave|privateDnsName|maintenance)Options"
     rb"|capacityReservationSpecification|iamInstanceProfile|monitoring|operator|productCodes"
@@ -47,57 +48,55 @@ _UNUSED = re.compile(
 class EC2:
     """EC2 in one region.
 
-    :param clock: an ``IReactorTime``.
-
-    A page with as many instances as usual can be too large: where pods have addresses of the network's, EC2
-    tells of each, and there may be 750 on an instance.  Then smaller pages are asked for, from there on.
+    A page may be too large: if pods have addresses of the VPC, EC2 lists up to 750 for an instance.  Then
+    smaller pages are requested from there on.
     """
 
-    def __init__(self, api: AWSAPI, clock: Any) -> None:
+    def __init__(self, api: AWSAPI, clock: IReactorTime) -> None:
         self._api = api
         self._clock = clock
         self._page = PAGE
 
     async def instances(self, filters: Sequence[Filter]) -> list[EC2Instance]:
-        """Return all instances that pass all *filters*.
+        """Return all instances that match all *filters*.
 
-        :raise CloudError: EC2 refused, or did not come to an end.
+        :raise CloudError: EC2 rejects the request, or the list does not end.
         """
         while True:
             page = self._page
             try:
-                return await self._all(filters, page)
+                return await self._list(filters, page)
             except AnswerTooLarge:
                 if page == SMALLEST_PAGE:
                     raise
                 self._page = min(self._page, max(SMALLEST_PAGE, page // 4))
 
     async def instance(self, instance_id: str) -> EC2Instance:
-        """Return one instance; for a while after its end too.
+        """Return an instance; EC2 lists terminated ones for a while.
 
-        :raise InstanceNotFound: there is none of that id.
-        :raise CloudError: EC2 refused.
+        :raise InstanceNotFound: there is none.
+        :raise CloudError: EC2 rejects the request.
         """
         try:
-            said = await self._api.query_text(VERSION, "DescribeInstances", {"InstanceId.1": instance_id})
+            body = await self._api.query_text(VERSION, "DescribeInstances", {"InstanceId.1": instance_id})
         except AWSError as e:
             if e.code in _GONE:
                 raise InstanceNotFound from None
             raise
-        for instance in map(read_instance, instance_items(_checked(parse_xml(said)))):
+        for instance in map(read_instance, instance_items(_checked(parse_xml(body)))):
             if instance.id == instance_id:
                 return instance
         raise InstanceNotFound
 
-    async def _all(self, filters: Sequence[Filter], page: int) -> list[EC2Instance]:
+    async def _list(self, filters: Sequence[Filter], page: int) -> list[EC2Instance]:
         parameters = {"MaxResults": str(page)}
         for number, (name, values) in enumerate(filters, 1):
             parameters[f"Filter.{number}.Name"] = name
             parameters |= {f"Filter.{number}.Value.{i}": value for i, value in enumerate(values, 1)}
         found: list[EC2Instance] = []
         for _ in range(LIMIT // page):
-            said = await self._api.query_text(VERSION, "DescribeInstances", parameters)
-            root = _checked(await parse_long_xml(self._clock, said, _UNUSED))
+            body = await self._api.query_text(VERSION, "DescribeInstances", parameters)
+            root = _checked(await parse_long_xml(self._clock, body, _UNUSED))
             found += await map_cooperatively(self._clock, instance_items(root), read_instance)
             token = text_of(root, "nextToken")
             if not token:
@@ -107,7 +106,7 @@ class EC2:
 
 
 def _checked(root: Element) -> Element:
-    """Return the root of an answer that is one: any other looks like one without instances."""
+    """Return the root if it is of DescribeInstances: another response would look like an empty list."""
     if root.tag != _ROOT or root.find("reservationSet") is None:
-        raise CloudError("ec2 DescribeInstances: the answer is none")
+        raise CloudError("ec2 DescribeInstances: the response is not valid")
     return root

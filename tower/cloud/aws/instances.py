@@ -1,4 +1,4 @@
-"""What EC2 says of instances, and what Kubernetes makes of it."""
+"""EC2's instances, and how Kubernetes names them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tower.cloud.interfaces import (
     Zone,
 )
 
-#: How EC2 names instances.
+#: IDs of instances.
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,30}")
 
-#: How regions are called.
+#: Names of regions.
 REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]+)+?-[0-9]+")
 
-#: An instance in one of these states is there, but off.
+#: States of instances that are shut down or shutting down.
 _OFF = frozenset(("stopping", "stopped", "shutting-down", "terminated"))
 
 _NOTHING = Element("nothing")
@@ -39,7 +39,7 @@ class EC2Instance:
 
     :ivar id: ``i-`` and hexadecimal digits.
     :ivar state: ``pending``, ``running``, ``shutting-down``, ``terminated``, ``stopping`` or ``stopped``.
-    :ivar private_dns: as EC2 named it; what Kubernetes calls the node.
+    :ivar private_dns: private DNS name, the node's name in Kubernetes.
     :ivar zone: availability zone.
     :ivar platform: ``windows``, or empty.
     """
@@ -53,25 +53,15 @@ class EC2Instance:
     platform: str = ""
 
     @property
-    def name(self) -> str:
-        """What Kubernetes calls the node; its id where EC2 gave it no name."""
-        return self.private_dns or self.id
-
-    @property
-    def provider_id(self) -> str:
-        """As a node's ``spec.providerID`` has it."""
-        return f"aws:///{self.zone}/{self.id}"
-
-    @property
     def is_off(self) -> bool:
-        """Whether it is, or will soon be, shut down."""
+        """Whether it is shut down or shutting down."""
         return self.state in _OFF
 
     def as_instance(self) -> Instance:
-        """Return it in the words of all clouds."""
+        """Return it as `Instance`."""
         return Instance(
-            name=self.name,
-            provider_id=self.provider_id,
+            name=self.private_dns or self.id,
+            provider_id=f"aws:///{self.zone}/{self.id}",
             addresses=self.addresses,
             type=self.type,
             zone=Zone(self.zone, region_of(self.zone)),
@@ -80,12 +70,12 @@ class EC2Instance:
 
     @property
     def names(self) -> set[str]:
-        """Its id, names and addresses, IPv6 without brackets."""
+        """Its ID, DNS names and addresses, IPv6 without brackets."""
         return {self.id, *(address.address for address in self.addresses)}
 
 
 def region_of(zone: str) -> str:
-    """Return the region of an availability, local or wavelength zone; empty if *zone* is none.
+    """Return the region of an availability, local or wavelength zone; empty: not a zone.
 
     ``us-east-1a`` is in us-east-1, ``us-west-2-lax-1a`` in us-west-2.
     """
@@ -94,9 +84,9 @@ def region_of(zone: str) -> str:
 
 
 def instance_id_of(provider_id: str) -> str:
-    """Return the instance's id in ``aws:///ZONE/ID``, ``aws:///ID`` or a bare ``ID``.
+    """Return the instance's ID in ``aws:///ZONE/ID``, ``aws:///ID`` or a bare ``ID``.
 
-    :raise CloudError: if it is none of these.
+    :raise CloudError: it is invalid.
     """
     zone, _, name = provider_id.removeprefix("aws://").strip("/").rpartition("/")
     if not INSTANCE_ID.fullmatch(name) or "/" in zone:
@@ -105,13 +95,13 @@ def instance_id_of(provider_id: str) -> str:
 
 
 def instance_items(root: Element) -> Iterator[Element]:
-    """Yield what an answer to DescribeInstances says of each instance."""
+    """Yield the elements of instances in a response to DescribeInstances."""
     for reservation in root.iterfind("reservationSet/item"):
         yield from reservation.iterfind("instancesSet/item")
 
 
 def read_instance(item: Element) -> EC2Instance:
-    """Return an instance of those that `instance_items` yields."""
+    """Return the instance of an element of `instance_items`."""
     parts = {each.tag: each for each in item}
     private_dns = _text(parts, "privateDnsName")
     return EC2Instance(
@@ -130,7 +120,7 @@ def _text(parts: Mapping[str, Element], name: str) -> str:
 
 
 def _addresses(parts: Mapping[str, Element], private_dns: str) -> list[NodeAddress]:
-    # A dictionary, since what the instance has is said once more of its first network interface.
+    # A dictionary: the addresses of the instance are repeated in its first network interface.
     found: dict[tuple[str, str], None] = {(INTERNAL_IP, _text(parts, "privateIpAddress")): None}
     interfaces = sorted(parts.get("networkInterfaceSet", _NOTHING), key=_device_index)
     private = [each for interface in interfaces for each in _items(interface, "privateIpAddressesSet")]

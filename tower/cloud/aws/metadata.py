@@ -1,7 +1,7 @@
-"""What an EC2 instance can ask about itself: the instance metadata service, version 2.
+"""EC2's instance metadata service, version 2.
 
-Every question needs a session token, which is had by a PUT.  The answer to that travels as far as the
-instance's *hop limit* lets it: with the usual 1 it does not reach a container that has a network of its own.
+Requests need a session token from a PUT.  The response to the PUT does not travel farther than the instance's
+*hop limit*: with the default 1 it does not reach a container with its own network.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 
-#: Where every instance finds the service.
+#: URLs of the service on every instance.
 ADDRESS = "http://169.254.169.254"
 ADDRESS_V6 = "http://[fd00:ec2::254]"
 
-#: How long a session token is asked to live, s: the longest that there is.
+#: Requested lifetime of session tokens, s: the maximum.
 TOKEN_LIFE = 21600
 
-#: Where there is no such service, nobody says so.
+#: Short: without such a service there is no response.
 _PATIENCE: Any = {"timeout": 2.0, "attempts": 2}
 
 _TOKEN = "X-aws-ec2-metadata-token"  # noqa: S105 (the name of a field)
 
 
 class NoMetadata(CloudError):
-    """There is no metadata service here: this machine is no EC2 instance, or may not ask."""
+    """There is no metadata service: this machine is not an EC2 instance, or is not allowed to use it."""
 
 
 class Metadata:
-    """The metadata service, as seen from here.
+    """The metadata service.
 
-    :param address: without a slash at its end; empty: it is not to be asked.
+    :param address: its URL, without a trailing slash; empty: it is disabled.
     """
 
     def __init__(self, session: CloudSession, clock: IReactorTime, address: str = ADDRESS) -> None:
@@ -43,10 +43,10 @@ class Metadata:
         self._token: RefreshedToken[str] = RefreshedToken(clock, self._fetch_token)
 
     async def get(self, path: str) -> str:
-        """Return what stands below ``/latest/meta-data/`` at *path*; empty if there is nothing.
+        """Return the value at *path* below ``/latest/meta-data/``; empty: there is none.
 
-        :raise NoMetadata: nobody answers.
-        :raise CloudError: no answer that makes sense.
+        :raise NoMetadata: there is no response.
+        :raise CloudError: the response is an error.
         """
         for fresh in (False, True):
             token = await self._token.get()
@@ -56,7 +56,7 @@ class Metadata:
             except CloudAnswerError as e:
                 if e.code == 404:
                     return ""
-                # The token is another one's, or ended early, as happens when an instance slept.
+                # The token is of another instance, or expired early, as after hibernation.
                 if e.code != 401 or fresh:
                     raise CloudError(f"metadata service, {path}: HTTP status {e.code}") from None
                 self._token.forget()
@@ -66,16 +66,16 @@ class Metadata:
 
     async def _fetch_token(self) -> tuple[str, float]:
         if not self._address:
-            raise NoMetadata("AWS_EC2_METADATA_DISABLED says that the metadata service is not to be asked")
+            raise NoMetadata("the metadata service is disabled by AWS_EC2_METADATA_DISABLED")
         url, headers = f"{self._address}/latest/api/token", {f"{_TOKEN}-ttl-seconds": str(TOKEN_LIFE)}
         try:
             answer = await self._session.request("PUT", url, headers=headers, **_PATIENCE)
         except CloudUnreachable as e:
             raise NoMetadata(
-                f"no answer from the metadata service at {self._address}: this is no EC2 instance, "
-                "or a container on one whose metadata hop limit is below 2"
+                f"no answer from the metadata service at {self._address}: this machine is not an EC2 "
+                "instance, or this is a container on one whose metadata hop limit is below 2"
             ) from e
         except CloudAnswerError as e:
-            said = "is switched off" if e.code == 403 else f"gives no session token: HTTP status {e.code}"
-            raise NoMetadata(f"the metadata service at {self._address} {said}") from None
+            reason = "is turned off" if e.code == 403 else f"issues no session token: HTTP status {e.code}"
+            raise NoMetadata(f"the metadata service at {self._address} {reason}") from None
         return answer.body.decode("ascii", "replace").strip(), float(TOKEN_LIFE)

@@ -76,7 +76,7 @@ class ProfileFiles:
 
 @frozen
 class ProfileMethods:
-    """What a profile's settings refer to.
+    """Sources and methods that a profile's settings refer to.
 
     :ivar sources: values of ``credential_source``.
     :ivar assume: assumes a role with credentials.
@@ -172,7 +172,9 @@ class Profile:
         if self._required:
             for key in _INTERACTIVE:
                 if key in values:
-                    raise self._files.wrong(name, f"has {key}, which Tower does not support: use keys or a role")
+                    raise self._files.wrong(
+                        name, f"has {key}, which Tower does not support: use keys or a role"
+                    )
         return None
 
 

@@ -1,4 +1,4 @@
-"""The cloud provider ``aws``: EC2's instances, and keys by EC2 Instance Connect."""
+"""The cloud provider ``aws``: EC2's instances, and keys with EC2 Instance Connect."""
 
 from __future__ import annotations
 
@@ -17,38 +17,30 @@ from tower.cloud.aws.region import Region
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gcfg import parse
-from tower.cloud.http.tasks import CancellableTasks
-from tower.cloud.interfaces import (
-    IInstances,
-    Instance,
-    ISSHKeyLease,
-    IZones,
-    NodeAddress,
-    Zone,
-)
-from tower.cloud.provider import Provider
+from tower.cloud.interfaces import Instance, ISSHKeyLease, Zone
+from tower.cloud.provider import CloudMachines, Provider
 from tower.cloud.session import CloudSession
 from tower.reactor.clock import TimeOfDay
 from tower.reactor.cooperate import map_cooperatively
 
-_THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
+_EXISTING = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 
 
 def make(config: ConfigText | None) -> AWS:
-    """Return the provider for a configuration; without one, all is found out from where we are.
+    """Return the provider for a configuration; None: the defaults.
 
     :raise CloudConfigError: with file and line.
     """
     return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
 
 
-class AWS(Provider["AWSInstances", "AWSZones"]):
+class AWS(Provider["AWSInstances"]):
     """See `ICloudProvider`.
 
-    :param environ: where credentials and the region may be.
-    :param ask: makes a session for a reactor; None: one that verifies HTTPS.
-    :param key_life: how long the cloud keeps a key on an instance, s.
-    :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
+    :param environ: may have credentials and the region.
+    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
+    :param key_life: how long EC2 offers a key to an instance, s.
+    :param time_of_day: its ``seconds()`` count from the epoch; None: the system's.
     """
 
     name = "aws"
@@ -73,141 +65,89 @@ class AWS(Provider["AWSInstances", "AWSZones"]):
         """See `Provider.session`."""
         if self._ask is not None:
             return self._ask(reactor)
-        authorities = self._environ.get("AWS_CA_BUNDLE", "")
-        return CloudSession(reactor, ca_file=authorities, environ=self._environ)
+        ca_file = self._environ.get("AWS_CA_BUNDLE", "")
+        return CloudSession(reactor, ca_file=ca_file, environ=self._environ)
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[AWSInstances, AWSZones]:
+    def compose(self, reactor: Any, session: CloudSession) -> AWSInstances:
         """See `Provider.compose`."""
         clock = self._time_of_day or TimeOfDay(reactor)
         metadata = Metadata(session, reactor, self._config.metadata_in(self._environ))
         region = Region(self._config, self._environ, session, reactor, clock, metadata)
-        instances = AWSInstances(region, reactor, self._key_life)
-        return instances, AWSZones(region, instances)
-
-    def stop(self) -> None:
-        """See `ICloudProvider`."""
-        if self.is_initialized:
-            self.instances().stop()
-        super().stop()
+        return AWSInstances(region, reactor, self._key_life)
 
     def has_cluster_id(self) -> bool:
         """See `ICloudProvider`."""
         return bool(self._config.cluster_id or self._config.cluster_tag)
 
 
-@implementer(IInstances, ISSHKeyLease)
-class AWSInstances:
-    """See `IInstances` and `ISSHKeyLease`; nodes are called by their private DNS names."""
+@implementer(ISSHKeyLease)
+class AWSInstances(CloudMachines):
+    """The instances of one region; a node's name is its private DNS name."""
 
     def __init__(self, region: Region, clock: IReactorTime, key_life: float) -> None:
+        super().__init__()
         self._region = region
         self._clock = clock
-        self._keys = InstanceConnect(clock, region.instance_connect, self._look, key_life)
-        self._under_way = CancellableTasks()
+        self._keys = InstanceConnect(clock, region.instance_connect, self._list, key_life)
 
-    def stop(self) -> None:
-        """Install no more keys."""
-        self._under_way.stop()
-
-    async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
-        """See `IInstances`."""
-        return (await self.by_name(name)).addresses
-
-    async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[NodeAddress]:
-        """See `IInstances`."""
-        return (await self.by_provider_id(provider_id)).addresses
-
-    async def instance_id(self, name: str) -> str:
-        """See `IInstances`."""
-        return (await self.by_name(name)).provider_id.removeprefix("aws://")
-
-    async def instance_type(self, name: str) -> str:
-        """See `IInstances`."""
-        return (await self.by_name(name)).type
-
-    async def instance_type_by_provider_id(self, provider_id: str) -> str:
-        """See `IInstances`."""
-        return (await self.by_provider_id(provider_id)).type
-
-    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
-        """See `IInstances`: each instance has the key for 60 s; `prepare_dial` has it renewed."""
-        await self._under_way.do(self._keys.push_to_all(user, key))
-
-    async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
-        """See `ISSHKeyLease`."""
-        await self._under_way.do(self._keys.prepare(user, key, host))
-
-    async def current_node_name(self, hostname: str) -> str:
-        """See `IInstances`: EC2's private DNS name, whatever *hostname* is."""
-        return await self._region.metadata.get("local-hostname") or hostname
-
-    async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
-        """See `IInstances`."""
-        try:
-            found = await self.by_provider_id(provider_id)
-        except InstanceNotFound:
-            return False
-        return found.state != "terminated"
-
-    async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
-        """See `IInstances`."""
-        return (await self.by_provider_id(provider_id)).is_off
-
-    async def list_instances(self) -> Sequence[Instance]:
-        """See `IInstances`."""
-        found = await self._look()
-        await self._keys.saw(found)
-        return await map_cooperatively(self._clock, found, EC2Instance.as_instance)
-
-    async def by_name(self, name: str) -> EC2Instance:
-        """Return the instance of a node.
-
-        :raise InstanceNotFound: there is none.
-        """
+    async def by_name(self, name: str) -> Instance:
+        """See `CloudMachines`."""
         if INSTANCE_ID.fullmatch(name):
-            return await (await self._region.ec2()).instance(name)
-        filters: list[Filter] = [("private-dns-name", (name,)), _THERE, *self._region.config.selection]
+            return (await (await self._region.ec2()).instance(name)).as_instance()
+        filters: list[Filter] = [("private-dns-name", (name,)), _EXISTING, *self._region.config.selection]
         found = await (await self._region.ec2()).instances(filters)
         if not found:
             raise InstanceNotFound
         if len(found) > 1:
             raise CloudError(f"multiple instances found for name: {name}")
-        return found[0]
+        return found[0].as_instance()
 
-    async def by_provider_id(self, provider_id: str) -> EC2Instance:
-        """Return an instance.
+    async def by_provider_id(self, provider_id: str) -> Instance:
+        """See `CloudMachines`."""
+        return (await self._get(provider_id)).as_instance()
 
-        :raise InstanceNotFound: there is none.
-        """
-        return await (await self._region.ec2()).instance(instance_id_of(provider_id))
+    async def install_key(self, user: str, key: bytes) -> None:
+        """See `CloudMachines`: each instance has the key for 60 s; `prepare_dial` renews it."""
+        await self._keys.push_to_all(user, key)
 
-    async def _look(self) -> list[EC2Instance]:
-        chosen = self._region.config.selection
-        if not chosen:
-            raise CloudError(
-                "nothing says which instances are the cluster's: "
-                "set KubernetesClusterID, KubernetesClusterTag, VPC, SubnetID or InstanceFilter"
-            )
-        return await (await self._region.ec2()).instances([*chosen, _THERE])
+    async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
+        """See `ISSHKeyLease`."""
+        await self.tasks.run(self._keys.prepare(user, key, host))
 
+    async def current_node_name(self, hostname: str) -> str:
+        """Return EC2's private DNS name of this instance."""
+        return await self._region.metadata.get("local-hostname") or hostname
 
-@implementer(IZones)
-class AWSZones:
-    """See `IZones`."""
+    async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        try:
+            return (await self._get(provider_id)).state != "terminated"
+        except InstanceNotFound:
+            return False
 
-    def __init__(self, region: Region, instances: AWSInstances) -> None:
-        self._region = region
-        self._instances = instances
+    async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        return (await self._get(provider_id)).is_off
+
+    async def list_instances(self) -> Sequence[Instance]:
+        """See `IInstances`."""
+        found = await self._list()
+        await self._keys.saw(found)
+        return await map_cooperatively(self._clock, found, EC2Instance.as_instance)
 
     async def get_zone(self) -> Zone:
         """See `IZones`."""
         zone = self._region.config.zone or await self._region.metadata.get("placement/availability-zone")
         return Zone(zone, region_of(zone))
 
-    async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
-        """See `IZones`."""
-        return (await self._instances.by_provider_id(provider_id)).as_instance().zone
+    async def _get(self, provider_id: str) -> EC2Instance:
+        return await (await self._region.ec2()).instance(instance_id_of(provider_id))
 
-    async def get_zone_by_node_name(self, name: str) -> Zone:
-        """See `IZones`."""
-        return (await self._instances.by_name(name)).as_instance().zone
+    async def _list(self) -> list[EC2Instance]:
+        selection = self._region.config.selection
+        if not selection:
+            raise CloudError(
+                "no instances are selected: set KubernetesClusterID, KubernetesClusterTag, VPC, SubnetID or "
+                "InstanceFilter"
+            )
+        return await (await self._region.ec2()).instances([*selection, _EXISTING])

@@ -1,4 +1,4 @@
-"""One region of AWS: the services in it, and the credentials that they are asked with."""
+"""One region of AWS: its services, and the credentials for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.cloud.aws.api import AWSAPI, ICredentials
 from tower.cloud.aws.command import Command
 from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
-from tower.cloud.aws.credentials import CredentialChain, Environment, Given, ISource, NoCredentials
+from tower.cloud.aws.credentials import CredentialChain, Environment, FixedCredentials, ISource, NoCredentials
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
@@ -24,18 +24,18 @@ from tower.cloud.session import CloudSession
 
 @frozen
 class _Services:
-    """Who is asked, once the region is known."""
+    """The services, once the region is known."""
 
     ec2: EC2
     instance_connect: AWSAPI
 
 
 class Region:
-    """One region of AWS, as a configuration and this machine's surroundings lead to it.
+    """The region of a configuration, or of this machine.
 
     :param clock: the reactor; runs programs too.
     :param time_of_day: its ``seconds()`` count from the epoch.
-    :ivar metadata: of the instance that we are on.
+    :ivar metadata: of this instance.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Region:
             region = (
                 self.config.region_in(self._environ)
                 or self._files().values(self._profile_name() or DEFAULT).get("region")
-                or await self._here()
+                or await self._own_region()
             )
             if not REGION.fullmatch(region):
-                raise CloudError("the region is not known: set Region or Zone")
+                raise CloudError("the region is unknown: set Region or Zone")
             credentials = self._credentials(region)
             self._services = _Services(
                 EC2(self._api(EC2_SERVICE, region, credentials), self._clock),
@@ -79,11 +79,11 @@ class Region:
             )
         return self._services
 
-    async def _here(self) -> str:
+    async def _own_region(self) -> str:
         try:
             return await self.metadata.get("placement/region")
         except NoMetadata as e:
-            raise CloudError(f"the region is not known: set Region or Zone ({e})") from None
+            raise CloudError(f"the region is unknown: set Region or Zone ({e})") from None
 
     def _api(self, service: str, region: str, credentials: ICredentials) -> AWSAPI:
         return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
@@ -102,7 +102,7 @@ class Region:
         url = self.config.endpoint(STS, region).url
 
         async def assume(credentials: AWSCredentials, role: Role) -> AWSCredentials:
-            return await AssumedRole(self._api(STS, region, Given(credentials)), role).fetch()
+            return await AssumedRole(self._api(STS, region, FixedCredentials(credentials)), role).fetch()
 
         async def assume_with_token(token_file: str, role: Role) -> AWSCredentials:
             settings = {
@@ -127,7 +127,7 @@ class Region:
         methods = ProfileMethods(sources, assume, assume_with_token, run)
         profile = Profile(files, name or DEFAULT, required=required, methods=methods)
         if is_named:
-            # A cluster's configuration takes precedence over the environment, which may be for another account.
+            # A cluster's configuration takes precedence: the environment may be for another account.
             return [profile]
         return [environment, profile, WebIdentity(self._session, url, self._environ), container, instance]
 

@@ -1,6 +1,6 @@
-"""Credentials for AWS that somebody gives us for a while: for a token, for being here, or for others.
+"""Temporary credentials for AWS: for a token, of a container or an instance, or for other credentials.
 
-None of what they answer with is ever in an error but AWS's own word for what is wrong.
+Errors have only AWS's error code of a response.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ from tower.cloud.session import CloudSession
 #: Version of the Security Token Service's API.
 STS_VERSION = "2011-06-15"
 
-#: How long a role is taken on for, s.
+#: Lifetime of an assumed role, s.
 ROLE_LIFE = 3600
 
-#: Names Tower in the logs of AWS where nobody says another.
+#: Default name of the session in AWS's logs.
 SESSION_NAME = "tower"
 
 _CONTAINER_HOST = "http://169.254.170.2"
 _LINK_LOCAL = frozenset(("169.254.170.2", "169.254.170.23", "fd00:ec2::23"))
 
-
-# AWS could not ask whoever issued the token, which may pass.
-_IDP_SILENT = "IDPCommunicationError"
+# AWS did not reach the token's issuer: a temporary error.
+_ISSUER_UNREACHABLE = "IDPCommunicationError"
 
 
 class WebIdentity:
-    """A role for whom a token in a file vouches, as in a pod with a service account for AWS.
+    """A role for a token in a file, as in a pod with a service account for AWS.
 
     :param sts: the Security Token Service's URL.
-    :param environ: says role and file.
+    :param environ: names role and file.
     """
 
     def __init__(self, session: CloudSession, sts: str, environ: Mapping[str, str]) -> None:
@@ -75,10 +74,10 @@ class WebIdentity:
                 self._sts,
                 headers=headers,
                 body=urlencode(form).encode(),
-                again=lambda answer: read_error(answer.body)[0] == _IDP_SILENT,
+                again=lambda answer: read_error(answer.body)[0] == _ISSUER_UNREACHABLE,
             )
         except CloudAnswerError as e:
-            # The message may quote the token, the code does not.
+            # The message may quote the token; the code does not.
             raise NoCredentials(
                 f"AssumeRoleWithWebIdentity for {role}: {read_error(e.body)[0] or f'HTTP status {e.code}'}"
             ) from None
@@ -86,9 +85,9 @@ class WebIdentity:
 
 
 class Container:
-    """The endpoint that ECS and EKS give a container.
+    """The credentials endpoint of containers in ECS and EKS.
 
-    :param host: where relative addresses begin.
+    :param host: base of relative URLs.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ class Container:
             url = self._host + relative
         if not url:
             return None
-        if not _may_be_trusted(url):
-            raise NoCredentials("AWS_CONTAINER_CREDENTIALS_FULL_URI: must be https, or the machine's own")
+        if not _is_trusted(url):
+            raise NoCredentials("AWS_CONTAINER_CREDENTIALS_FULL_URI: must be https, or on this machine")
         try:
             token = read_small(Path(file)).strip() if file else token
         except (OSError, UnicodeDecodeError) as e:
@@ -130,7 +129,7 @@ class Container:
 
 
 class InstanceRole:
-    """The role of the instance that we are on."""
+    """The role of this instance."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -150,9 +149,9 @@ class InstanceRole:
 
 
 class AssumedRole:
-    """A role that other credentials may take on.
+    """A role, assumed with other credentials.
 
-    :param sts: the Security Token Service, asked with those credentials.
+    :param sts: the Security Token Service with those credentials.
     """
 
     def __init__(self, sts: AWSAPI, role: Role) -> None:
@@ -161,30 +160,30 @@ class AssumedRole:
 
     async def fetch(self) -> AWSCredentials:
         """See `ISource`."""
-        wanted = {
+        parameters = {
             "RoleArn": self._role.arn,
             "RoleSessionName": self._role.session or SESSION_NAME,
             "DurationSeconds": str(ROLE_LIFE),
         }
         if self._role.external_id:
-            wanted["ExternalId"] = self._role.external_id
-        return read_assumed_role(await self._sts.query(STS_VERSION, "AssumeRole", wanted), "AssumeRole")
+            parameters["ExternalId"] = self._role.external_id
+        return read_assumed_role(await self._sts.query(STS_VERSION, "AssumeRole", parameters), "AssumeRole")
 
 
 def read_assumed_role(root: Element, action: str) -> AWSCredentials:
-    """Return the credentials in an answer of the Security Token Service.
+    """Return the credentials in a response of the Security Token Service.
 
-    :raise NoCredentials: there are none in it.
+    :raise NoCredentials: they are missing or invalid.
     """
     found = root.find(f"{action}Result/Credentials")
     if found is None:
-        raise NoCredentials(f"{action}: the answer has no credentials")
+        raise NoCredentials(f"{action}: the response has no credentials")
     names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
     return made_credentials([text_of(found, name) for name in names], text_of(found, "Expiration"), action)
 
 
-def _may_be_trusted(url: str) -> bool:
-    """Tell whether a token may be sent to an address that the environment names, and a secret be had."""
+def _is_trusted(url: str) -> bool:
+    """Return whether secrets may travel to and from a URL of the environment."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https":

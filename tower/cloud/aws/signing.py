@@ -1,8 +1,8 @@
-"""AWS's Signature Version 4, without I/O.
+"""AWS's Signature Version 4; no I/O.
 
-Every request to AWS carries an HMAC of its method, path, query, header fields and body, made with a key that
-is derived from the secret for one day, one region and one service.  The steps and their names (canonical
-request, string to sign, signing key) are those of AWS's "Create a signed AWS API request".
+Requests to AWS carry an HMAC of method, path, query, header fields and body.  Its key is derived from the
+secret for one day, region and service.  AWS's "Create a signed AWS API request" defines the steps and their
+names: canonical request, string to sign, signing key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from attrs import field, frozen
 
-#: Names the algorithm in the field ``Authorization`` and in the string to sign.
+#: Name of the algorithm.
 ALGORITHM = "AWS4-HMAC-SHA256"
 
 _TERMINATOR = "aws4_request"
@@ -27,9 +27,9 @@ _BLANKS = re.compile(r"\s+")
 
 @frozen
 class AWSCredentials:
-    """Who signs.
+    """Credentials of a user or a session.
 
-    :ivar access_key: names the key; no secret.
+    :ivar access_key: ID of the key, not secret.
     :ivar token: of a session; empty for a user's own keys.
     :ivar expires: s since the epoch; None: never.
     """
@@ -42,7 +42,7 @@ class AWSCredentials:
 
 @frozen
 class Scope:
-    """What a signature is good for, beside its day."""
+    """Region and service that a signature is valid for."""
 
     region: str
     service: str
@@ -57,12 +57,12 @@ def sign(
     headers: Iterable[tuple[str, str]] = (),
     body: bytes = b"",
 ) -> list[tuple[str, str]]:
-    """Return the header fields to add to a request so that AWS takes it.
+    """Return the header fields to add to a request.
 
-    Signed are the host of *url*, all of *headers*, and what is added itself.
+    The signature covers the host of *url*, all of *headers*, and the added fields.
 
-    :param now: time of day, s since the epoch; AWS takes five minutes off either way.
-    :param headers: all fields that must not be changed on the way; without ``Host``.
+    :param now: s since the epoch; AWS accepts five minutes of difference.
+    :param headers: without ``Host``.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     added = [("X-Amz-Date", stamp)]
@@ -80,7 +80,7 @@ def sign(
 def canonical_request(
     method: str, url: str, headers: Sequence[tuple[str, str]], body: bytes
 ) -> tuple[str, str]:
-    """Return the one form of a request that both ends hash, and the names of its signed fields."""
+    """Return the canonical request that both ends hash, and the names of its signed fields."""
     parts = urlsplit(url)
     values: dict[str, list[str]] = {}
     for name, value in headers:
@@ -93,12 +93,12 @@ def canonical_request(
 
 
 def string_to_sign(stamp: str, scope: Scope, canonical: str) -> str:
-    """Return what the HMAC is made of.
+    """Return the input of the HMAC.
 
-    :param stamp: when, as ``20150830T123600Z``.
+    :param stamp: time, as ``20150830T123600Z``.
     """
-    place = f"{stamp[:8]}/{scope.region}/{scope.service}/{_TERMINATOR}"
-    return "\n".join((ALGORITHM, stamp, place, hashlib.sha256(canonical.encode()).hexdigest()))
+    scope_text = f"{stamp[:8]}/{scope.region}/{scope.service}/{_TERMINATOR}"
+    return "\n".join((ALGORITHM, stamp, scope_text, hashlib.sha256(canonical.encode()).hexdigest()))
 
 
 def signing_key(secret: str, day: str, scope: Scope) -> bytes:
@@ -110,14 +110,14 @@ def signing_key(secret: str, day: str, scope: Scope) -> bytes:
 
 
 def _host(url: str) -> str:
-    # As HTTP clients send it: without a login, and without the port that goes without saying.
+    # As HTTP clients send it: without user and default port.
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return host.removesuffix({"http": ":80", "https": ":443"}.get(parts.scheme, ":"))
 
 
 def _canonical_path(path: str) -> str:
-    # What is encoded on the wire is encoded once more: only S3 has it otherwise, and S3 is not spoken here.
+    # The encoded path is encoded again, for all services but S3, which is not used here.
     if not path:
         return "/"
     clean = "/" + normpath(path).lstrip("/")

@@ -1,54 +1,53 @@
-"""The XML of AWS's Query APIs, read without what XML has and they do not use.
+"""Reader of the XML of AWS's Query APIs, without document types, and with a limit of elements.
 
-No document type, so no entities that grow or reach out; no more elements than any answer needs.  It is the
-standard library's tree builder in C that makes elements: handlers in Python, three for each element, take
-twice as long, and a page of EC2's has 30,000.
+Without a document type there are no entities that grow or load files.  The standard library's tree builder in
+C makes the elements: three handlers in Python for each take twice as long, and a page of EC2's has 30,000.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 from xml.etree.ElementTree import Element, ParseError, XMLParser
+
+from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.errors import AnswerTooLarge, CloudError
 from tower.reactor.cooperate import yield_to_reactor
 
-#: Most elements in an answer; an instance has about 150, and 4 more for each address of a pod on it.
+#: Maximum number of elements in a response; an instance has about 150, and 4 for each address of a pod.
 ELEMENT_LIMIT = 500_000
 
-#: So much is read before others have their turn, B: some ms.
+#: Size of the pieces between which the reactor runs, B: some ms.
 PIECE = 1 << 18
 
-# Stands in the first tag.
+# In the first tag.
 _NAMESPACE = re.compile(rb"""\sxmlns=(?:"[^"<>]*"|'[^'<>]*')""")
 _HEAD = 1 << 10
 
 
 class BadXML(CloudError):
-    """An answer is no XML, or not of the kind that AWS sends."""
+    """A response is not XML as AWS sends it."""
 
 
 class _XMLReader:
-    """Takes an answer part by part.
+    """Reads a response piece by piece.
 
-    :param unneeded: what may be left out, wherever it is found, without being looked into: elements from the
-        begin to the end of each.
+    :param unneeded: matches whole elements that are cut out before parsing.
     """
 
     def __init__(self, data: bytes, unneeded: re.Pattern[bytes] | None) -> None:
-        # Of the encodings that the parser knows by itself only UTF-8 writes this without zeros.
+        # UTF-8 is the only encoding without zero bytes that the parser detects.
         if b"\0" in data:
-            raise BadXML("the answer is no XML in UTF-8")
+            raise BadXML("the response is not XML in UTF-8")
         if b"<!DOCTYPE" in data:
-            raise BadXML("the answer declares a document type")
+            raise BadXML("the response declares a document type")
         if data.count(b"<") - data.count(b"</") > ELEMENT_LIMIT:
-            raise AnswerTooLarge("the answer has too many elements")
-        # What looks like a tag may be none within a comment or a CDATA section.
+            raise AnswerTooLarge("the response has too many elements")
+        # Comments and CDATA sections may have text that looks like a tag.
         self._unneeded = None if b"<!" in data else unneeded
         self._parser = XMLParser(encoding="utf-8")  # noqa: S314 (see above)
 
-    def take(self, data: bytes, *, first: bool) -> None:
+    def feed(self, data: bytes, *, first: bool) -> None:
         if first:
             data = _NAMESPACE.sub(b"", data[:_HEAD], count=1) + data[_HEAD:]
         if self._unneeded is not None:
@@ -67,41 +66,40 @@ class _XMLReader:
 
 
 def _bad(error: ParseError) -> BadXML:
-    return BadXML(f"the answer is no XML: line {error.position[0]}")
+    return BadXML(f"the response is not XML: line {error.position[0]}")
 
 
 def parse_xml(data: bytes) -> Element:
-    """Return the root of an answer; names are without their namespace's address.
+    """Return the root of a response; names have no namespace.
 
-    :raise BadXML: saying what is wrong, without quoting the answer.
+    :raise BadXML: it is not valid; the error does not quote it.
     :raise AnswerTooLarge: it has more elements than `ELEMENT_LIMIT`.
     """
     reader = _XMLReader(data, None)
-    reader.take(data, first=True)
+    reader.feed(data, first=True)
     return reader.end()
 
 
-async def parse_long_xml(clock: Any, data: bytes, unneeded: re.Pattern[bytes]) -> Element:
-    """The same for an answer that takes long, in pieces.
+async def parse_long_xml(clock: IReactorTime, data: bytes, unneeded: re.Pattern[bytes]) -> Element:
+    """Return the root of a long response, parsed in pieces; see `parse_xml`.
 
-    :param clock: an ``IReactorTime``.
-    :param unneeded: matches elements that may be left out.
+    :param unneeded: matches whole elements that are cut out.
     """
     reader = _XMLReader(data, unneeded)
     for at in range(0, len(data), PIECE):
         if at:
             await yield_to_reactor(clock)
-        reader.take(data[at : at + PIECE], first=not at)
+        reader.feed(data[at : at + PIECE], first=not at)
     return reader.end()
 
 
 def text_of(element: Element, path: str) -> str:
-    """Return the text below *element* at *path*, without blanks around it; empty if there is none."""
+    """Return the stripped text at *path* below *element*; empty: there is none."""
     return (element.findtext(path) or "").strip()
 
 
 def error_of(root: Element) -> tuple[str, str]:
-    """Return code and message of an answer that says what is wrong; empty ones if it is not such."""
+    """Return code and message of an error response; empty for other responses."""
     for path in ("Errors/Error", "Error"):
         found = root.find(path)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Azure's resource manager: resources by their paths, lists page by page, and work that takes its time."""
+"""Azure's resource manager: resources by path, lists page by page, long-running operations."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from twisted.internet.task import deferLater
 
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, shorten
-from tower.cloud.http.json_shape import Shape
-from tower.cloud.http.json_stream import EACH, Path, walk
+from tower.cloud.http.json_stream import EACH, Path, Shape, walk
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.reactor.cooperate import map_cooperatively
 
-#: Most pages of one list, and most things in it.
+#: Maximum number of pages and of resources of a list.
 PAGE_LIMIT, ITEM_LIMIT = 500, 100_000
 
-#: How long to wait before work under way is looked at again where Azure does not say, and at most, s.
-USUAL_WAIT, LONGEST_WAIT = 10.0, 60.0
+#: Default and maximum delay between polls of an operation, s.
+DEFAULT_DELAY, LONGEST_DELAY = 10.0, 60.0
 
-#: Longest that Azure is left alone, s.
-LONGEST_QUIET = 1800.0
+#: Maximum pause after 429, s.
+LONGEST_PAUSE = 1800.0
 
-#: Longest that work is followed, s.
-WORK_LIMIT = 900.0
+#: Timeout of an operation, s.
+OPERATION_LIMIT = 900.0
 
-#: A resource, as the API's JSON has it.
+#: A resource in the API's JSON.
 Resource = dict[str, Any]
 
 T = TypeVar("T")
@@ -43,10 +42,10 @@ _OVER = frozenset(("failed", "canceled"))
 
 
 class AzureError(CloudError):
-    """Azure refused, or did not get something done.
+    """Azure rejected a request, or an operation failed.
 
-    :ivar status: HTTP's; 0: it was accepted at first.
-    :ivar code: Azure's word for the reason, such as ``AuthorizationFailed``; empty if it said none.
+    :ivar status: HTTP status; 0: the operation failed later.
+    :ivar code: Azure's error code, such as ``AuthorizationFailed``; may be empty.
     """
 
     def __init__(self, text: str, status: int, code: str) -> None:
@@ -56,10 +55,10 @@ class AzureError(CloudError):
 
 
 class _ARMPage:
-    """One page of a list: its resources, one by one.
+    """Iterates over the resources of a page.
 
-    :ivar is_list: whether there is one, known when all are had; and so
-    :ivar next: where the next page is; empty: this is the last.
+    :ivar is_list: whether the response has a list; set at the end.
+    :ivar next: URL of the next page, set at the end; empty: this is the last.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -80,11 +79,10 @@ class _ARMPage:
 class ResourceManager:
     """The resource manager of one cloud.
 
-    Who is told to come again in some minutes is not asked before: each question in that time is counted, and
-    the limits are shared with whoever else uses the subscription, such as the cluster's own controllers.
+    After 429 no requests are sent until the time of ``Retry-After``: they would count against the
+    subscription's limits, which the cluster's own controllers share.
 
-    :param address: without a slash at its end.
-    :param token: for it.
+    :param address: without a trailing slash.
     """
 
     def __init__(
@@ -94,29 +92,29 @@ class ResourceManager:
         self._clock = clock
         self._address = address
         self._token = token
-        self._quiet_until = float("-inf")
+        self._paused_until = float("-inf")
 
     async def get(self, path: str, query: str) -> dict[str, Any]:
         """Return the resource at *path*.
 
-        :param query: with the version of the API; written as it has to be in a URL.
-        :raise AzureError: there is none, or it is not for us.
+        :param query: URL-encoded, with the API version.
+        :raise AzureError: Azure rejects the request.
         """
-        return _object(await self._ask("GET", f"{self._address}{path}?{query}"))
+        return _object(await self._send("GET", f"{self._address}{path}?{query}"))
 
     async def list(self, path: str, query: str, read: Callable[[Resource], T]) -> list[T]:
-        """Return what *read* makes of all resources below *path*.
+        """Return the results of *read* for all resources below *path*.
 
-        :raise AzureError: they are not for us.
-        :raise CloudError: the list does not end, or leads elsewhere.
+        :raise AzureError: Azure rejects the request.
+        :raise CloudError: the list does not end, or has a link to another host.
         """
         found: list[T] = []
         url = f"{self._address}{path}?{query}"
         for _ in range(PAGE_LIMIT):
-            page = _ARMPage(await self._ask("GET", url))
+            page = _ARMPage(await self._send("GET", url))
             found += await map_cooperatively(self._clock, page, read)
             if not page.is_list:
-                raise CloudError(f"{self._address}{path} answered with no list")
+                raise CloudError(f"{self._address}{path}: the response has no list")
             if not page.next:
                 return found
             url = self._own(page.next)
@@ -125,17 +123,17 @@ class ResourceManager:
         raise CloudError(f"{self._address}{path}: more than {ITEM_LIMIT} resources, or {PAGE_LIMIT} pages")
 
     async def put(self, path: str, query: str, resource: Mapping[str, Any]) -> None:
-        """Create or change a resource, and wait until it is done.
+        """Create or change a resource, and wait for the operation.
 
-        :raise AzureError: it was refused, or it failed.
-        :raise CloudUnreachable: it is not done within `WORK_LIMIT`.
+        :raise AzureError: Azure rejects it, or the operation failed.
+        :raise CloudUnreachable: it did not end within `OPERATION_LIMIT`.
         """
         url = f"{self._address}{path}?{query}"
-        answer = await self._ask("PUT", url, json.dumps(resource).encode(), (200, 201, 202))
-        ends = self._clock.seconds() + WORK_LIMIT
+        answer = await self._send("PUT", url, json.dumps(resource).encode(), (200, 201, 202))
+        ends = self._clock.seconds() + OPERATION_LIMIT
         operation, location = answer.header("azure-asyncoperation"), answer.header("location")
         state = ""
-        # Where an operation is named the answer itself says nothing of the work, whatever state is in it.
+        # If there is an operation, the state in this response is not that of the work.
         if operation:
             url, state_of = self._own(operation), _state_of_operation
         elif answer.code == 202 and location:
@@ -146,60 +144,60 @@ class ResourceManager:
         while state != _DONE:
             if state in _OVER:
                 raise _failure(path, state, answer)
-            wait = _wait(answer)
+            wait = _delay(answer)
             if self._clock.seconds() + wait > ends:
-                raise CloudUnreachable(f"{path}: not done within {WORK_LIMIT:g} s")
+                raise CloudUnreachable(f"{path}: not done within {OPERATION_LIMIT:g} s")
             await deferLater(self._clock, wait)
-            answer = await self._ask("GET", url, expect=(200, 201, 202, 204))
+            answer = await self._send("GET", url, expect=(200, 201, 202, 204))
             state = state_of(answer)
 
     def _own(self, url: object) -> str:
-        """Return a URL that Azure gave us, if it is its own: our token goes nowhere else."""
+        """Check that a link of a response is on the same host: the token is not sent to others."""
         try:
             parts, own = urlsplit(str(url)), urlsplit(self._address)
         except ValueError:
-            raise CloudError("Azure leads to what is no URL") from None
-        if (parts.scheme, _without_usual_port(parts)) != (own.scheme, _without_usual_port(own)):
-            raise CloudError(f"Azure leads to {shorten(parts.netloc)}: no token goes there")
+            raise CloudError("Azure sent an invalid link") from None
+        if (parts.scheme, _without_default_port(parts)) != (own.scheme, _without_default_port(own)):
+            raise CloudError(f"Azure sent a link to {shorten(parts.netloc)}, where no token is sent")
         return str(url)
 
-    async def _ask(
+    async def _send(
         self, method: str, url: str, body: bytes = b"", expect: Collection[int] = (200,)
     ) -> Answer:
-        quiet = self._quiet_until - self._clock.seconds()
-        if quiet > 0:
-            text = f"{method} {urlsplit(url).path}: not asked, Azure wants to be left alone for {quiet:.0f} s"
+        pause = self._paused_until - self._clock.seconds()
+        if pause > 0:
+            text = f"{method} {urlsplit(url).path}: not sent, Azure throttles requests for {pause:.0f} s"
             raise AzureError(text, 429, "TooManyRequests")
 
-        async def ask(token: str) -> Answer:
+        async def send(token: str) -> Answer:
             headers = {"authorization": f"Bearer {token}"}
             if body:
                 headers["content-type"] = "application/json"
             return await self._session.request(method, url, headers=headers, body=body, expect=expect)
 
         try:
-            return await self._token.used_for(ask)
+            return await self._token.used_for(send)
         except CloudAnswerError as e:
             if e.code == 429:
-                self._quiet_until = self._clock.seconds() + min(e.retry_after, LONGEST_QUIET)
+                self._paused_until = self._clock.seconds() + min(e.retry_after, LONGEST_PAUSE)
             code, _ = _read_error(e.body)
             raise AzureError(f"{method} {urlsplit(url).path}: {e.detail or e.code}", e.code, code) from None
 
 
-def _without_usual_port(parts: SplitResult) -> str:
-    """Return whom a URL leads to; Azure's links say the port that goes without saying."""
+def _without_default_port(parts: SplitResult) -> str:
+    """Return host and port of a URL; Azure's links have the default port."""
     return parts.netloc.lower().removesuffix({"https": ":443", "http": ":80"}.get(parts.scheme, ":"))
 
 
 def _object(answer: Answer) -> dict[str, Any]:
-    said = answer.json()
-    if not isinstance(said, dict):
-        raise CloudError(f"{answer.url} answered with something else than a resource")
-    return said
+    resource = answer.json()
+    if not isinstance(resource, dict):
+        raise answer.unexpected()
+    return resource
 
 
 def _state_of_operation(answer: Answer) -> str:
-    # An operation that has no result yet may answer 202 without a body.
+    # The response for an operation in progress may be 202 without a body.
     return str(_object(answer).get("status", "")).lower() if answer.body.strip() else ""
 
 
@@ -217,12 +215,12 @@ def _state_of_resource(answer: Answer) -> str:
 
 def _failure(path: str, state: str, answer: Answer) -> AzureError:
     code, message = _read_error(answer.body)
-    said = ": ".join(filter(None, (code, message))) or state
-    return AzureError(f"PUT {path}: {shorten(said)}", 0, code)
+    reason = ": ".join(filter(None, (code, message))) or state
+    return AzureError(f"PUT {path}: {shorten(reason)}", 0, code)
 
 
 def _read_error(body: bytes) -> tuple[str, str]:
-    """Return code and message of an error; empty ones if there is none."""
+    """Return code and message of an error; both may be empty."""
     try:
         error = json.loads(body)["error"]
         return str(error.get("code") or ""), str(error.get("message") or "")
@@ -230,8 +228,8 @@ def _read_error(body: bytes) -> tuple[str, str]:
         return "", ""
 
 
-def _wait(answer: Answer) -> float:
+def _delay(answer: Answer) -> float:
     text = answer.header("retry-after") or ""
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII):
-        return USUAL_WAIT
-    return min(max(float(text), 1.0), LONGEST_WAIT)
+        return DEFAULT_DELAY
+    return min(max(float(text), 1.0), LONGEST_DELAY)

@@ -1,9 +1,7 @@
-"""What vouches for a client at Azure in place of a secret: its certificate, or somebody whom Azure trusts."""
+"""Credentials of an application instead of a secret: signed by its certificate, or a federated token."""
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
 from tower.cloud.errors import CloudError
+from tower.cloud.jwt import encode, signed_jwt
 
-#: How long what a certificate signs is good, s; Azure wants it short.
+#: Lifetime of signed assertions, s; Azure requires a short one.
 LIFE = 600
 
 _FILE_LIMIT = 1 << 18  # B
@@ -26,31 +25,31 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
 class BadAssertion(CloudError):
-    """There is nothing that vouches for the client."""
+    """The certificate or the federated token cannot be used."""
 
 
 def federated_token(path: str) -> str:
-    """Return the token in a file, as whoever issues it keeps it fresh there.
+    """Return the token in a file, which its issuer keeps fresh.
 
-    :raise BadAssertion: there is none; the text has nothing of the file.
+    :raise BadAssertion: the file has no token; the error does not quote it.
     """
     text = _read(path).decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(text):
-        raise BadAssertion(f"{path}: there is no token in it")
+        raise BadAssertion(f"{path}: the file has no token")
     return text
 
 
 def signed_assertion(path: str, password: str, client: str, audience: str, now: float) -> str:
-    """Return what a client's certificate signs for one login (RFC 7523, PS256).
+    """Return an assertion for one login, signed by the client's certificate (RFC 7523, PS256).
 
-    :param path: of certificate and key, PKCS#12 or PEM.
-    :param password: of that file; empty: it has none.
-    :param audience: the URL of whom it is for.
+    :param path: file with certificate and key, PKCS#12 or PEM.
+    :param password: of that file; empty: none.
+    :param audience: the token endpoint's URL.
     :param now: s since the epoch.
-    :raise BadAssertion: they cannot be used; the text has nothing of the file.
+    :raise BadAssertion: the file cannot be used; the error does not quote it.
     """
     key, certificate = _load(path, password)
-    head = {"alg": "PS256", "typ": "JWT", "x5t#S256": _encode(certificate.fingerprint(SHA256()))}
+    header = {"alg": "PS256", "typ": "JWT", "x5t#S256": encode(certificate.fingerprint(SHA256()))}
     began = int(now)
     claims = {
         "aud": audience,
@@ -60,9 +59,8 @@ def signed_assertion(path: str, password: str, client: str, audience: str, now: 
         "nbf": began,
         "exp": began + LIFE,
     }
-    signed = f"{_part(head)}.{_part(claims)}"
-    signature = key.sign(signed.encode(), PSS(MGF1(SHA256()), SHA256.digest_size), SHA256())
-    return f"{signed}.{_encode(signature)}"
+    padding = PSS(MGF1(SHA256()), SHA256.digest_size)
+    return signed_jwt(header, claims, lambda data: key.sign(data, padding, SHA256()))
 
 
 def _load(path: str, password: str) -> tuple[RSAPrivateKey, x509.Certificate]:
@@ -77,10 +75,10 @@ def _load(path: str, password: str) -> tuple[RSAPrivateKey, x509.Certificate]:
             key, certificate, _ = load_key_and_certificates(data, secret)
     except (ValueError, TypeError):
         raise BadAssertion(
-            f"{path}: no certificate with its key, or aadClientCertPassword is wrong"
+            f"{path}: the file has no certificate with a key, or aadClientCertPassword is wrong"
         ) from None
     if not isinstance(key, RSAPrivateKey) or certificate is None:
-        raise BadAssertion(f"{path}: a certificate and its RSA key are wanted")
+        raise BadAssertion(f"{path}: the file must have a certificate and its RSA key")
     return key, certificate
 
 
@@ -90,11 +88,3 @@ def _read(path: str) -> bytes:
             return file.read(_FILE_LIMIT)
     except OSError as e:
         raise BadAssertion(f"{path}: {e.strerror}") from None
-
-
-def _part(said: dict[str, Any]) -> str:
-    return _encode(json.dumps(said, separators=(",", ":")).encode())
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""What a configuration says about Azure: JSON or YAML, with the keys that Kubernetes has for it."""
+"""Configuration of the provider azure: JSON or YAML, with Kubernetes' keys."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 from attrs import field, frozen
-from twisted.logger import Logger
 
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import is_here
+from tower.cloud.config.urls import warn_unless_safe
 from tower.cloud.errors import CloudConfigError
 
-#: Where a machine of Azure's finds its metadata service.
+#: The metadata service of Azure's machines.
 METADATA = "http://169.254.169.254"
 
-#: The clouds: who gives tokens, and who manages resources.
+#: Endpoints of logins and of the resource manager, by cloud.
 _CLOUDS = {
     "azurepubliccloud": ("https://login.microsoftonline.com", "https://management.azure.com"),
     "azurecloud": ("https://login.microsoftonline.com", "https://management.azure.com"),
@@ -29,9 +27,7 @@ _CLOUDS = {
     "azureusgovernment": ("https://login.microsoftonline.us", "https://management.usgovcloudapi.net"),
 }
 
-_log = Logger()
-
-# What goes into paths of URLs as it is.
+# Values that become part of URLs unquoted.
 _GROUP = re.compile(r"[\w.()-]{1,90}")
 _WORD = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _TENANT = re.compile(r"[A-Za-z0-9.-]{1,255}", re.ASCII)
@@ -44,13 +40,13 @@ class AzureConfig:
 
     :ivar certificate: file with the client's certificate and key, PKCS#12 or PEM; empty: none.
     :ivar certificate_password: of that file.
-    :ivar token_file: with a token of somebody whom Azure trusts to vouch for the client; empty: none.
-    :ivar identity: client id, or resource id, of the managed identity to use; empty: the machine's own.
-    :ivar managed: take tokens from the metadata service.
-    :ivar login: who gives tokens, without a slash at its end.
-    :ivar manager: who manages resources, without a slash at its end.
-    :ivar audience: whom tokens are for; the manager, mostly.
-    :ivar cache: how long what is known of machines answers a question about one of them, s.
+    :ivar token_file: file with a federated token; empty: none.
+    :ivar managed: get tokens from the metadata service.
+    :ivar identity: client ID or resource ID of the managed identity; empty: the machine's own.
+    :ivar login: token endpoint, without a trailing slash.
+    :ivar manager: resource manager, without a trailing slash.
+    :ivar audience: of tokens.
+    :ivar cache: how long data about machines is cached, s.
     """
 
     subscription: str
@@ -72,10 +68,10 @@ class AzureConfig:
 
 
 def read_azure_config(config: ConfigText, environ: Mapping[str, str] = os.environ) -> AzureConfig:
-    """Return what *config* says; keys that are not known are about other things than machines.
+    """Read a configuration; unknown keys are ignored.
 
-    :param environ: where AKS tells a pod of its workload identity.
-    :raise CloudConfigError: with file and, where there is one, line; never with a value that may be secret.
+    :param environ: has the workload identity of a pod of AKS.
+    :raise CloudConfigError: with file and, if possible, line; never with a value that may be secret.
     """
     given = _Keys(config)
     cloud = given.text("cloud") or "AzurePublicCloud"
@@ -95,28 +91,25 @@ def read_azure_config(config: ConfigText, environ: Mapping[str, str] = os.enviro
         cache=given.number("vmCacheTTLInSeconds", 60),
         **login_of,
     )
-    for url in (found.login, found.manager):
-        if url.startswith("http://") and not is_here(urlsplit(url).hostname or ""):
-            _log.warn(
-                "NOT SECURE: {url} is not https://: whoever is on the way can read our credentials", url=url
-            )
+    warn_unless_safe("activeDirectoryEndpoint", found.login)
+    warn_unless_safe("resourceManagerEndpoint", found.manager)
     if found.group.endswith("."):
         raise given.wrong("resourceGroup", "resourceGroup is not valid")
     return found
 
 
 def _login(given: _Keys, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return how to log in: the first of the ways that the configuration says, in Kubernetes' order.
+    """Return the fields for the login: the first configured method in Kubernetes' order.
 
-    Where it says none at all, a pod's workload identity is taken.
+    Without any, a pod's workload identity is used.
     """
     certificate, secret = given.text("aadClientCertPath"), given.text("aadClientSecret")
     federated = given.flag("useFederatedWorkloadIdentityExtension")
     if given.flag("useManagedIdentityExtension") and not federated:
         return {"managed": True, "identity": given.text("userAssignedIdentityID")}
-    here = environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
-    if federated or (here and not secret and not certificate):
-        token_file = given.text("aadFederatedTokenFile") or here
+    pod_file = environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
+    if federated or (pod_file and not secret and not certificate):
+        token_file = given.text("aadFederatedTokenFile") or pod_file
         if not token_file:
             raise given.wrong(
                 "useFederatedWorkloadIdentityExtension",
@@ -135,13 +128,13 @@ def _login(given: _Keys, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Keys:
-    """The keys of a configuration, in any case of letters, as Go reads them."""
+    """The keys of a configuration; as in Go, case-insensitive."""
 
     def __init__(self, config: ConfigText) -> None:
         self._config = config
         values = _parse(config)
         if not isinstance(values, Mapping):
-            raise CloudConfigError(config.path, 0, "must be an object in JSON or YAML")
+            raise CloudConfigError(config.path, 0, "must be a JSON or YAML object")
         self._values = {str(key).lower(): value for key, value in values.items()}
 
     def text(self, key: str) -> str:
@@ -149,7 +142,7 @@ class _Keys:
         if value is None:
             return ""
         if not isinstance(value, str | int) or isinstance(value, bool):
-            raise self.wrong(key, f"{key} must be a text")
+            raise self.wrong(key, f"{key} must be a string")
         return str(value).strip()
 
     def required(self, key: str, form: re.Pattern[str] | None = None, default: str = "") -> str:
@@ -175,7 +168,7 @@ class _Keys:
     def url(self, key: str) -> str:
         text = self.text(key)
         if text and not _URL.fullmatch(text):
-            raise self.wrong(key, f"{key} is no http or https URL without a query")
+            raise self.wrong(key, f"{key} must be a URL like https://HOST/PATH")
         return text.rstrip("/")
 
     def wrong(self, key: str, text: str) -> CloudConfigError:
@@ -187,18 +180,18 @@ class _Keys:
 
 
 def _parse(config: ConfigText) -> Any:
-    # Neither parser's own words are passed on: they may quote what stands there.
+    # The parsers' messages are not passed on: they may quote the text.
     if config.text.lstrip().startswith("{"):
         try:
             return json.loads(config.text)
         except json.JSONDecodeError as e:
-            raise CloudConfigError(config.path, e.lineno, "this is no JSON") from None
+            raise CloudConfigError(config.path, e.lineno, "this is not JSON") from None
         except RecursionError:
-            raise CloudConfigError(config.path, 0, "this is no JSON") from None
+            raise CloudConfigError(config.path, 0, "this is not JSON") from None
     try:
         return yaml.safe_load(config.text)
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else 0
-        raise CloudConfigError(config.path, line, "this is no YAML") from None
+        raise CloudConfigError(config.path, line, "this is not YAML") from None
     except (yaml.YAMLError, RecursionError, ValueError):
-        raise CloudConfigError(config.path, 0, "this is no YAML") from None
+        raise CloudConfigError(config.path, 0, "this is not YAML") from None

@@ -1,4 +1,4 @@
-"""All machines of a resource group: those of their own, and those of scale sets."""
+"""The machines of a resource group, inside and outside scale sets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from twisted.internet.interfaces import IReactorTime
 from tower.cloud.azure.arm import AzureError, Resource, ResourceManager
 from tower.cloud.azure.config import AzureConfig
 from tower.cloud.azure.machines import (
-    Interface,
     Machine,
-    completed,
+    NetworkInterface,
     power_of,
     read_interface,
     read_machine,
     read_power,
     read_public,
+    with_addresses,
 )
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.http.fan_out import describe, fan_out, together
+from tower.cloud.http.fan_out import describe, fan_out, gather
 from tower.reactor.cooperate import map_cooperatively
 
 #: Versions of the APIs.
@@ -30,18 +30,18 @@ COMPUTE = "api-version=2024-07-01"
 NETWORK = "api-version=2024-05-01"
 SCALE_SET_NETWORK = "api-version=2018-10-01"
 
-#: Most questions about single machines at a time.
+#: Maximum number of parallel requests for single machines.
 PARALLEL = 8
 
 
-def _uniform(said: Resource) -> str:
-    """Return the name of a scale set; empty if it is a flexible one."""
-    flexible = (said.get("properties") or {}).get("orchestrationMode") == "Flexible"
-    return "" if flexible else str(said.get("name"))
+def _uniform(scale_set: Resource) -> str:
+    """Return the name of a scale set; empty for a flexible one."""
+    flexible = (scale_set.get("properties") or {}).get("orchestrationMode") == "Flexible"
+    return "" if flexible else str(scale_set.get("name"))
 
 
 class Inventory:
-    """Looks at the machines, and remembers them for a while."""
+    """Lists the machines, with a cache."""
 
     def __init__(self, manager: ResourceManager, clock: IReactorTime, config: AzureConfig) -> None:
         self._manager = manager
@@ -55,20 +55,20 @@ class Inventory:
         self._powers: dict[str, tuple[float, str]] = {}
 
     async def look(self) -> Sequence[Machine]:
-        """Return all machines as they are now, with their addresses.
+        """List all machines with their addresses.
 
-        :raise CloudError: not everything could be seen.
+        :raise CloudError: the list would be incomplete.
         """
         scale_sets = f"{self._group}/Microsoft.Compute/virtualMachineScaleSets"
         parts: dict[str, list[Machine]] = {}
 
-        async def look_into(name: str) -> None:
+        async def list_part(name: str) -> None:
             path = f"{scale_sets}/{quote(name, safe='')}"
             parts[name] = await (self._of_scale_set(path) if name else self._stand_alone())
 
-        # The machines of a flexible one are among those of their own.
+        # Machines of flexible scale sets are listed as stand-alone machines.
         uniform = [name for name in await self._manager.list(scale_sets, COMPUTE, _uniform) if name]
-        failed = await fan_out(["", *uniform], look_into, PARALLEL)
+        failed = await fan_out(["", *uniform], list_part, PARALLEL)
         if failed:
             raise failed[0].reason
         self._known = [machine for name in ("", *uniform) for machine in parts[name]]
@@ -76,7 +76,7 @@ class Inventory:
         return self._known
 
     async def recent(self) -> Sequence[Machine]:
-        """Return all machines as they are, or were a short while ago."""
+        """Return all machines, from the cache if it is fresh."""
         await self._looking.acquire()
         try:
             if self._clock.seconds() - self._looked >= self._cache:
@@ -86,9 +86,9 @@ class Inventory:
         return self._known
 
     async def find(self, is_wanted: Callable[[Machine], bool]) -> Machine:
-        """Return a machine, as it is or was a short while ago.
+        """Return a machine, from the cache if it is fresh and has it.
 
-        :raise InstanceNotFound: there is none, right now.
+        :raise InstanceNotFound: there is none now.
         """
         await self._looking.acquire()
         try:
@@ -106,25 +106,25 @@ class Inventory:
 
     async def _stand_alone(self) -> list[Machine]:
         network = f"{self._group}/Microsoft.Network"
-        there_are: Deferred[str] = Deferred()
+        found_machines: Deferred[str] = Deferred()
 
-        def read(said: Resource) -> Machine:
-            if not there_are.called:
-                there_are.callback("some")
-            return read_machine(said)
+        def read(resource: Resource) -> Machine:
+            if not found_machines.called:
+                found_machines.callback("some")
+            return read_machine(resource)
 
         async def machines() -> list[Machine]:
             path = f"{self._group}/Microsoft.Compute/virtualMachines"
             try:
                 return await self._manager.list(path, COMPUTE, read)
             finally:
-                if not there_are.called:
-                    there_are.callback("none")
+                if not found_machines.called:
+                    found_machines.callback("none")
 
         async def powers() -> dict[str, str] | None:
-            return await self._all_powers() if await there_are == "some" else {}
+            return await self._all_powers() if await found_machines == "some" else {}
 
-        found: list[Any] = await together(
+        found: list[Any] = await gather(
             machines(),
             powers(),
             self._manager.list(f"{network}/networkInterfaces", NETWORK, read_interface),
@@ -133,31 +133,33 @@ class Inventory:
         alone, known, interfaces, public = found
         if known is None:
             known = await self._each_power(alone)
-        return await self._completed(alone, interfaces, public, lambda machine: known.get(machine.key, ""))
+        return await self._with_addresses(
+            alone, interfaces, public, lambda machine: known.get(machine.key, "")
+        )
 
     async def _of_scale_set(self, path: str) -> list[Machine]:
-        found: list[Any] = await together(
+        found: list[Any] = await gather(
             self._manager.list(f"{path}/virtualMachines", f"{COMPUTE}&$expand=instanceView", read_machine),
             self._manager.list(f"{path}/networkInterfaces", SCALE_SET_NETWORK, read_interface),
             self._manager.list(f"{path}/publicipaddresses", SCALE_SET_NETWORK, read_public),
         )
         machines, interfaces, public = found
-        return await self._completed(machines, interfaces, public, lambda _: None)
+        return await self._with_addresses(machines, interfaces, public, lambda _: None)
 
-    async def _completed(
+    async def _with_addresses(
         self,
         machines: Sequence[Machine],
-        interfaces: Iterable[tuple[str, Interface]],
+        interfaces: Iterable[tuple[str, NetworkInterface]],
         public: Iterable[tuple[str, str]],
         power: Callable[[Machine], str | None],
     ) -> list[Machine]:
         known, addresses = dict(interfaces), dict(public)
         return await map_cooperatively(
-            self._clock, machines, lambda each: completed(each, known, addresses, power(each))
+            self._clock, machines, lambda each: with_addresses(each, known, addresses, power(each))
         )
 
     async def _all_powers(self) -> dict[str, str] | None:
-        """Return the state of each machine of the subscription, by id; None: that is not for us."""
+        """Return the power state of all machines of the subscription, by ID; None: not authorized."""
         path = f"{self._subscription}/providers/Microsoft.Compute/virtualMachines"
         try:
             return dict(await self._manager.list(path, f"{COMPUTE}&statusOnly=true", read_power))
@@ -167,26 +169,26 @@ class Inventory:
             return None
 
     async def _each_power(self, machines: Sequence[Machine]) -> dict[str, str]:
-        """Return the state of each of *machines*, by id, having asked for one after the other."""
+        """Return the power state of *machines*, by ID, with a request for each."""
         now = self._clock.seconds()
         keys = {machine.key for machine in machines}
         self._powers = {
             key: known for key, known in self._powers.items() if key in keys and now - known[0] < self._cache
         }
         failed = await fan_out(
-            [each for each in machines if each.key not in self._powers], self._ask_power, PARALLEL
+            [each for each in machines if each.key not in self._powers], self._request_power, PARALLEL
         )
         if failed:
             reasons = describe((each.item.id.rpartition("/")[2], each.reason) for each in failed)
-            raise AzureError(f"the state of {len(failed)} machines is not known: {reasons}", 403, "")
+            raise AzureError(f"the state of {len(failed)} machines is unknown: {reasons}", 403, "")
         return {key: power for key, (_, power) in self._powers.items()}
 
-    async def _ask_power(self, machine: Machine) -> None:
+    async def _request_power(self, machine: Machine) -> None:
         power = ""
         try:
-            said = await self._manager.get(f"{machine.id}/instanceView", COMPUTE)
-            power = power_of({"instanceView": said})
+            view = await self._manager.get(f"{machine.id}/instanceView", COMPUTE)
+            power = power_of({"instanceView": view})
         except AzureError as e:
-            if e.status != 404:  # It was deleted meanwhile.
+            if e.status != 404:  # deleted
                 raise
         self._powers[machine.key] = (self._clock.seconds(), power)

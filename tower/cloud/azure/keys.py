@@ -1,8 +1,7 @@
-"""Keys on Azure's machines, by way of the extension VMAccess.
+"""SSH keys on Azure's machines, with the VMAccess extension.
 
-Each run of it takes a minute or more and appends the key once more, so it is run only where it was not run
-for this user and key.  Where it was is remembered here and, with the extension, by Azure: the tag that makes
-it run again names user and key.
+A run takes a minute or more and appends the key again, so it is only run on machines where it has not run for
+this user and key.  These are remembered here and in Azure, by the extension's ``forceUpdateTag``.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from tower.cloud.config.public_key import PublicKey, read_public_key
 from tower.cloud.errors import CloudError
 from tower.cloud.http.fan_out import describe, fan_out
 
-#: The extension, and what it is called where nobody has called it otherwise.
+#: The extension, and its default name.
 PUBLISHER = "Microsoft.OSTCExtensions"
 TYPE = "VMAccessForLinux"
 VERSION = "1.5"
 NAME = "enablevmAccess"
 
-#: Most machines that it runs on at a time.
+#: Maximum number of machines that it runs on in parallel.
 PARALLEL = 16
 
 _TYPES = ("ssh-ed25519", "ssh-rsa")
@@ -35,7 +34,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class VMAccess:
-    """Has the extension run where it has to.
+    """Runs the extension.
 
     :param look: returns the machines.
     """
@@ -47,22 +46,22 @@ class VMAccess:
         self._running = DeferredLock()
 
     async def install(self, user: str, key: bytes) -> None:
-        """Have the owner of *key* let in as *user* on every Linux machine that runs.
+        """Install a key for a user on every running Linux machine.
 
-        :raise CloudError: on some, or all, it did not work; those are named.
+        :raise CloudError: it failed on some machines; names them.
         """
         if not _USER.fullmatch(user):
-            raise CloudError(f"user {user!r}: Azure's machines have no such name")
+            raise CloudError(f"user {user!r}: the name is not allowed on Azure's machines")
         ready = read_public_key(key, _TYPES)
         tag = _tag(user, ready)
         await self._running.acquire()
         try:
             machines = [each for each in await self._look() if each.system.lower() != "windows"]
-            there = {machine.key for machine in machines}
-            self._done = {name: done for name, done in self._done.items() if name in there}
+            existing = {machine.key for machine in machines}
+            self._done = {name: done for name, done in self._done.items() if name in existing}
             running = [machine for machine in machines if machine.power == "running"]
             if not running:
-                raise CloudError("no running Linux machine is in the resource group")
+                raise CloudError("the resource group has no running Linux machine")
             waiting = [machine for machine in running if self._done.get(machine.key) != tag]
             failed = await fan_out(waiting, lambda machine: self._run(machine, user, ready, tag), PARALLEL)
         finally:
@@ -73,10 +72,10 @@ class VMAccess:
 
     async def _run(self, machine: Machine, user: str, key: PublicKey, tag: str) -> None:
         path = f"{machine.id}/extensions"
-        name, last, is_done = await self._there(path)
+        name, last, is_done = await self._installed(path)
         before, _, number = last.rpartition("-")
         if before != tag or not is_done:
-            # What failed is not run again with the same tag.
+            # After a failure, Azure does not run it again with the same tag.
             attempt = int(number) + 1 if before == tag and number.isdecimal() else 1
             properties: dict[str, Any] = {
                 "publisher": PUBLISHER,
@@ -93,18 +92,18 @@ class VMAccess:
             await self._manager.put(f"{path}/{name}", COMPUTE, resource)
         self._done[machine.key] = tag
 
-    async def _there(self, path: str) -> tuple[str, str, bool]:
-        """Return the extension's name on a machine, the tag that it last ran with, and whether that worked.
+    async def _installed(self, path: str) -> tuple[str, str, bool]:
+        """Return the extension's name on a machine, the tag of its last run, and whether that succeeded.
 
-        A machine takes no second one of the same type.
+        A machine can have only one extension of a type.
         """
         try:
-            said = await self._manager.get(path, COMPUTE)
+            extensions = await self._manager.get(path, COMPUTE)
         except AzureError as e:
             if e.status != 404:
                 raise
             return NAME, "", False
-        for each in said.get("value") or ():
+        for each in extensions.get("value") or ():
             properties = each.get("properties") or {}
             kind = f"{properties.get('publisher')}/{properties.get('type')}"
             if kind.lower() == f"{PUBLISHER}/{TYPE}".lower():

@@ -1,4 +1,4 @@
-"""What Azure says of machines, and what Kubernetes makes of it."""
+"""Azure's machines and their addresses, and how Kubernetes names them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Machine:
     """One machine, of a scale set or not.
 
     :ivar id: of the resource.
-    :ivar name: what Kubernetes calls the node.
-    :ivar size: ``Standard_D2s_v3`` and such.
-    :ivar zone: within the location, ``1`` and such; empty where there is none.
+    :ivar name: of the node.
+    :ivar size: such as ``Standard_D2s_v3``.
+    :ivar zone: within the location, such as ``1``; empty: none.
     :ivar system: ``Linux`` or ``Windows``.
-    :ivar power: ``running``, ``stopped``, ``deallocated``, …; empty: not known.
-    :ivar interfaces: ids of its network interfaces, in lower case, the primary one first.
+    :ivar power: ``running``, ``stopped``, ``deallocated``, …; empty: unknown.
+    :ivar interfaces: IDs of its network interfaces, in lower case, the primary one first.
     """
 
     id: str
@@ -53,84 +53,74 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """Its id as it can be compared: Azure does not keep the case of letters."""
+        """Its ID in lower case: Azure does not preserve case."""
         return self.id.lower()
 
     @property
-    def provider_id(self) -> str:
-        """As a node's ``spec.providerID`` has it."""
-        return f"azure://{self.id}"
-
-    @property
     def is_off(self) -> bool:
-        """Whether it is, or will soon be, shut down."""
+        """Whether it is shut down or shutting down."""
         return self.power in _OFF
 
     @property
-    def in_zone(self) -> Zone:
-        """Where it stands."""
-        return zone_of(self.location, self.zone)
-
-    @property
     def is_of_scale_set(self) -> bool:
-        """Whether a scale set keeps it."""
+        """Whether it belongs to a scale set."""
         return "/virtualmachinescalesets/" in self.key
 
     def as_instance(self) -> Instance:
-        """Return it in the words of all clouds."""
+        """Return it as `Instance`."""
         return Instance(
             name=self.name,
-            provider_id=self.provider_id,
+            provider_id=f"azure://{self.id}",
             addresses=self.addresses,
             type=self.size,
-            zone=self.in_zone,
+            zone=zone_of(self.location, self.zone),
             running=self.power == "running",
         )
 
 
 def zone_of(location: str, zone: str) -> Zone:
-    """Return a zone by its number within a location."""
+    """Return the zone with a number within a location."""
     region = location.lower().replace(" ", "")
     return Zone(f"{region}-{zone}" if zone else "", region)
 
 
 def path_of(provider_id: str, subscription: str) -> str:
-    """Return the path of a machine by its provider id.
+    """Return the path of a machine's resource.
 
-    :raise CloudError: it is none, or one of another subscription.
+    :raise CloudError: the provider ID is invalid, or of another subscription.
     """
     path = provider_id.removeprefix("azure://")
     found = _MACHINE.fullmatch(path)
     if not found:
         raise CloudError(f"provider id {provider_id!r}: must be azure:///subscriptions/…/virtualMachines/…")
     if found[1].lower() != subscription.lower():
-        raise CloudError(f"provider id {provider_id!r}: is of another subscription")
+        raise CloudError(f"provider id {provider_id!r}: belongs to another subscription")
     return path
 
 
-def read_machine(said: Mapping[str, Any]) -> Machine:
-    """Return the machine that a resource describes, still without addresses.
+def read_machine(fields: Mapping[str, Any]) -> Machine:
+    """Return the machine of a resource, without addresses.
 
-    :raise CloudError: it describes none.
+    :raise CloudError: the resource has no valid ID.
     """
-    properties = _part(said, "properties")
+    properties = _part(fields, "properties")
     profile = _part(properties, "osProfile")
-    resource = _text(said, "id")
+    resource = _text(fields, "id")
     if not _MACHINE.fullmatch(resource):
-        raise CloudError("Azure describes a machine that has no id")
-    name = _text(said, "name")
+        raise CloudError("the response has a machine without a valid id")
+    name = _text(fields, "name")
     if "/virtualmachinescalesets/" in resource.lower() or _part(properties, "virtualMachineScaleSet"):
         name = _text(profile, "computerName").lower() or name
     references = [
         (not _part(each, "properties").get("primary", False), _text(each, "id").lower())
         for each in _parts(_part(properties, "networkProfile"), "networkInterfaces")
     ]
-    zones = said.get("zones")
+    zones = fields.get("zones")
     return Machine(
         id=resource,
         name=name,
-        size=_text(_part(properties, "hardwareProfile"), "vmSize") or _text(_part(said, "sku"), "name"),
-        location=_text(said, "location"),
+        size=_text(_part(properties, "hardwareProfile"), "vmSize") or _text(_part(fields, "sku"), "name"),
+        location=_text(fields, "location"),
         zone=str(zones[0]) if isinstance(zones, list) and zones else "",
         system=_text(_part(_part(properties, "storageProfile"), "osDisk"), "osType"),
         power=power_of(properties),
@@ -139,7 +129,7 @@ def read_machine(said: Mapping[str, Any]) -> Machine:
 
 
 def power_of(properties: Mapping[str, Any]) -> str:
-    """Return the state in a machine's instance view; empty if there is none."""
+    """Return the power state in a machine's instance view; empty: unknown."""
     for status in _parts(_part(properties, "instanceView"), "statuses"):
         kind, _, state = _text(status, "code").partition("/")
         if kind.lower() == "powerstate":
@@ -148,48 +138,51 @@ def power_of(properties: Mapping[str, Any]) -> str:
 
 
 @frozen
-class Interface:
+class NetworkInterface:
     """A network interface.
 
-    :ivar addresses: each with the id, in lower case, of the public one that leads to it, or an empty text;
-        the primary one first.
-    :ivar suffix: of the names inside the network; empty if there are none.
+    :ivar addresses: private addresses, the primary one first, each with the ID of its public address in lower
+        case, or an empty string.
+    :ivar suffix: of internal DNS names; empty: none.
     """
 
     addresses: tuple[tuple[str, str], ...]
     suffix: str
 
 
-def read_interface(said: Mapping[str, Any]) -> tuple[str, Interface]:
-    """Return the id, in lower case, of a network interface, and it."""
-    properties = _part(said, "properties")
+def read_interface(fields: Mapping[str, Any]) -> tuple[str, NetworkInterface]:
+    """Return a network interface's ID in lower case, and the interface."""
+    properties = _part(fields, "properties")
     addresses = []
     for configuration in sorted(_parts(properties, "ipConfigurations"), key=_is_secondary):
         inside = _part(configuration, "properties")
         public = _text(_part(inside, "publicIPAddress"), "id").lower()
         addresses.append((_text(inside, "privateIPAddress"), public))
     suffix = _text(_part(properties, "dnsSettings"), "internalDomainNameSuffix")
-    return _text(said, "id").lower(), Interface(tuple(addresses), suffix)
+    return _text(fields, "id").lower(), NetworkInterface(tuple(addresses), suffix)
 
 
-def read_public(said: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the id, in lower case, of a public address, and it; empty while it is none."""
-    return _text(said, "id").lower(), _text(_part(said, "properties"), "ipAddress")
+def read_public(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a public address's ID in lower case, and the address; empty: not assigned."""
+    return _text(fields, "id").lower(), _text(_part(fields, "properties"), "ipAddress")
 
 
-def read_power(said: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the id, in lower case, of a machine, and its state."""
-    return _text(said, "id").lower(), power_of(_part(said, "properties"))
+def read_power(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a machine's ID in lower case, and its power state."""
+    return _text(fields, "id").lower(), power_of(_part(fields, "properties"))
 
 
-def completed(
-    machine: Machine, interfaces: Mapping[str, Interface], public: Mapping[str, str], power: str | None = None
+def with_addresses(
+    machine: Machine,
+    interfaces: Mapping[str, NetworkInterface],
+    public: Mapping[str, str],
+    power: str | None = None,
 ) -> Machine:
-    """Return a machine with the addresses that it has at its network interfaces.
+    """Return a machine with the addresses of its network interfaces.
 
-    :param interfaces: by id.
-    :param public: addresses by id.
-    :param power: None: as the machine says itself.
+    :param interfaces: by ID.
+    :param public: public addresses by ID.
+    :param power: power state; None: unchanged.
     """
     found: dict[tuple[str, str], None] = {}
     for key in machine.interfaces:
@@ -212,16 +205,16 @@ def _is_secondary(configuration: Mapping[str, Any]) -> bool:
     return not _part(configuration, "properties").get("primary", False)
 
 
-def _text(said: Mapping[str, Any], key: str) -> str:
-    value = said.get(key)
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _part(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = said.get(key)
+def _part(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = fields.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _parts(said: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = said.get(key)
+def _parts(fields: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = fields.get(key)
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""A public SSH key, as clouds want it."""
+"""Public SSH keys in the form that clouds accept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tower.cloud.errors import CloudError
 
 
 class BadPublicKey(CloudError):
-    """What should be installed is no public key, or none that this cloud takes."""
+    """A key to install is not a public key, or not of a type that the cloud accepts."""
 
 
 @frozen
@@ -20,7 +20,7 @@ class PublicKey:
     """One key.
 
     :ivar type: ``ssh-ed25519``, ``ssh-rsa``, …
-    :ivar line: type and base64, without comment, options or line's end.
+    :ivar line: type and base64, without comment, options and newline.
     """
 
     type: str
@@ -28,24 +28,23 @@ class PublicKey:
 
     @property
     def digest(self) -> str:
-        """Names the key; hexadecimal."""
+        """SHA-256 of the line, hexadecimal."""
         return hashlib.sha256(self.line.encode()).hexdigest()
 
 
 def read_public_key(key: bytes, types: Collection[str]) -> PublicKey:
     """Read ``<type> <base64>``; a comment may follow.
 
-    :param types: those that the cloud takes.
-    :raise BadPublicKey: saying what is wrong.
+    :param types: the types that the cloud accepts.
     """
     words = key.split(None, 2)
     try:
         kind, blob = words[0].decode("ascii"), b64decode(words[1], validate=True)
     except (IndexError, ValueError):
-        raise BadPublicKey("the key to install is not of the form '<type> <base64>'") from None
+        raise BadPublicKey("the key to install does not have the form '<type> <base64>'") from None
     length = len(kind)
     if blob[: 4 + length] != length.to_bytes(4, "big") + kind.encode() or b"\n" in key.strip():
-        raise BadPublicKey("the key to install says two things of its type, or is more than one")
+        raise BadPublicKey("the key to install contradicts its type, or is more than one key")
     if kind not in types:
-        raise BadPublicKey(f"this cloud takes no {kind} keys: use one of {', '.join(sorted(types))}")
+        raise BadPublicKey(f"this cloud does not accept {kind} keys: use one of {', '.join(sorted(types))}")
     return PublicKey(kind, f"{kind} {words[1].decode('ascii')}")

@@ -1,4 +1,4 @@
-"""The sections of a cloud's configuration, and the keys in them."""
+"""Sections of a cloud's configuration, and their typed values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _log = Logger()
 
 @frozen
 class Value:
-    """What stands behind one key; not shown by ``repr``, as it may be a password.
+    """Value of a key; not in the ``repr``: it may be a password.
 
-    :ivar line: where it begins, from 1.
-    :ivar text: None: there was no ``=`` behind the key.
+    :ivar line: its first line, from 1.
+    :ivar text: None: the key has no ``=``.
     """
 
     line: int
@@ -33,12 +33,12 @@ class Value:
 
 @define
 class Section:
-    """The keys below one header, or below several that are the same.
+    """The keys below one header, or below several equal ones.
 
-    Names of keys are taken in any case.  An error is a `CloudConfigError` with the line of the key.
+    Names of keys are case-insensitive.  An invalid value raises `CloudConfigError` with the key's line.
 
     :ivar file: for errors.
-    :ivar line: of its first header; 0: there is none.
+    :ivar line: of the first header; 0: there is none.
     :ivar values: by lower-case name, in the order of the file.
     """
 
@@ -52,19 +52,19 @@ class Section:
         return key.lower() in self.values
 
     def text(self, key: str, default: str = "") -> str:
-        """Return a text; of a key that comes again, the last."""
+        """Return the text of a key; if the key is repeated, the last one."""
         texts = self.texts(key)
         return texts[-1] if texts else default
 
     def required(self, key: str) -> str:
-        """Return a text that must be there and not be empty."""
+        """Return the text of a required key, which must not be empty."""
         text = self.text(key)
         if not text:
             raise self.wrong(key, f"{key} is missing" if key not in self else f"{key} is empty")
         return text
 
     def texts(self, key: str) -> list[str]:
-        """Return all texts of a key; none if it is not there."""
+        """Return all texts of a key."""
         texts = []
         for value in self.values.get(key.lower(), ()):
             if value.text is None:
@@ -73,7 +73,7 @@ class Section:
         return texts
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Return a truth; a key without a value is true."""
+        """Return a boolean; a key without a value is true."""
         values = self.values.get(key.lower())
         if not values:
             return default
@@ -82,10 +82,10 @@ class Section:
             return True
         if text.lower() in _NO:
             return False
-        raise self.wrong(key, f"{key} is neither true nor false")
+        raise self.wrong(key, f"{key} must be true or false")
 
     def number(self, key: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
-        """Return a whole number within limits, decimal or, behind ``0x``, hexadecimal."""
+        """Return an integer within limits, decimal or, with ``0x``, hexadecimal."""
         if key not in self:
             return default
         text = self.text(key)
@@ -93,22 +93,26 @@ class Section:
             number = int(text, 16 if text[:2] in ("0x", "0X") else 10)
             if least <= number <= most:
                 return number
-        raise self.wrong(key, f"{key} is no number from {least} to {most}")
+        raise self.wrong(key, f"{key} must be a number from {least} to {most}")
 
-    def url(self, key: str, default: str) -> str:
-        """Return where a service is: a URL of HTTP or HTTPS with a host, without a slash at its end."""
+    def url(self, key: str, default: str, *, query: bool = False) -> str:
+        """Return an HTTP or HTTPS URL without user and fragment, and without a trailing slash.
+
+        :param query: whether a query is allowed; such a URL is returned unchanged.
+        """
         text = self.text(key) or default
         try:
             parts = urlsplit(text)
             good = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
         except ValueError:
             good = False
-        if not good or not _PRINTED.fullmatch(text) or parts.query or parts.fragment or "@" in parts.netloc:
-            raise self.wrong(key, f"{key} is not a URL like https://HOST/PATH")
-        return text.rstrip("/")
+        unwanted = good and ((parts.query and not query) or parts.fragment or "@" in parts.netloc)
+        if not good or unwanted or not _PRINTED.fullmatch(text):
+            raise self.wrong(key, f"{key} must be a URL like https://HOST/PATH")
+        return text if "?" in text else text.rstrip("/")
 
     def wrong(self, key: str, text: str) -> CloudConfigError:
-        """Return the error that says *text* about a key, with its last line, or else the header's."""
+        """Return an error with the last line of a key, or the header's."""
         values = self.values.get(key.lower())
         return CloudConfigError(self.file, values[-1].line if values else self.line, text)
 
@@ -127,23 +131,23 @@ class Sections:
         return iter(self._sections.values())
 
     def section(self, name: str, subsection: str = "") -> Section:
-        """Return a section; an empty one if there is none."""
+        """Return a section; a missing one is empty."""
         found = self._sections.get((name.lower(), subsection))
         return Section(self.file, name, subsection) if found is None else found
 
     def subsections(self, name: str) -> dict[str, Section]:
-        """Return the sections ``[name "..."]`` by what stands in their quotes, in the order of the file."""
+        """Return the sections ``[name "..."]`` by the text in quotes, in the order of the file."""
         return {each.subsection: each for each in self if each.name == name.lower() and each.subsection}
 
     def open(self, name: str, subsection: str, line: int) -> Section:
-        """Return a section, made if there is none yet."""
+        """Return a section; add it if it is missing."""
         key = (name.lower(), subsection)
         if key not in self._sections:
             self._sections[key] = Section(self.file, *key, line)
         return self._sections[key]
 
     def warn_about_unknown(self, known: Mapping[str, Collection[str]]) -> None:
-        """Log a warning for each section and each key that nobody knows, with file and line.
+        """Log a warning with file and line for each unknown section and key.
 
         :param known: names of keys by name of section, for its subsections too.
         """
@@ -151,12 +155,12 @@ class Sections:
         for section in self:
             keys = names.get(section.name)
             if keys is None:
-                _warn(self.file, section.line, "there is no such section")
+                _warn(self.file, section.line, "unknown section")
                 continue
             for key, values in section.values.items():
                 if key not in keys:
-                    _warn(self.file, values[0].line, f"there is no such key in [{section.name}]")
+                    _warn(self.file, values[0].line, f"unknown key in [{section.name}]")
 
 
 def _warn(file: str, line: int, text: str) -> None:
-    _log.warn("{file}:{line}: {text}: it is ignored", file=file, line=line, text=text)
+    _log.warn("{file}:{line}: {text} ignored", file=file, line=line, text=text)

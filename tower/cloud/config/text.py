@@ -1,4 +1,4 @@
-"""The text of a cloud's configuration, and where it came from."""
+"""Reading a cloud's configuration file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from tower.files import ANYWHERE, Files, read_plain
 
-#: Largest configuration that is read, B.
+#: Maximum size of a configuration file, B.
 CONFIG_LIMIT = 256 << 10
 
 
@@ -18,9 +18,8 @@ def _without_mark(text: str) -> str:
 
 @frozen
 class ConfigText:
-    """A configuration as it was read, with passwords in it: its text is not shown by ``repr``.
+    """A configuration file's path and text; the text may have passwords and is not in the ``repr``.
 
-    :ivar path: for errors.
     :ivar text: without a byte order mark.
     """
 
@@ -29,10 +28,10 @@ class ConfigText:
 
 
 def read_config(path: str | Path, files: Files = ANYWHERE) -> ConfigText:
-    """Read a configuration.
+    """Read a configuration file.
 
-    :param files: where *path* is looked for.
-    :raise OSError: with a ``strerror`` that says why it cannot be read.
+    :param files: the files that may be read.
+    :raise OSError: it cannot be read, is too large, or is not UTF-8; see its ``strerror``.
     """
     data = read_plain(path, CONFIG_LIMIT + 1, files)
     if len(data) > CONFIG_LIMIT:

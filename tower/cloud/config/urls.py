@@ -1,8 +1,7 @@
-"""URLs of clouds' services in configurations."""
+"""URLs of clouds' services in configurations: validation, and a warning about cleartext credentials."""
 
 from __future__ import annotations
 
-import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -13,40 +12,40 @@ from tower.cloud.config.sections import Section
 _log = Logger()
 
 
-def read_url(
-    section: Section, key: str, default: str, *, shows_secrets: bool = True, query: bool = False
-) -> str:
-    """Return the URL that a key says, or else *default*, without a slash at its end.
+def read_url(section: Section, key: str, default: str, *, is_secret: bool = True, query: bool = False) -> str:
+    """Return the URL of a key, or *default*, see `Section.url`.
 
-    :param query: whether it may have one.
-    :param shows_secrets: whether we show credentials there: without HTTPS, others can read them.
-    :raise CloudConfigError: it is no URL of HTTP.
+    :param is_secret: credentials are sent there: warn if it is not HTTPS.
+    :raise CloudConfigError: it is not valid.
     """
-    url = section.text(key) or default
-    if not re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?(\?[^#\s]*)?", url) or ("?" in url and not query):
-        raise section.wrong(key, f"{key} is no URL of a service: https://HOST/PATH")
-    if shows_secrets and url.startswith("http://") and not is_here(urlsplit(url).hostname or ""):
+    url = section.url(key, default, query=query)
+    if is_secret:
+        warn_unless_safe(key, url)
+    return url
+
+
+def warn_unless_safe(name: str, url: str) -> None:
+    """Log a warning if credentials for *url* are sent in cleartext over a network."""
+    if url and not is_safe(url):
         _log.warn(
-            "NOT SECURE: {key} is not https://: whoever is on the way to {host} can read our credentials",
-            key=key,
+            "NOT SECURE: {name} is not https://: credentials for {host} are sent in cleartext",
+            name=name,
             host=urlsplit(url).hostname,
         )
-    return url if "?" in url else url.rstrip("/")
 
 
 def is_safe(url: str) -> bool:
-    """Tell whether nobody on the way can read what is sent to a URL."""
+    """Return whether a URL is HTTPS, or HTTP on the loopback interface."""
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and (
-            parts.scheme == "https" or (parts.scheme == "http" and is_here(parts.hostname or ""))
-        )
+        host = parts.hostname or ""
     except ValueError:
         return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
-def is_here(host: str) -> bool:
-    """Tell whether what is sent to *host* stays on this machine."""
+def is_loopback(host: str) -> bool:
+    """Return whether a name or address is of the loopback interface."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

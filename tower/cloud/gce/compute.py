@@ -1,4 +1,4 @@
-"""Compute Engine's REST API, v1: requests with tokens, lists with all their pages, operations."""
+"""Compute Engine's REST API, v1: requests with tokens, lists with all pages, operations."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
 from tower.cloud.http.answer import Answer, shorten
-from tower.cloud.http.json_shape import Shape, fits
-from tower.cloud.http.json_stream import ANY, EACH, Path, walk
+from tower.cloud.http.json_stream import ANY, EACH, Path, Shape, fits, walk
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.reactor.cooperate import PIECE, map_cooperatively
 
-#: As many instances as the API gives in one page; with their metadata, each of which may be large, fewer.
+#: The API's maximum number of instances in a page; fewer with metadata, which may be large.
 PAGE_SIZE = 500
 METADATA_PAGE_SIZE = 25
-#: So many instances with metadata are looked at before others have their turn.
+#: Number of instances with metadata that are processed before the reactor runs.
 METADATA_PIECE = 5
-#: Most pages of one list.
+#: Maximum number of pages of a list.
 PAGE_LIMIT = 2000
 
-#: What a list tells of each instance.
+#: The requested fields of instances in lists.
 _FIELDS = (
     "name,zone,machineType,status,tags/items,networkInterfaces"
     "(network,networkIP,ipv6Address,accessConfigs/natIP,ipv6AccessConfigs/externalIpv6)"
 )
 
-OPERATION_INTERVAL = 1.0  # s between two looks at an operation
-OPERATION_LIMIT = 300  # most looks
+OPERATION_INTERVAL = 1.0  # s between polls of an operation
+OPERATION_LIMIT = 300  # polls
 
 _RATE_LIMITS = frozenset(("rateLimitExceeded", "userRateLimitExceeded"))
 _EMPTY = "NO_RESULTS_ON_PAGE"
 
-#: An instance, an operation, a project, as the API's JSON has it.
+#: An instance, operation or project in the API's JSON.
 Resource = dict[str, Any]
 
 _METADATA: Shape = {"fingerprint": str, "items": [{"key": str, "value": str}]}
@@ -82,9 +82,9 @@ T = TypeVar("T")
 
 
 class _ComputePage:
-    """One page of a list: its instances, one by one.
+    """Iterates over the instances of a page.
 
-    :ivar next: the token of the next page, known when all are had; empty: it is the last.
+    :ivar next: token of the next page, set at the end; empty: it is the last page.
     """
 
     def __init__(self, answer: Answer, shapes: Mapping[Path, Shape]) -> None:
@@ -101,22 +101,20 @@ class _ComputePage:
             elif path[2:] == ("warning",):
                 code = value.get("code") or _EMPTY
                 if code != _EMPTY:
-                    raise CloudError(f"the instances of {shorten(path[1])} are not known: {shorten(code)}")
+                    raise CloudError(f"the instances of {shorten(path[1])} are unknown: {shorten(code)}")
 
 
 class Compute:
-    """Asks for what belongs to one project.
+    """Compute Engine, for one project.
 
-    :param clock: for waits.
-    :param api: URL of the API, with a slash at its end.
-    :param project: returns the project's id.
-    :param tokens: access tokens.
+    :param api: URL of the API, with a trailing slash.
+    :param project: returns the project's ID.
     """
 
     def __init__(
         self,
         session: CloudSession,
-        clock: Any,
+        clock: IReactorTime,
         api: str,
         project: Callable[[], Awaitable[str]],
         tokens: RefreshedToken[str],
@@ -128,32 +126,32 @@ class Compute:
         self._tokens = tokens
 
     async def project(self) -> Resource:
-        """Return the project.  Asked once, also after failures that may pass."""
+        """Return the project; without retries."""
         return await self._get("", PROJECT, retry=False)
 
     async def set_metadata(self, where: str, verb: str, metadata: Resource) -> None:
-        """Replace metadata, and wait until it is done.
+        """Replace metadata, and wait for the operation.
 
-        :param where: the path of what they belong to; empty: the project.
-        :param metadata: with the fingerprint of those that are replaced.
-        :raise CloudError: they are not replaced; with code 412, as somebody else has changed them.
+        :param where: path of its owner; empty: the project.
+        :param metadata: with the fingerprint of the old metadata.
+        :raise CloudError: it failed; with code 412, another writer has changed the metadata.
         """
         body = json.dumps(metadata).encode()
-        operation = await self._ask("POST", f"{where}{verb}", {}, body, _OPERATION, retry=False)
+        operation = await self._request("POST", f"{where}{verb}", {}, body, _OPERATION, retry=False)
         scope = "/".join(where.split("/")[:2]) if where else "global"
         await self._finish(operation, scope)
 
     async def instances(
         self, zone: str, wanted: str, read: Callable[[Resource], T | None], *, metadata: bool = False
     ) -> list[T]:
-        """Return what *read* makes of the instances of the project.
+        """Return the results of *read* for the instances of the project.
 
-        A part of them is never returned as if it were all: who is missing in the list is no node any more.
+        An incomplete list is an error: instances that are missing in it would lose their tunnels.
 
-        :param zone: of that zone alone; empty: of all.
-        :param wanted: a filter by the API's rules.
-        :param read: gets each, with name and zone at least; None: it is not meant.
-        :param metadata: with their metadata.
+        :param zone: only this zone; empty: all.
+        :param wanted: a filter in the API's syntax.
+        :param read: called with each instance, which has at least name and zone; None skips it.
+        :param metadata: request their metadata too.
         """
         path = f"zones/{quote(zone, safe='')}/instances" if zone else "aggregated/instances"
         fields = f"{_FIELDS},metadata" if metadata else _FIELDS
@@ -169,7 +167,7 @@ class Compute:
         found: list[T] = []
         for _ in range(PAGE_LIMIT):
             page = _ComputePage(await self._send("GET", path, query, b"", retry=True), shapes)
-            made = await map_cooperatively(self._clock, page, lambda each: read(_whole(each)), piece)
+            made = await map_cooperatively(self._clock, page, lambda each: read(_checked(each)), piece)
             found += [each for each in made if each is not None]
             if not page.next:
                 return found
@@ -181,12 +179,12 @@ class Compute:
     async def instance(self, zone: str, name: str, *, retry: bool = True) -> Resource:
         """Return an instance.
 
-        :param retry: whether to ask again after failures that may pass.
+        :param retry: whether to retry after temporary failures.
         :raise InstanceNotFound: there is none.
         """
         where = f"zones/{quote(zone, safe='')}/instances/{quote(name, safe='')}"
         try:
-            return _whole(await self._get(where, _INSTANCE, retry=retry))
+            return _checked(await self._get(where, _INSTANCE, retry=retry))
         except CloudAnswerError as e:
             if e.code == 404:
                 raise InstanceNotFound from None
@@ -195,17 +193,16 @@ class Compute:
     async def _get(
         self, path: str, shape: Shape, query: Mapping[str, str] | None = None, *, retry: bool = True
     ) -> Resource:
-        return await self._ask("GET", path, query or {}, b"", shape, retry=retry)
+        return await self._request("GET", path, query or {}, b"", shape, retry=retry)
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes, shape: Shape, *, retry: bool
     ) -> Resource:
         answer = await self._send(method, path, query, body, retry=retry)
-        said = answer.json()
-        if not fits(said, shape):
-            raise CloudError(f"{answer.url} answered with something that cannot be read")
-        read: Resource = said
-        return read
+        resource: Resource = answer.json()
+        if not fits(resource, shape):
+            raise answer.unexpected()
+        return resource
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str], body: bytes, *, retry: bool
@@ -215,13 +212,13 @@ class Compute:
         if query:
             url += f"?{urlencode(query)}"
 
-        async def ask(token: str) -> Answer:
+        async def send(token: str) -> Answer:
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
             return await self._session.request(
                 method, url, headers=headers, body=body, retry=retry, again=_is_rate_limit
             )
 
-        return await self._tokens.used_for(ask)
+        return await self._tokens.used_for(send)
 
     async def _finish(self, operation: Resource, scope: str) -> None:
         for _ in range(OPERATION_LIMIT):
@@ -238,15 +235,15 @@ class Compute:
             raise CloudError(f"the operation failed: {text}")
 
 
-def _whole(instance: Resource) -> Resource:
-    """Return an instance that has what all of them have."""
+def _checked(instance: Resource) -> Resource:
+    """Return an instance with name and zone."""
     if not instance.get("name") or not instance.get("zone"):
-        raise CloudError("there is an instance without name or zone")
+        raise CloudError("the response has an instance without name or zone")
     return instance
 
 
 def _is_rate_limit(answer: Answer) -> bool:
-    """Tell whether a refusal says that we ask too often, which Compute Engine does with 403."""
+    """Return whether a response is a rate limit, for which Compute Engine uses 403."""
     if answer.code != 403:
         return False
     try:

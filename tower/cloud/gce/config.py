@@ -118,7 +118,8 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
         network=section.text("network-name").rpartition("/")[2],
         token_url="" if token_url in ("", "nil") else read_url(section, "token-url", "", query=True),
         token_body=section.text("token-body"),
-        credentials_file=section.text("credentials-file") or environment.get("GOOGLE_APPLICATION_CREDENTIALS", ""),
+        credentials_file=section.text("credentials-file")
+        or environment.get("GOOGLE_APPLICATION_CREDENTIALS", ""),
         metadata_host=section.text("metadata-host") or environment.get("GCE_METADATA_HOST") or METADATA_HOST,
         key_items=_ITEMS[_choice(section, "metadata-key", tuple(_ITEMS))],
         key_scope=_choice(section, "key-scope", _SCOPES),

@@ -1,7 +1,8 @@
 """Workload identity federation: tokens for Google's APIs without a key.
 
 Google's token service exchanges a token of another identity provider (RFC 8693), if required for one of a
-service account.  ``gcloud iam workload-identity-pools create-cred-config`` writes the ``external_account`` file.
+service account.  ``gcloud iam workload-identity-pools create-cred-config`` writes the file, of type
+``external_account``.
 """
 
 from __future__ import annotations

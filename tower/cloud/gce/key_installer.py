@@ -1,97 +1,129 @@
-"""Installing SSH keys by the metadata of a project or of its instances."""
+"""Installs SSH keys in the metadata of a project or of its instances."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from attrs import frozen
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from tower.cloud.errors import CloudError
+from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.compute import Compute, Resource
 from tower.cloud.gce.config import INSTANCE_SCOPE, GCEConfig
-from tower.cloud.gce.keys import find_item, items_to_change, key_line, why_deaf, with_line
+from tower.cloud.gce.keys import find_item, ignores_project_keys, items_to_change, key_line, with_line
 from tower.cloud.http.fan_out import describe, fan_out
-from tower.cloud.http.polling import poll
 
-#: Most instances that are changed at one time.
-AT_ONCE = 8
-#: Most that one line of the log names.
+#: Maximum number of instances that are changed in parallel.
+PARALLEL = 8
+#: Maximum number of instances that a log line names.
 NAMED = 20
-#: How long a look at who does not take the project's keys may take, s, and how much longer then is the pause
-#: before the next one.
-LOOK_LIMIT = 60.0
-LOOK_PAUSE = 20.0
+#: Timeout of the search for instances that ignore the project's keys, s; the pause before the next search is
+#: this many times its duration.
+SEARCH_LIMIT = 60.0
+SEARCH_PAUSE = 20.0
+
+
+class NotInTimeError(CloudError):
+    """Polling timed out."""
+
+    def __init__(self, last: CloudError | None = None) -> None:
+        text = "timed out waiting for the condition"
+        super().__init__(f"{text}: {last}" if last else text)
+
+
+async def poll(
+    clock: IReactorTime,
+    attempt: Callable[[], Awaitable[object]],
+    *,
+    interval: float = 2.0,
+    timeout: float = 30.0,
+) -> None:
+    """Call *attempt* until it raises no `CloudError`, as Go's ``wait.Poll``: first after *interval* s.
+
+    ``Retry-After`` of a response is honored.
+
+    :param interval: between attempts, s.
+    :param timeout: of everything, s; an attempt in progress is cancelled then.
+    :raise NotInTimeError: all attempts failed; has the error of the last one.
+    """
+    ends = clock.seconds() + timeout
+    last: CloudError | None = None
+    wait = interval
+    while clock.seconds() + wait < ends:
+        await deferLater(clock, wait)
+        trying = Deferred.fromCoroutine(_call(attempt))
+        trying.addTimeout(ends - clock.seconds(), clock)
+        try:
+            await trying
+            return
+        except defer.TimeoutError:
+            break
+        except CloudError as e:
+            last = e
+            wait = max(interval, e.retry_after if isinstance(e, CloudAnswerError) else 0.0)
+    raise NotInTimeError(last)
+
+
+async def _call(attempt: Callable[[], Awaitable[object]]) -> None:
+    await attempt()
 
 
 @frozen
-class Seen:
-    """What matters of an instance.
+class KeyTarget:
+    """An instance that keys are for.
 
-    :ivar deaf: why it does not take its project's keys; empty: it does.
+    :ivar ignores: why it ignores its project's keys; empty: it does not.
     """
 
     name: str
     zone: str
-    deaf: str
+    ignores: str
 
 
-def _see(instance: Resource, project: Resource) -> Seen:
+def _target(instance: Resource, project: Resource) -> KeyTarget:
     zone = instance["zone"].rpartition("/")[2]
-    return Seen(instance["name"], zone, why_deaf(instance.get("metadata") or {}, project))
+    return KeyTarget(instance["name"], zone, ignores_project_keys(instance.get("metadata") or {}, project))
 
 
 class KeyInstaller:
-    """Adds keys; never removes one, nor a line of anybody else.
+    """Adds keys; never removes or changes other lines.
 
-    Every change carries the fingerprint of what it was made of, so that it fails where somebody else was
-    faster, and is made anew.
+    Each write carries the fingerprint of the metadata it is based on, and is repeated if another writer was
+    faster.
 
-    :param clock: for waits.
-    :param instances: returns what it is told to make of each instance that the configuration means, with
-        its metadata.
+    :param instances: returns the results of its argument for the selected instances with their metadata.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         compute: Compute,
         config: GCEConfig,
-        instances: Callable[[Callable[[Resource], Seen]], Awaitable[list[Seen]]],
+        instances: Callable[[Callable[[Resource], KeyTarget]], Awaitable[list[KeyTarget]]],
     ) -> None:
         self._clock = clock
         self._compute = compute
         self._config = config
         self._instances = instances
-        self._deaf: dict[str, str] = {}
-        self._look_again = -math.inf
-        self._under_way: set[Deferred[None]] = set()
-
-    def stop(self) -> None:
-        """Give up what is being installed."""
-        for each in list(self._under_way):
-            each.cancel()
+        self._ignoring: dict[str, str] = {}
+        self._next_search = -math.inf
 
     async def install(self, user: str, key: bytes) -> None:
-        """Let the owner of *key* log in as *user*: tried each 2 s, for 30 s.
+        """Install a key for a user; try every 2 s for 30 s.
 
-        :raise NotInTimeError: it could not be done.
-        :raise CloudError: nor on these instances.
+        :raise NotInTimeError: the project's metadata was not changed in time.
+        :raise CloudError: some instances did not get the key; it names them.
         """
         line = key_line(user, key)
         into = self._into_instances if self._config.key_scope == INSTANCE_SCOPE else self._into_project
-        installing = Deferred.fromCoroutine(into(line))
-        self._under_way.add(installing)
-        try:
-            await installing
-        finally:
-            self._under_way.discard(installing)
+        await into(line)
 
     async def _into_project(self, line: str) -> None:
         metadata: Resource = {}
@@ -103,14 +135,14 @@ class KeyInstaller:
             await self._add("project", "", metadata, line)
 
         await poll(self._clock, attempt)
-        await self._name_deaf(metadata)
+        await self._search_ignoring(metadata)
 
     async def _into_instances(self, line: str) -> None:
-        instances = await self._look({})
-        deaf = {each.name: each.deaf for each in instances if each.deaf == "enable-oslogin"}
-        self._tell_deaf(deaf)
+        instances = await self._targets({})
+        ignoring = {each.name: each.ignores for each in instances if each.ignores == "enable-oslogin"}
+        self._log_ignoring(ignoring)
 
-        async def install(instance: Seen) -> None:
+        async def install(instance: KeyTarget) -> None:
             name, zone = instance.name, instance.zone
 
             async def attempt() -> None:
@@ -120,14 +152,14 @@ class KeyInstaller:
 
             await poll(self._clock, attempt)
 
-        failed = await fan_out((each for each in instances if each.name not in deaf), install, AT_ONCE)
+        failed = await fan_out((each for each in instances if each.name not in ignoring), install, PARALLEL)
         if failed:
             names = describe((each.item.name, each.reason) for each in failed)
             raise CloudError(f"{len(failed)} of {len(instances)} instances did not get the key: {names}")
 
-    async def _get(self, what: str, asking: Awaitable[Resource]) -> Resource:
+    async def _get(self, what: str, request: Awaitable[Resource]) -> Resource:
         try:
-            return await asking
+            return await request
         except CloudError as e:
             self._log.warn("Could not get {what}: {error}", what=what, error=str(e))
             raise
@@ -148,39 +180,38 @@ class KeyInstaller:
             raise
         self._log.info("Successfully added sshKey to {what} metadata", what=what)
 
-    async def _name_deaf(self, project: Resource) -> None:
-        """Say which instances do not take the project's keys, when that has changed."""
+    async def _search_ignoring(self, project: Resource) -> None:
+        """Log which instances ignore the project's keys, if that has changed."""
         began = self._clock.seconds()
-        if began < self._look_again:
+        if began < self._next_search:
             return
-        looking = Deferred.fromCoroutine(self._look(project))
+        searching = Deferred.fromCoroutine(self._targets(project))
         try:
-            instances = await looking.addTimeout(LOOK_LIMIT, self._clock)
-        except TooLate:
-            self._log.info("who takes the project's keys is not known within {limit:g} s", limit=LOOK_LIMIT)
+            instances = await searching.addTimeout(SEARCH_LIMIT, self._clock)
+        except defer.TimeoutError:
+            self._log.info("instances that ignore the key: unknown after {limit:g} s", limit=SEARCH_LIMIT)
         except CloudError as e:
-            self._log.info("who takes the project's keys is not known: {error}", error=str(e))
+            self._log.info("instances that ignore the key: unknown: {error}", error=str(e))
         else:
-            self._tell_deaf({each.name: each.deaf for each in instances if each.deaf})
-        # All metadata of all instances may be some gigabytes.
+            self._log_ignoring({each.name: each.ignores for each in instances if each.ignores})
+        # The metadata of all instances may be some gigabytes.
         now = self._clock.seconds()
-        self._look_again = now + LOOK_PAUSE * (now - began)
+        self._next_search = now + SEARCH_PAUSE * (now - began)
 
-    async def _look(self, project: Resource) -> list[Seen]:
-        return await self._instances(lambda each: _see(each, project))
+    async def _targets(self, project: Resource) -> list[KeyTarget]:
+        return await self._instances(lambda each: _target(each, project))
 
-    def _tell_deaf(self, deaf: dict[str, str]) -> None:
-        if deaf != self._deaf:
-            self._deaf = deaf
-            names = ", ".join(f"{name} ({why})" for name, why in sorted(deaf.items())[:NAMED])
-            more = f" and {len(deaf) - NAMED} more" if len(deaf) > NAMED else ""
-            if deaf:
-                self._log.warn(
-                    "instances that do not take this key: {names}{more}; with block-project-ssh-keys or "
-                    "sshKeys of its own one takes keys by 'key-scope = instance', with enable-oslogin by no "
-                    "metadata",
-                    names=names,
-                    more=more,
-                )
-            else:
-                self._log.info("all instances take this key")
+    def _log_ignoring(self, ignoring: dict[str, str]) -> None:
+        if ignoring == self._ignoring:
+            return
+        self._ignoring = ignoring
+        if not ignoring:
+            self._log.info("all instances accept the key")
+            return
+        names = ", ".join(f"{name} ({reason})" for name, reason in sorted(ignoring.items())[:NAMED])
+        self._log.warn(
+            "instances that ignore the key: {names}{more}; 'key-scope = instance' reaches those with "
+            "block-project-ssh-keys or their own sshKeys; those with enable-oslogin ignore keys in metadata",
+            names=names,
+            more=f" and {len(ignoring) - NAMED} more" if len(ignoring) > NAMED else "",
+        )

@@ -1,9 +1,8 @@
-"""SSH keys in the metadata of Compute Engine, by the rules of Google's guest agent; without I/O.
+"""SSH keys in Compute Engine's metadata, by the rules of Google's guest agent; no I/O.
 
-An item ``ssh-keys``, or ``sshKeys`` in the older way, has lines ``<user>:<type> <key> <comment>``, those of
-temporary keys with a comment ``google-ssh {"expireOn": ...}``.  An instance takes those of its project unless
-its own metadata say ``block-project-ssh-keys``, or has an item ``sshKeys`` itself; and none at all where OS
-Login is on.
+The items ``ssh-keys`` and, deprecated, ``sshKeys`` have lines ``<user>:<type> <key> <comment>``; the comment
+of temporary keys is ``google-ssh {"expireOn": ...}``.  An instance ignores its project's keys if its own
+metadata has ``block-project-ssh-keys`` or an item ``sshKeys``, and all keys with OS Login.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from typing import Any
 from tower.cloud.errors import CloudError
 from tower.cloud.gce.config import NEW_ITEM, OLD_ITEM
 
-#: Largest value of a metadata item, B.
+#: Maximum size of a metadata item's value, B.
 VALUE_LIMIT = 256 << 10
 
 
 def key_line(user: str, key: bytes) -> str:
-    """Return the line that lets the owner of *key* log in as *user*.
+    """Return the line for a user's key.
 
-    :param key: ``<type> <base64>``, perhaps with a comment.
-    :raise CloudError: either would be read as something else.
+    :param key: ``<type> <base64>`` with an optional comment.
+    :raise CloudError: a character is not allowed in such a line.
     """
     text = key.decode("ascii", "replace").strip()
     if not re.fullmatch(r"[^\s:]+", user) or not re.fullmatch(r"[\x20-\x7e]+", text):
-        raise CloudError("a user without spaces and colons and a key in one line are wanted")
+        raise CloudError("the user must have no spaces and colons, and the key must be one line")
     return f"{user}:{text} {user}@{user}"
 
 
 def find_item(metadata: Mapping[str, Any], key: str) -> dict[str, Any] | None:
-    """Return the first item of that key in an API's ``Metadata`` object."""
+    """Return the first item with a key in a ``Metadata`` object of the API."""
     for each in metadata.get("items") or ():
         if each.get("key") == key:
             found: dict[str, Any] = each
@@ -41,23 +40,23 @@ def find_item(metadata: Mapping[str, Any], key: str) -> dict[str, Any] | None:
 
 
 def value_of(metadata: Mapping[str, Any], key: str) -> str:
-    """Return an item's value; empty if there is no such item."""
+    """Return an item's value; empty if the item is missing."""
     item = find_item(metadata, key)
     return str(item.get("value") or "") if item else ""
 
 
 def has_line(value: str, line: str) -> bool:
-    """Tell whether *line* is one of the lines of *value*, not merely somewhere in it."""
+    """Return whether *line* is one of the lines of *value*."""
     return any(each.strip() == line for each in value.split("\n"))
 
 
 def items_to_change(metadata: Mapping[str, Any], line: str, wanted: Sequence[str], *, own: bool) -> list[str]:
-    """Return the keys of the items that *line* is missing in.
+    """Return the keys of the items that need *line*.
 
-    The older item is only added to where it is alone wanted: beside the newer one it counts where it exists.
-    To an instance it is never added, as there it would shut out the project's keys.
+    A missing `OLD_ITEM` is only added if it is the only wanted one, and never to an instance: there it would
+    disable the project's keys.
 
-    :param wanted: of `NEW_ITEM` and `OLD_ITEM`.
+    :param wanted: `NEW_ITEM`, `OLD_ITEM` or both.
     :param own: whether the metadata is an instance's own.
     """
     keys = []
@@ -73,9 +72,9 @@ def items_to_change(metadata: Mapping[str, Any], line: str, wanted: Sequence[str
 
 
 def with_line(metadata: Mapping[str, Any], line: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Return a ``Metadata`` object with *line* at the end of the items *keys*; everything else is as it was.
+    """Return a ``Metadata`` object with *line* appended to the items *keys*.
 
-    :raise CloudError: there is no room for it.
+    :raise CloudError: an item would be too large.
     """
     items = [dict(each) for each in metadata.get("items") or ()]
     changed = {**metadata, "items": items}
@@ -87,12 +86,12 @@ def with_line(metadata: Mapping[str, Any], line: str, keys: Sequence[str]) -> di
         old = str(item.get("value") or "")
         item["value"] = f"{old}\n{line}" if old else line
         if len(item["value"].encode()) > VALUE_LIMIT:
-            raise CloudError(f"the metadata item {key} is full: remove lines of old keys from it")
+            raise CloudError(f"the metadata item {key} is full: remove lines of old keys")
     return changed
 
 
-def why_deaf(own: Mapping[str, Any], project: Mapping[str, Any]) -> str:
-    """Return why an instance does not take the keys of its project; empty: it does.
+def ignores_project_keys(own: Mapping[str, Any], project: Mapping[str, Any]) -> str:
+    """Return why an instance ignores its project's keys; empty: it does not.
 
     :param own: the instance's ``Metadata`` object.
     """

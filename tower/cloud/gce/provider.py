@@ -12,25 +12,23 @@ from tower.cloud.gce.auth import AlternateTokens
 from tower.cloud.gce.compute import Compute
 from tower.cloud.gce.config import GCEConfig, parse_gce_config
 from tower.cloud.gce.federation import Account, AccountTokens, load_account
-from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
+from tower.cloud.gce.instances import GCEInstances, Machines
 from tower.cloud.gce.key_installer import KeyInstaller
 from tower.cloud.gce.metadata import MetadataService
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 
-NAME = "gce"
 
+class GCECloud(Provider[GCEInstances]):
+    """One project.
 
-class GCECloud(Provider[GCEInstances, GCEZones]):
-    """One project, as its configuration describes it.
-
-    :param account: whose project it is if the configuration names none; None: that of the machine we are on.
-    :param ask: makes a session of a reactor; None: one that verifies HTTPS.
-    :param now: tells the time, s since the epoch.
+    :param account: has the default project; None: that of this machine.
+    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
+    :param now: returns s since the epoch.
     """
 
-    name = NAME
+    name = "gce"
 
     def __init__(
         self,
@@ -46,13 +44,12 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         self._now = now
         self._project = config.project or (account.project if account else "")
         self._metadata: MetadataService | None = None
-        self._installer: KeyInstaller | None = None
 
     def session(self, reactor: Any) -> CloudSession:
         """See `Provider.session`."""
         return CloudSession(reactor, now=self._now) if self._ask is None else self._ask(reactor)
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[GCEInstances, GCEZones]:
+    def compose(self, reactor: Any, session: CloudSession) -> GCEInstances:
         """See `Provider.compose`."""
         config = self._config
         metadata = MetadataService(session, config.metadata_host)
@@ -60,14 +57,8 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         compute = Compute(session, reactor, config.api, self._find_project, tokens)
         machines = Machines(compute, config, self._find_project)
         installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
-        self._metadata, self._installer = metadata, installer
-        return GCEInstances(machines, installer), GCEZones(machines, config, metadata)
-
-    def stop(self) -> None:
-        """See `ICloudProvider`."""
-        if self._installer is not None:
-            self._installer.stop()
-        super().stop()
+        self._metadata = metadata
+        return GCEInstances(machines, installer, config, metadata)
 
     async def _find_project(self) -> str:
         if not self._project and self._metadata is not None:
@@ -88,9 +79,9 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
 
 
 def make(config: ConfigText | None) -> GCECloud:
-    """Make a provider of its configuration; None: everything is found out from the machine we are on.
+    """Return the provider for a configuration; None: the defaults.
 
-    :raise ConfigurationError: the configuration, or the key file it names, cannot be used.
+    :raise ConfigurationError: the configuration, or its credentials file, is invalid.
     """
     parsed = parse_gce_config(config)
     account = load_account(parsed.credentials_file) if parsed.credentials_file else None

@@ -1,4 +1,4 @@
-"""How clouds are asked: bounded exchanges, answers, paging, polling, JSON as a stream.
+"""HTTP to clouds: bounded requests, responses, parallel work, JSON as a stream.
 
-Start with `tower.cloud.http.exchange`.
+`tower.cloud.session` adds retries.  Start with `tower.cloud.http.exchange`.
 """

@@ -1,4 +1,4 @@
-"""What a cloud answered."""
+"""Responses of clouds, and the texts of their errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.web.http_headers import Headers
 
 from tower.cloud.errors import CloudError
 
-#: So much of what a cloud says about an error is shown, characters.
+#: Maximum length of a cloud's text in errors and logs, characters.
 SHOWN = 300
 
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -23,10 +23,10 @@ _TAG = re.compile(r"<[^<>]{0,1000}>")
 
 @frozen
 class Answer:
-    """An answer, body and all.
+    """A complete response.
 
-    :ivar code: HTTP's status code.
-    :ivar url: that was asked, without its query, for errors.
+    :ivar code: HTTP status.
+    :ivar url: of the request, without its query, for errors.
     """
 
     code: int
@@ -35,13 +35,13 @@ class Answer:
     url: str = ""
 
     def header(self, name: str) -> str | None:
-        """Return a field of the head; None: it is not there."""
+        """Return a header field; None: there is none."""
         values = self.headers.getRawHeaders(name)
         return values[-1] if values else None
 
     @property
     def date(self) -> float | None:
-        """The cloud's time, s since the epoch; None: it does not say."""
+        """The cloud's time, s since the epoch; None: unknown."""
         return parse_date(self.header("date"))
 
     def text(self) -> str:
@@ -49,18 +49,26 @@ class Answer:
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Return the body's value.
+        """Return the body's JSON value.
 
-        :raise CloudError: it is no JSON.
+        :raise CloudError: the body is not JSON.
         """
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
-            raise CloudError(f"{self.url} answered {self.code} with something that is not JSON") from None
+            raise self.not_json() from None
+
+    def not_json(self) -> CloudError:
+        """Return the error for a body that is not JSON; it does not quote the body."""
+        return CloudError(f"{self.url} answered {self.code} with something that is not JSON")
+
+    def unexpected(self) -> CloudError:
+        """Return the error for a JSON body of an unexpected form; it does not quote the body."""
+        return CloudError(f"{self.url} answered {self.code} with JSON of an unexpected form")
 
 
 def parse_date(text: str | None) -> float | None:
-    """Return what HTTP calls a date, s since the epoch; None: it is none."""
+    """Return an HTTP date, s since the epoch; None: it is not valid."""
     if text is None:
         return None
     try:
@@ -70,25 +78,25 @@ def parse_date(text: str | None) -> float | None:
 
 
 def shorten(text: str) -> str:
-    """Return what people should see of a text that somebody else wrote: one short line."""
+    """Return a text from outside as one line of at most `SHOWN` printable characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 8 * SHOWN]).split())
     return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
 
 
-def what_it_says(body: bytes, secrets: Collection[str] = ()) -> str:
-    """Return what a cloud says about an error, on a line of at most `SHOWN` printable characters.
+def error_detail(body: bytes, secrets: Collection[str] = ()) -> str:
+    """Return the text of a cloud's error response, shortened as by `shorten`.
 
-    :param secrets: of the request; some clouds repeat them.
+    :param secrets: secrets of the request, which are removed: some clouds repeat them.
     """
     text = body[: 64 * SHOWN].decode(errors="replace")
-    said = _in_json(body) or _in_xml(text) or _TAG.sub(" ", text)
+    detail = _in_json(body) or _in_xml(text) or _TAG.sub(" ", text)
     for secret in secrets:
-        said = said.replace(secret, "…")
-    return shorten(said)
+        detail = detail.replace(secret, "…")
+    return shorten(detail)
 
 
 def _in_json(body: bytes) -> str:
-    """Return the words of the usual forms: OAuth's, Google's, Azure's, OpenStack's."""
+    """Return the text of the usual forms: OAuth's, Google's, Azure's, OpenStack's."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -101,12 +109,9 @@ def _in_json(body: bytes) -> str:
     inner = value.get("error")
     if isinstance(inner, dict):
         value = inner
-    fields = (
-        value.get(name) for name in ("__type", "code", "error", "message", "Message", "error_description")
-    )
-    return ": ".join(each for each in fields if isinstance(each, str) and each)
+    names = ("__type", "code", "error", "message", "Message", "error_description")
+    return ": ".join(each for each in map(value.get, names) if isinstance(each, str) and each)
 
 
 def _in_xml(text: str) -> str:
-    found = [match.group(1) for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
-    return ": ".join(found)
+    return ": ".join(match.group(1) for match in (_CODE.search(text), _MESSAGE.search(text)) if match)

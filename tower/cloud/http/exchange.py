@@ -1,8 +1,4 @@
-"""One request to a cloud, and what came of it.
-
-It asks an `IAgent` itself: `treq.client.HTTPClient` encodes URLs anew behind a signature, follows redirects,
-asks for compression, knows no IPv6 addresses and no time for a body.
-"""
+"""One HTTP request to a cloud and its response, with limits of time and size."""
 
 from __future__ import annotations
 
@@ -10,39 +6,40 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from attrs import define, field
+from attrs import define, field, frozen
 from OpenSSL.SSL import Error as SSLError
 from service_identity.exceptions import VerificationError
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.defer import TimeoutError as TimedOut
-from twisted.internet.interfaces import IConsumer
-from twisted.internet.protocol import Protocol, connectionDone
+from treq.client import HTTPClient
+from twisted.internet import defer
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseDone
-from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import UNKNOWN_LENGTH, IAgent, IBodyProducer, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from tower import __version__
 from tower.cloud.errors import AnswerTooLarge, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, shorten
+from tower.http.client_bodies import Body, BodyTooLarge, cause_of, read_body
 
-#: What we call ourselves.
 USER_AGENT = f"kubesphere-tower/{__version__}"
 
-#: Longest body of an answer, B.
+#: Maximum length of a response's body, B.
 BODY_LIMIT = 8 << 20
 
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 
+#: The URL that treq sees: it cannot parse all URLs of clouds.
+_TREQ_URL = "https://cloud.invalid/"
+
 
 @define
 class CloudRequest:
-    """What is about to be sent; whoever signs may change it.
+    """A request before it is sent; signing may change it.
 
-    :ivar url: ASCII, as it is sent.
-    :ivar headers: names in lower case.
+    :ivar url: ASCII, sent unchanged.
+    :ivar headers: with lower-case names.
     """
 
     method: str
@@ -52,124 +49,99 @@ class CloudRequest:
 
     @property
     def address(self) -> str:
-        """The URL as it may be shown: no user, no query."""
+        """The URL for errors and logs: without user and query."""
         return without_query(self.url)
 
 
-async def send(reactor: Any, agent: IAgent, request: CloudRequest, timeout: float) -> Answer:
-    """Make a request, once.
+@implementer(IAgent)
+@frozen
+class _SignedRequestAgent:
+    """Sends one request exactly as it was signed, not as treq changed it.
 
-    :param timeout: up to the end of the answer's body, s.
-    :raise CloudUnreachable: no whole answer came in that time.
-    :raise AnswerTooLarge: the answer is longer than `BODY_LIMIT`.
-    :raise CloudError: the URL is none.
+    treq encodes URLs again (``[`` becomes ``%5B``, an IPv6 address is an error) and requests gzip, which it
+    decodes without a limit; see `tests.cloud.http.test_exchange`.
+    """
+
+    agent: IAgent
+    url: bytes
+    headers: Headers
+
+    def request(
+        self,
+        method: bytes,
+        uri: bytes,
+        headers: Headers | None = None,
+        bodyProducer: IBodyProducer | None = None,
+    ) -> Deferred[IResponse]:
+        """See ``IAgent``."""
+        sending: Deferred[IResponse] = self.agent.request(method, self.url, self.headers, bodyProducer)
+        return sending.addCallback(_never_decoded)
+
+
+def _never_decoded(response: IResponse) -> IResponse:
+    response.headers.removeHeader(b"content-encoding")
+    return response
+
+
+async def send(reactor: IReactorTime, agent: IAgent, request: CloudRequest, timeout: float) -> Answer:
+    """Send a request once; redirects are not followed, cookies are not kept.
+
+    :param timeout: until the end of the response's body, s.
+    :raise CloudUnreachable: there is no complete response within that time.
+    :raise AnswerTooLarge: the response is longer than `BODY_LIMIT`.
+    :raise CloudError: the URL is invalid.
     """
     address = request.address
-    if not _can_be_asked(request.url):
-        raise CloudError(f"{address} is not a URL that can be asked")
+    if not _is_valid(request.url):
+        raise CloudError(f"{address} is not a valid URL")
     headers = Headers({b"user-agent": [USER_AGENT.encode()]})
     for name, value in request.headers.items():
         headers.setRawHeaders(name, [value])
-    producer = _Bytes(request.body) if request.body else None
+    client = HTTPClient(_SignedRequestAgent(agent, request.url.encode("ascii"), headers))
     try:
-        asking = agent.request(request.method.encode("ascii"), request.url.encode("ascii"), headers, producer)
-        return await _unwrapped(asking.addCallback(_read, address)).addTimeout(timeout, reactor)
+        requesting = client.request(
+            request.method,
+            _TREQ_URL,
+            data=Body(request.body) if request.body else None,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=reactor,  # type: ignore[arg-type]
+        )
+        return await _cancellable(requesting.addCallback(_read, address)).addTimeout(timeout, reactor)
     except (CloudError, CancelledError):
         raise
-    except TimedOut:
+    except BodyTooLarge:
+        raise AnswerTooLarge(f"{address}: the response has more than {BODY_LIMIT} B") from None
+    except defer.TimeoutError:
         raise CloudUnreachable(f"{request.method} {address}: no answer within {timeout:g} s") from None
-    except Exception as e:  # noqa: BLE001 (agents wrap whatever went wrong with a connection)
-        raise CloudUnreachable(f"{request.method} {address}: {_why(e)}") from None
+    except Exception as e:  # noqa: BLE001 (agents wrap the causes of failed connections)
+        raise CloudUnreachable(f"{request.method} {address}: {_describe(e)}") from None
 
 
-def _unwrapped(asking: Deferred[Answer]) -> Deferred[Answer]:
-    """Return the same, but a cancellation stays one, whatever an agent makes of it."""
+def _cancellable(requesting: Deferred[Answer]) -> Deferred[Answer]:
+    """Return the same result, but fail with `CancelledError` when cancelled, whatever the agent does then."""
     cancelled = False
 
     def cancel(_: Deferred[Answer]) -> None:
         nonlocal cancelled
         cancelled = True
-        asking.cancel()
+        requesting.cancel()
 
     def ended(result: Answer | Failure) -> None:
         if not cancelled:
-            whole.callback(result)
+            done.callback(result)
 
-    whole: Deferred[Answer] = Deferred(cancel)
-    asking.addBoth(ended)
-    return whole
+    done: Deferred[Answer] = Deferred(cancel)
+    requesting.addBoth(ended)
+    return done
 
 
 def _read(response: IResponse, address: str) -> Deferred[Answer]:
-    body = _Body(address)
-    if response.length is not UNKNOWN_LENGTH and response.length > BODY_LIMIT:
-        body.refuse()
-    response.deliverBody(body)
-    return body.whole.addCallback(lambda data: Answer(response.code, response.headers, data, address))
+    reading = read_body(response, BODY_LIMIT)
+    return reading.addCallback(lambda body: Answer(response.code, response.headers, body, address))
 
 
-class _Body(Protocol):
-    """Collects the body of an answer, up to `BODY_LIMIT`; cancelling `whole` closes the connection."""
-
-    def __init__(self, address: str) -> None:
-        self.whole: Deferred[bytes] = Deferred(lambda _: self._close())
-        self._address = address
-        self._parts: list[bytes] = []
-        self._length = 0
-
-    def dataReceived(self, data: bytes) -> None:
-        if self.whole.called:
-            return
-        self._parts.append(data)
-        self._length += len(data)
-        if self._length > BODY_LIMIT:
-            self.refuse()
-
-    def connectionMade(self) -> None:
-        if self.whole.called:
-            self._close()
-
-    def refuse(self) -> None:
-        self._parts.clear()
-        self._close()
-        self.whole.errback(AnswerTooLarge(f"{self._address} answers with more than {BODY_LIMIT} B"))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self.whole.called:
-            return
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts))
-        else:
-            self.whole.errback(reason)
-
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-
-@implementer(IBodyProducer)
-class _Bytes:
-    """A request's body, written at once."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.length = len(body)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """All is written."""
-
-    def resumeProducing(self) -> None:
-        """All is written."""
-
-    def stopProducing(self) -> None:
-        """All is written."""
-
-
-def _can_be_asked(url: str) -> bool:
+def _is_valid(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return bool(_URL.fullmatch(url) and parts.hostname and parts.port != 0)
@@ -178,20 +150,18 @@ def _can_be_asked(url: str) -> bool:
 
 
 def without_query(url: str) -> str:
-    """Return what may be shown of a URL: no user, no query."""
+    """Return a URL for errors and logs: without user and query."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
     except ValueError:
-        return "a URL"
+        return "the URL"
     return shorten(f"{parts.scheme}://{host}{parts.path}")
 
 
-def _why(error: Exception) -> str:
-    """Return why a connection failed, from within whatever an agent has wrapped it in."""
-    cause: Any = error
-    while reasons := getattr(cause, "reasons", None):
-        cause = reasons[0].value if isinstance(reasons[0], Failure) else reasons[0]
+def _describe(error: Exception) -> str:
+    """Return the cause of a failed connection."""
+    cause: Any = cause_of(error)
     if isinstance(cause, VerificationError):
         return "its certificate is for other names"
     if isinstance(cause, SSLError) and cause.args and isinstance(cause.args[0], list):

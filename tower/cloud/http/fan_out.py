@@ -1,4 +1,4 @@
-"""The same work for many machines, some at a time; one that fails does not hold up the others."""
+"""Parallel work for many machines, with a limit; failures do not stop the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from tower.cloud.errors import CloudError
 
-#: Most failures that an error tells of by name.
+#: Maximum number of failures that an error names.
 NAMED = 5
 
 T = TypeVar("T")
@@ -18,58 +18,48 @@ T = TypeVar("T")
 
 @frozen
 class Failed(Generic[T]):
-    """One for whom the work could not be done."""
+    """An item whose work failed."""
 
     item: T
     reason: CloudError
 
 
 async def fan_out(items: Iterable[T], work: Callable[[T], Awaitable[object]], limit: int) -> list[Failed[T]]:
-    """Do *work* for each of *items*; return those for whom it raised `CloudError`.
+    """Do *work* for each of *items*; return the items for which it raised `CloudError`.
 
-    Any other exception, or a cancellation, ends all that is under way.
+    Any other exception, or a cancellation, cancels all.
 
-    :param limit: most at a time.
+    :param limit: maximum in parallel.
     """
-    left = iter(items)
+    remaining = iter(items)
     failed: list[Failed[T]] = []
 
-    async def go_on() -> None:
-        for item in left:
+    async def run() -> None:
+        for item in remaining:
             try:
                 await work(item)
             except CloudError as e:
                 failed.append(Failed(item, e))
 
-    workers = [Deferred.fromCoroutine(go_on()) for _ in range(limit)]
-    try:
-        await gatherResults(workers, consumeErrors=True)
-    except FirstError as e:
-        e.subFailure.raiseException()
-    finally:
-        for worker in workers:
-            worker.cancel()
+    await gather(*(run() for _ in range(limit)))
     return failed
 
 
-async def together(*works: Coroutine[Deferred[Any], Any, T]) -> list[T]:
-    """Do several things at the same time; return what comes of each.
-
-    Any exception, or a cancellation, ends all that is under way.
-    """
-    doing = [Deferred.fromCoroutine(work) for work in works]
+async def gather(*works: Coroutine[Deferred[Any], Any, T]) -> list[T]:
+    """Return the results of coroutines that run in parallel; an exception or a cancellation cancels all."""
+    running = [Deferred.fromCoroutine(work) for work in works]
     try:
-        return await gatherResults(doing, consumeErrors=True)
+        return await gatherResults(running, consumeErrors=True)
     except FirstError as e:
         e.subFailure.raiseException()
     finally:
-        for each in doing:
+        for each in running:
             each.cancel()
 
 
 def describe(failed: Iterable[tuple[str, CloudError]]) -> str:
-    """Return the failures as part of a sentence: each with its reason, the first few by name."""
-    everybody = list(failed)
-    named = [f"{name} ({reason})" for name, reason in everybody[:NAMED]]
-    more = len(everybody) - len(named)
+    """Return failures as text: the first `NAMED` with name and reason, and the number of the others."""
+    failures = list(failed)
+    named = [f"{name} ({reason})" for name, reason in failures[:NAMED]]
+    more = len(failures) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")

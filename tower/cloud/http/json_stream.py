@@ -1,4 +1,7 @@
-"""JSON that is too long to be read in one go: read value by value, by the standard library's parser."""
+"""JSON of clouds: checks of its shape, and a reader of long texts, value by value.
+
+The reader uses the standard library's parser in C.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from tower.cloud.errors import CloudError
 from tower.cloud.http.answer import Answer
-from tower.cloud.http.json_shape import Shape, fits
 
-#: Where a value is: the names of the members that lead to it.
+#: A type; ``[shape]`` for the items of a list; ``{name: shape}`` for the fields that an object has, with the
+#: name
+#: ``...`` for all other fields.
+Shape: TypeAlias = "type | list[Shape] | dict[Any, Shape]"
+
+#: The path of a value: the names of the members that contain it.
 Path: TypeAlias = tuple[str, ...]
 
-#: In place of a name: each value of a list, each member of an object.
+#: Instead of a name: each value of a list, each member of an object.
 EACH = "[]"
 ANY = "*"
 
@@ -22,45 +28,60 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 _read = json.JSONDecoder().raw_decode
 
 
-class _Misfit(Exception):
-    """Something is of another shape than it should be."""
+def fits(value: Any, shape: Shape) -> bool:
+    """Return whether a value has a shape; null fields of objects are ignored."""
+    if isinstance(shape, type):
+        return isinstance(value, shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(fits(each, shape[0]) for each in value)
+    if not isinstance(value, dict):
+        return False
+    default = shape.get(...)
+    return all(
+        each is None or fits(each, wanted)
+        for name, each in value.items()
+        if (wanted := shape.get(name, default)) is not None
+    )
+
+
+class _UnexpectedShape(Exception):
+    """A value does not have the expected shape."""
 
 
 def walk(answer: Answer, shapes: Mapping[Path, Shape]) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value of all in an answer's body that *shapes* tell of, in its order.
+    """Yield path and value of everything in an answer's body that *shapes* lists, in its order.
 
-    So no more than one value is in memory at a time, and whoever takes them may pause.  What is null counts
-    as not there.
+    So only one value is in memory at a time, and the consumer may pause.  Null values are skipped.
 
-    :param shapes: by path.  Where one is ``dict`` or ``list`` that comes empty, and then what is in it, each
-        value by itself; all else comes whole.
-    :raise CloudError: on the way: it is no JSON, or something has another shape.
+    :param shapes: by path.  For ``dict`` and ``list``, an empty one is yielded, then its values one by one;
+        other values are yielded whole.
+    :raise CloudError: during the iteration: the body is not JSON, or a value has another shape.
     """
     try:
         text = answer.body.decode(json.detect_encoding(answer.body))
         end = yield from _Walk(text, shapes).value(_after_blanks(text, 0), (), ())
         if _after_blanks(text, end) != len(text):
-            raise ValueError("there is more behind it")
+            raise ValueError("text after the value")
     except (ValueError, IndexError, RecursionError):
-        raise CloudError(f"{answer.url} answered {answer.code} with something that is not JSON") from None
-    except _Misfit:
-        raise CloudError(f"{answer.url} answered with something that cannot be read") from None
+        raise answer.not_json() from None
+    except _UnexpectedShape:
+        raise answer.unexpected() from None
 
 
 _Steps: TypeAlias = Generator[tuple[Path, Any], None, int]
 
 
 class _Walk:
-    """The way through a text; each step goes on from a position, and returns the one that it comes to."""
+    """One pass through a text; each method starts at a position and returns the position after it."""
 
     def __init__(self, text: str, shapes: Mapping[Path, Shape]) -> None:
         self._text = text
         self._shapes = shapes
 
     def value(self, at: int, path: Path, kind: Path) -> _Steps:
-        """Take a value.
+        """Read a value.
 
-        :param kind: its path as the shapes have it.
+        :param kind: its path in the shapes.
         """
         shape = self._shapes.get(kind)
         opening = self._text[at]
@@ -70,7 +91,7 @@ class _Walk:
         value, end = _read(self._text, at)
         if shape is not None and (value is not None or kind[-1:] == (EACH,)):
             if shape in (dict, list) or not fits(value, shape):
-                raise _Misfit
+                raise _UnexpectedShape
             yield path, value
         return end
 

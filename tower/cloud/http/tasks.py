@@ -1,4 +1,4 @@
-"""Work for a cloud that has begun, and can be given up at any time."""
+"""Work that is in progress and can be cancelled."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 T = TypeVar("T")
 
 
 class CancellableTasks:
-    """What a provider is doing, waits between requests included."""
+    """Coroutines in progress, with their requests and delays.
+
+    :ivar running: one for each.
+    """
 
     def __init__(self) -> None:
-        self._doing: set[Deferred[Any]] = set()
+        self.running: set[Deferred[Any]] = set()
 
-    async def do(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
-        """Return what comes of *work*.
+    async def run(
+        self, work: Coroutine[Deferred[Any], Any, T], timeout: float = 0.0, clock: IReactorTime | None = None
+    ) -> T:
+        """Return the result of *work*.
 
-        :raise CancelledError: it was given up.
+        :param timeout: s, of *clock*; without a clock there is none.
+        :raise CancelledError: it was cancelled by `stop`.
+        :raise twisted.internet.defer.TimeoutError: it took too long.
         """
-        doing = Deferred.fromCoroutine(work)
-        self._doing.add(doing)
+        task = Deferred.fromCoroutine(work)
+        if clock is not None:
+            task.addTimeout(timeout, clock)
+        self.running.add(task)
         try:
-            return await doing
+            return await task
         finally:
-            self._doing.discard(doing)
+            self.running.discard(task)
 
     def stop(self) -> None:
-        """Give up everything."""
-        for doing in list(self._doing):
-            doing.cancel()
+        """Cancel all."""
+        for task in list(self.running):
+            task.cancel()

@@ -1,4 +1,4 @@
-"""Logging in at Keystone, version 3: tokens, and where they lead."""
+"""Logins at Keystone, version 3: tokens and the service catalog."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from attrs import field, frozen
 
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.http.answer import shorten, what_it_says
+from tower.cloud.http.answer import error_detail, shorten
 from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.session import CloudSession
 
 
 @frozen
 class KeystoneLogin:
-    """What a login gave.
+    """Result of a login.
 
-    :ivar compute: Nova's URL, without a slash at its end.
-    :ivar region: that it is in.
+    :ivar compute: Nova's URL, without a trailing slash.
+    :ivar region: of *compute*.
     """
 
     token: str = field(repr=False)
@@ -30,9 +30,9 @@ class KeystoneLogin:
 
 
 class Keystone:
-    """Logs in as the configuration says, by password or by application credential.
+    """Logs in with a password or an application credential.
 
-    :param now: tells the time, s since the epoch, where Keystone does not.
+    :param now: returns s since the epoch, for responses without a date.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Keystone:
         self._now = now
 
     async def log_in(self) -> tuple[KeystoneLogin, float]:
-        """Return a new login, and how long it lasts, s.
+        """Return a new login and its lifetime, s.
 
-        :raise CloudError: Keystone refuses us, or knows no such compute service.
+        :raise CloudError: Keystone rejects the login, or has no matching compute service.
         """
         body = json.dumps({"auth": login_body(self._config)}).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -55,25 +55,25 @@ class Keystone:
             )
         except CloudAnswerError as e:
             raise self._without_secrets(e) from None
-        said, token = answer.json(), answer.header("x-subject-token")
+        fields, token = answer.json(), answer.header("x-subject-token")
         try:
-            until, since = said["token"]["expires_at"], said["token"].get("issued_at")
-            came = _moment(since) if since else self._now() if answer.date is None else answer.date
-            lifetime = _moment(until) - came
-            compute, region = find_compute(said["token"].get("catalog") or (), self._config)
+            until, since = fields["token"]["expires_at"], fields["token"].get("issued_at")
+            issued = _moment(since) if since else self._now() if answer.date is None else answer.date
+            lifetime = _moment(until) - issued
+            compute, region = find_compute(fields["token"].get("catalog") or (), self._config)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise CloudError(f"{answer.url} gave no login that can be read") from None
+            raise CloudError(f"{answer.url} sent no valid login") from None
         if not token:
-            raise CloudError(f"{answer.url} gave no token")
+            raise CloudError(f"{answer.url} sent no token")
         return KeystoneLogin(token, compute, region), lifetime
 
     def _without_secrets(self, error: CloudAnswerError) -> CloudAnswerError:
-        """Return an error that does not repeat what we sent; some services do."""
+        """Return the error without the request's secrets, which some services repeat."""
         secrets = [each for each in (self._config.password, self._config.credential_secret) if each]
-        said = what_it_says(error.body, secrets)
+        detail = error_detail(error.body, secrets)
         text = f"POST {self._config.auth_url}/auth/tokens answered {error.code}"
         return CloudAnswerError(
-            error.code, f"{text}: {said}" if said else text, retry_after=error.retry_after
+            error.code, f"{text}: {detail}" if detail else text, retry_after=error.retry_after
         )
 
 
@@ -97,9 +97,9 @@ def login_body(config: OpenStackConfig) -> dict[str, Any]:
 
 
 def find_compute(catalog: Any, config: OpenStackConfig) -> tuple[str, str]:
-    """Return URL and region of the compute service that the configuration means.
+    """Return URL and region of the configuration's compute service.
 
-    :param catalog: as Keystone gives it.
+    :param catalog: Keystone's.
     :raise CloudError: there is none, or more than one.
     """
     found = {
@@ -111,11 +111,11 @@ def find_compute(catalog: Any, config: OpenStackConfig) -> tuple[str, str]:
         region, url = found.popitem()
         return url.rstrip("/"), region
     if found:
-        raise CloudError(f"there are several regions, name one: region = {' or '.join(sorted(found))}")
+        raise CloudError(f"the catalog has several regions: set region = {' or '.join(sorted(found))}")
     regions = sorted({region for kind, _, region, _ in _endpoints(catalog) if kind == "compute"})
     where = f" in region {config.region}" if config.region else ""
     raise CloudError(
-        f"this login leads to no {config.interface} compute service{where}; "
+        f"the catalog has no {config.interface} compute service{where}; "
         f"regions with one: {shorten(', '.join(regions)) or 'none'}"
     )
 
@@ -127,8 +127,8 @@ def _endpoints(catalog: Any) -> Iterator[tuple[str, str, str, str]]:
             yield service["type"], each["interface"], region, each["url"]
 
 
-def _identity(method: str, said: dict[str, Any]) -> dict[str, Any]:
-    return {"identity": {"methods": [method], method: said}}
+def _identity(method: str, credential: dict[str, Any]) -> dict[str, Any]:
+    return {"identity": {"methods": [method], method: credential}}
 
 
 def _moment(text: str) -> float:

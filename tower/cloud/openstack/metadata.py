@@ -1,4 +1,4 @@
-"""What OpenStack tells the server that we are on: by its metadata service, or by its configuration drive."""
+"""Data about Tower's own OpenStack server, from the metadata service or the configuration drive."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ PATH = "openstack/latest/meta_data.json"
 _FILE_LIMIT = 1 << 20  # B
 
 
-class Here:
-    """Looks in the places of the configuration, in their order."""
+class OwnServer:
+    """The server that Tower runs on, from the sources of the configuration, in order."""
 
     def __init__(self, session: CloudSession, config: OpenStackConfig) -> None:
         self._session = session
         self._config = config
 
     async def name(self) -> str:
-        """Return our server's name."""
+        """Return its name."""
         return str((await self._find())["name"])
 
     async def zone(self) -> str:
-        """Return our server's availability zone."""
+        """Return its availability zone."""
         return str((await self._find()).get("availability_zone") or "")
 
     async def _find(self) -> dict[str, Any]:
         reasons = []
-        for place in self._config.search_order:
+        for source in self._config.search_order:
             try:
-                said = self._on_drive() if place == CONFIG_DRIVE else await self._from_service()
-                if isinstance(said, dict) and "name" in said:
-                    return said
-                reasons.append(f"{place}: no server's metadata")
+                fields = self._from_drive() if source == CONFIG_DRIVE else await self._from_service()
+                if isinstance(fields, dict) and "name" in fields:
+                    return fields
+                reasons.append(f"{source}: not a server's metadata")
             except (CloudError, OSError, ValueError) as e:
-                reasons.append(f"{place}: {e.strerror if isinstance(e, OSError) else e}")
-        raise CloudError(f"the server that this runs on is not known: {'; '.join(reasons)}")
+                reasons.append(f"{source}: {e.strerror if isinstance(e, OSError) else e}")
+        raise CloudError(f"Tower's own server is unknown: {'; '.join(reasons)}")
 
-    def _on_drive(self) -> Any:
+    def _from_drive(self) -> Any:
         if not self._config.config_drive:
-            raise CloudError("config-drive does not say where it is mounted")
+            raise CloudError("config-drive, the mount point, is not set")
         with (Path(self._config.config_drive) / PATH).open("rb") as file:
             return json.loads(file.read(_FILE_LIMIT))
 

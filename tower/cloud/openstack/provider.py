@@ -1,4 +1,4 @@
-"""The cloud provider ``openstack``: Keystone and Nova by their REST APIs."""
+"""The cloud provider ``openstack``: Keystone and Nova."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from typing import Any
 from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.auth import Keystone
 from tower.cloud.openstack.config import OpenStackConfig, parse_openstack_config
-from tower.cloud.openstack.metadata import Here
+from tower.cloud.openstack.metadata import OwnServer
 from tower.cloud.openstack.nova import Nova
-from tower.cloud.openstack.servers import OpenStackInstances, OpenStackZones, Servers
+from tower.cloud.openstack.servers import OpenStackInstances, Servers
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 
-NAME = "openstack"
 
+class OpenStackCloud(Provider[OpenStackInstances]):
+    """One project.
 
-class OpenStackCloud(Provider[OpenStackInstances, OpenStackZones]):
-    """One project of a cloud, as its configuration describes it.
-
-    :param ask: makes a session of a reactor; None: one that verifies HTTPS.
-    :param now: tells the time, s since the epoch.
+    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
+    :param now: returns s since the epoch.
     """
 
-    name = NAME
+    name = "openstack"
 
     def __init__(
         self,
@@ -46,18 +44,17 @@ class OpenStackCloud(Provider[OpenStackInstances, OpenStackZones]):
             return self._ask(reactor)
         return CloudSession(reactor, now=self._now, ca_file=self._config.ca_file)
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[OpenStackInstances, OpenStackZones]:
+    def compose(self, reactor: Any, session: CloudSession) -> OpenStackInstances:
         """See `Provider.compose`."""
         config = self._config
         keystone = Keystone(session, config, self._now)
         servers = Servers(Nova(session, reactor, RefreshedToken(reactor, keystone.log_in)), config)
-        here = Here(session, config)
-        return OpenStackInstances(servers, here), OpenStackZones(servers, here)
+        return OpenStackInstances(servers, OwnServer(session, config))
 
 
 def make(config: ConfigText | None) -> OpenStackCloud:
-    """Make a provider of its configuration.
+    """Return the provider for a configuration.
 
-    :raise ConfigurationError: there is none, or it cannot be used.
+    :raise ConfigurationError: it is missing or invalid.
     """
     return OpenStackCloud(parse_openstack_config(config))

@@ -1,4 +1,4 @@
-"""Opening channels (RFC 4254 section 5.1): what a peer asks for, and why it may be refused.  No I/O."""
+"""Opening channels (RFC 4254 section 5.1): requests of the peer, and refusals.  No I/O."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 _NUMBER = Struct(">I")
 
-#: Our words for a refusal, with which its text begins, and RFC 4254's numbers; 2 for all others.
+#: Refusal codes (each begins a refusal's text) and their RFC 4254 numbers; 2 for all others.
 CODES = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
 
-#: The codes of `StreamRefused` that travel in a refusal.
+#: Codes of `StreamRefused` that a refusal can carry.
 KNOWN_CODES = frozenset((*CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))
 
 
 class BadMessage(PeerError):
-    """A message that RFC 4254 does not allow here."""
+    """A message that RFC 4254 forbids here."""
 
 
 class Incoming:
-    """A channel that the peer wants opened; answer it with `accept` or `refuse`, once.
+    """A channel that the peer wants to open; answer it once, with `accept` or `refuse`.
 
-    :ivar kind: the channel's type.
-    :ivar data: what follows in the message, which depends on the type.
+    :ivar kind: type of the channel.
+    :ivar data: type-specific data of the request.
     """
 
     def __init__(self, mux: Mux, remote: int, window: int, longest: int, kind: bytes, data: bytes) -> None:
@@ -41,26 +41,26 @@ class Incoming:
     def accept(self) -> Channel:
         """Open the channel; it is paused, so set its receiver and resume it.
 
-        :raise TunnelLost: the tunnel went away in the meantime.
+        :raise TunnelLost: the tunnel was lost since.
         """
         self._answer()
         return self._mux.confirm(self._remote, self._window, self._longest)
 
     def refuse(self, code: str, text: str) -> None:
-        """Say why not; *code* is one of those of `StreamRefused`."""
+        """Refuse the channel; *code* is one of those of `StreamRefused`."""
         self._answer()
         self._mux.refuse(self._remote, code, text)
 
     def _answer(self) -> None:
         if self._answered:
-            raise RuntimeError("the channel was accepted or refused before")
+            raise RuntimeError("the channel was already accepted or refused")
         self._answered = True
 
 
 def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
-    """Return the SSH string at *offset* and the offset behind it.
+    """Return the SSH string at *offset* and the offset after it.
 
-    :raise BadMessage: it is longer than what is there.
+    :raise BadMessage: it exceeds the message.
     """
     if offset + 4 > len(data):
         raise BadMessage("a message ends within a length")
@@ -72,7 +72,7 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
 
 
 def refused(text: bytes, reason: int = 0) -> StreamRefused:
-    """Make what the peer said an error; only words that we know are taken for a code."""
+    """Return the error for a peer's refusal; only known codes are recognised."""
     words = text[: 8 * LONGEST_SAID].decode(errors="replace")
     code, colon, rest = words.partition(": ")
     if not (colon and code in KNOWN_CODES):

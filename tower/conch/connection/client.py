@@ -1,12 +1,11 @@
 # mypy: untyped-calls-exclude=twisted
-"""The client's end of SSH: key exchanges with a server that has to prove who it is."""
+"""The client's end of SSH: key exchange with a server that proves its host key."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 
 from twisted.conch.ssh.common import NS
-from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
     DISCONNECT_HOST_KEY_NOT_VERIFIABLE,
     DISCONNECT_KEY_EXCHANGE_FAILED,
@@ -27,37 +26,35 @@ from tower.reactor.timers import Clock
 
 
 class Client(LivenessTransport, SSHClientTransport):
-    """What every client of ours does until it is let in.
+    """An SSH client up to the end of authentication.
 
-    :param keepalive: how often to probe the peer, s.
-    :ivar host_key: the server's, as it travels, once it has proved to hold it.
-    :ivar auth: the service that has us let in.
+    :param keepalive: interval of keepalives, s.
+    :ivar host_key: the server's public key blob, once the server has proved to hold it.
     """
 
-    __slots__ = ("_half", "auth", "host_key")
+    __slots__ = ("_half", "host_key")
 
     def __init__(self, clock: Clock, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, keepalive, limits)
-        self.auth: SSHService | None = None
         self.host_key: bytes | None = None
         self._half: ClientHalf | None = None
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """Return why a server with this host key is not to be trusted, or None.  Override.
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """Return why this host key is not trusted, or None.  Override.
 
-        Called at each key exchange, before the server has proved to hold it.
+        Called at each key exchange, before the server has proved to hold the key.
         """
         raise NotImplementedError
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """Return whether *signature* shows that the server holds *host_key*.  Override for other kinds.
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """Return whether *signature* was made with *host_key*.  Override for other key types.
 
-        :raise Malformed: it is no such key.
+        :raise Malformed: *host_key* is not such a key.
         """
         return verify(host_key, signature, exchange_hash)
 
     def ssh_KEXINIT(self, packet: bytes) -> None:
-        """Negotiate as Conch does, and send our half: one that Conch lacks, or its own in the same shape."""
+        """Negotiate with Conch, then send our half of the exchange, which Conch has only in part."""
         self.check_kexinit(packet)
         if SSHTransportBase.ssh_KEXINIT(self, packet) is None:
             return
@@ -65,15 +62,15 @@ class Client(LivenessTransport, SSHClientTransport):
         self.sendPacket(MSG_KEXDH_INIT, NS(self._half.public))
 
     def ssh_KEX_DH_GEX_GROUP(self, packet: bytes) -> None:
-        """Message 31, in our exchanges the server's half: host key, its public value, signature."""
+        """Handle message 31, here the server's half: host key, public value, signature."""
         fields = MessageReader(packet)
         host_key, reply, signature = fields.string(), fields.string(), fields.string()
         fields.end()
-        mistrust = self.mistrust(host_key)
-        if mistrust is None and self.host_key not in {None, host_key}:
-            mistrust = PeerError("the server's host key is another one than before")
-        if mistrust is not None:
-            self.fail(mistrust, DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
+        host_key_error = self.host_key_error(host_key)
+        if host_key_error is None and self.host_key not in {None, host_key}:
+            host_key_error = PeerError("the server's host key has changed since the first key exchange")
+        if host_key_error is not None:
+            self.fail(host_key_error, DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
             return
         half, self._half = self._half, None
         assert half is not None
@@ -88,30 +85,18 @@ class Client(LivenessTransport, SSHClientTransport):
             reply,
         )
         exchange_hash = sha256(b"".join(map(NS, parts)) + secret).digest()
-        if not self.proves(host_key, signature, exchange_hash):
+        if not self.verify_signature(host_key, signature, exchange_hash):
             self.fail(PeerError("the server did not sign with its host key"), DISCONNECT_KEY_EXCHANGE_FAILED)
             return
         self.host_key = host_key
         self._keySetup(secret, exchange_hash)
 
     def secured(self) -> None:
-        """The server is the right one, and nobody listens: ask to be let in."""
+        """Request authentication: the server is verified and the connection encrypted."""
         self.sendPacket(MSG_SERVICE_REQUEST, NS(USERAUTH))
 
     def ssh_SERVICE_ACCEPT(self, packet: bytes) -> None:
-        """Authenticate."""
+        """Start authentication."""
         if self.service is not None or self.auth is None:
-            raise PeerError("a service that was not asked for")
+            raise PeerError("the server accepted a service that was not requested")
         self.setService(self.auth)
-
-    def let_in(self) -> None:
-        """Authentication has succeeded: go on with the connection itself."""
-        self.authenticated()
-        self.setService(self.connection)
-
-    def ended(self, reason: Exception) -> None:
-        """Let nobody in any more."""
-        super().ended(reason)
-        auth, self.auth = self.auth, None
-        if auth is not None:
-            auth.serviceStopped()

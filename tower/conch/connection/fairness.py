@@ -1,35 +1,38 @@
-"""Who is active in a tunnel, and what that means for the others: how large packets and windows may be.
+"""Fairness between the channels of a tunnel: sizes of packets and windows.
 
-Behind what one channel has under way all others wait.  A tunnel of which one channel has the use may have
-large packets and large windows; small packets of others want shorter ones.  No I/O, no clock: times are
-passed in.
+All channels wait behind the data that one of them has in flight.  A channel that is alone in its tunnel may
+have large packets and windows; small packets of others need shorter ones.  No I/O, no clock: times are passed
+in.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
 
-#: Data in one packet while small packets of other channels would wait behind it, B.  Like that of the longest
-#: it divides windows without a rest, which would have to go as a small packet of its own.
+if TYPE_CHECKING:
+    from tower.conch.connection.mux import Wire
+
+#: Data of a packet while small packets of other channels would wait behind it, B.  Like the longest packet it
+#: divides windows evenly: a remainder would need another small packet.
 SHARED_PACKET = 64 * 1024
 
-#: How long after a change of channel a tunnel counts as shared, and one round trip, s.
+#: A tunnel counts as shared for this time and one round trip after a change of the active channel, s.
 SHARED_FOR = 0.25
 
-#: What is enough near by for all busy channels together while others have small packets, and the smallest
-#: part of it, B.
+#: Limit of all windows of busy channels together while others send small packets, and the least for each, B;
+#: for a nearby peer.
 MIXED = 1024 * 1024
 LEAST = 16 * 1024
 
-#: Who was granted something in a period of this length is busy until the end of the next one, s.
+#: A channel that was granted credit in a period of this length is busy until the end of the next one, s.
 _COUNTED = 0.25
 
 
 class BusyChannels:
-    """The busy channels of one tunnel: counted, not listed."""
+    """Counts the busy channels of one tunnel, without a list of them."""
 
     __slots__ = ("_before", "_began", "_count")
 
@@ -52,61 +55,53 @@ class BusyChannels:
         return max(LEAST, min(SHARED, MIXED // max(self._before, self._count)))
 
 
-class Measured(Protocol):
-    """Knows how far away the peer is."""
-
-    @property
-    def round_trip(self) -> float:
-        """To the peer, s; 0 while unknown."""
-
-
 class Fairness:
-    """What the channels of one tunnel know of each other.
+    """Activity of the channels of one tunnel, and the limits that follow from it.
 
-    :param wire: the tunnel's.
-    :ivar largest: how much data the next packet may have, B; kept, not computed, since each packet asks.
-    :ivar busiest: the channel that moved data last; `notice` is told of any other.
-    :ivar is_mixed: whether small packets of several channels were noticed: then nothing more need be.
+    :param wire: of the tunnel.
+    :ivar largest: data of the next packet at most, B; stored, not computed, since each packet reads it.
+    :ivar last_active: the channel that moved data last; `record` is called for any other.
+    :ivar is_mixed: whether small packets of several channels were recorded: then no more records are needed.
     """
 
     __slots__ = (
+        "_busy",
         "_changed",
-        "_company",
         "_mixed_until",
         "_shared_until",
         "_wire",
-        "busiest",
         "is_mixed",
         "largest",
+        "last_active",
     )
 
-    def __init__(self, wire: Measured) -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.largest = LONGEST_DATA
-        self.busiest: object = None
+        self.last_active: object = None
         self.is_mixed = self._changed = False
         self._shared_until = self._mixed_until = 0.0
-        self._company = BusyChannels()
+        self._busy = BusyChannels()
 
-    def notice(self, channel: object, size: int) -> None:
-        """Note that another channel is active now; no clock is asked: this is done for most packets.
+    def record(self, channel: object, size: int) -> None:
+        """Record that another channel is active.  It does not read the clock: it is called for most packets.
 
-        Bulk does not mind the large packets of other bulk, but small packets do.
+        Large packets of others slow down small ones, not bulk data.
         """
-        if self.busiest is not None:
+        if self.last_active is not None:
             self._changed = True
             if size <= ALWAYS_FITS:
                 self.is_mixed = True
                 self.largest = SHARED_PACKET
-        self.busiest = channel
+        self.last_active = channel
 
     def forget(self, channel: object) -> None:
-        """Note that *channel* is gone."""
-        if self.busiest is channel:
-            self.busiest = None
+        """Forget a closed channel."""
+        if self.last_active is channel:
+            self.last_active = None
 
-    def look(self, now: float) -> bool:
-        """Return whether more than one channel was active of late, and bring `largest` up to date.
+    def update(self, now: float) -> bool:
+        """Update `largest`; return whether several channels were active recently.
 
         :param now: monotonic time, s.
         """
@@ -120,10 +115,10 @@ class Fairness:
             self._shared_until = now + SHARED_FOR + self._wire.round_trip
         return now < self._shared_until
 
-    def near(self, window: Window, now: float) -> int:
-        """Return what is enough for a channel's window if the peer is near by, B; see `look`."""
-        if not self.look(now):
+    def window_limit(self, window: Window, now: float) -> int:
+        """Return the limit of a channel's window for a nearby peer, B; updates as `update`."""
+        if not self.update(now):
             return ALONE
         if now >= self._mixed_until:
             return SHARED
-        return self._company.share(window, now)
+        return self._busy.share(window, now)

@@ -1,40 +1,44 @@
 # mypy: untyped-calls-exclude=twisted
-"""Global requests (RFC 4254 section 4), and the service they belong to.
+"""Global requests (RFC 4254 section 4), and their service.
 
-`ConnectionService` is ``ssh-connection`` as a service of Conch's transport: it answers and asks global
-requests itself and passes channel messages (90-100) to the mux, once there is one.
+`ConnectionService` is ``ssh-connection`` as a service of Conch's transport: it handles global requests itself
+and passes channel messages (90-100) to the mux, once there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tower.conch.connection.mux import Mux
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.rate_limit import TokenBucket
 from tower.conch.transport.userauth_messages import CONNECTION
 from tower.errors import PeerError, TowerError
 from tower.reactor.timers import Clock
 
+if TYPE_CHECKING:
+    from tower.conch.connection.liveness import LivenessTransport
+
 MSG_GLOBAL_REQUEST = 80
 MSG_REQUEST_SUCCESS = 81
 MSG_REQUEST_FAILURE = 82
 
-#: Requests of ours that may wait for their answer.
+#: Limit of our requests without a reply.
 PENDING = 32
-#: The peer's requests: so many at once, and so many a second (a keepalive a second would be many).
+#: The peer's requests: burst, and rate per second (one keepalive a second would be much).
 BURST = 200.0
 RATE = 20.0
 
 
 class RequestRefused(TowerError):
-    """The peer answered no, or does not know the request; an answer of ours that says no.
+    """The peer refused our request, or does not know it; or we refuse the peer's.
 
-    :ivar reply: what came or goes with the refusal: nothing, by RFC 4254, and text in ``kubesphere-v1``.
+    :ivar reply: payload of the refusal: none by RFC 4254, a text in ``kubesphere-v1``.
     """
 
     def __init__(self, text: str, reply: bytes = b"") -> None:
@@ -43,33 +47,10 @@ class RequestRefused(TowerError):
 
 
 class Unanswered(TowerError):
-    """No answer will come: the connection is over, or too many requests wait."""
+    """No reply will come: the connection is over, or too many requests are pending."""
 
 
-class Mux(Protocol):
-    """Takes the channel messages."""
-
-    def message(self, kind: int, payload: memoryview) -> None:
-        """A message of type *kind*, 90 to 100; *payload* begins with its type and is valid only now."""
-
-
-class Owner(Protocol):
-    """What a `ConnectionService` needs of its transport."""
-
-    def sendPacket(self, messageType: int, payload: bytes) -> None:
-        """Send a message."""
-
-    def sendUnimplemented(self) -> None:
-        """Say that the last message is not known."""
-
-    def answered(self, name: bytes) -> None:
-        """A request of that name was answered with success, just now."""
-
-    def refused(self, name: bytes) -> None:
-        """A request of that name was refused, just now."""
-
-
-#: Answers a request: gets the transport and the request's data, returns the reply's.
+#: Handles a request: gets the transport and the request's data, returns the reply's data.
 Answer = Callable[[Any, bytes], bytes]
 
 
@@ -77,8 +58,8 @@ class ConnectionService(SSHService):
     """Global requests, both ways, in order.
 
     :ivar mux: gets the messages 90-100; without one they end the connection.
-    :ivar answers: what we answer to, by name; an answer may raise `RequestRefused`.
-    :ivar unknown: what the refusal of any other request carries.
+    :ivar answers: handlers by name of the request; they may raise `RequestRefused`.
+    :ivar unknown: payload of the refusal of any other request.
     """
 
     __slots__ = (
@@ -93,7 +74,7 @@ class ConnectionService(SSHService):
     )
 
     name = CONNECTION
-    transport: Owner | None  # type: ignore[assignment]
+    transport: LivenessTransport | None
 
     def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
         self._clock = clock
@@ -106,23 +87,26 @@ class ConnectionService(SSHService):
         self.transport = None
 
     def serviceStarted(self) -> None:
-        """Begin to count."""
+        """Start the rate limit."""
         self._allowance = TokenBucket(BURST, RATE, self._clock.seconds())
 
     def serviceStopped(self) -> None:
-        """Fail what waits for an answer, and forget who could be told of anything."""
+        """Fail all pending requests and drop references."""
         self._over = True
         self.transport = self.mux = None
         while self._pending:
             self._pending.pop(0).errback(Unanswered("the connection is over"))
 
     def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
-        """Send a request; the result is the reply's data, b"" at once when none is wanted.
+        """Send a request; return its reply's data, or b"" at once if no reply is wanted.
 
-        The errback is `RequestRefused` or `Unanswered`.
+        :raise RequestRefused: through the Deferred.
+        :raise Unanswered: through the Deferred.
         """
         if self._over or len(self._pending) >= PENDING:
-            return fail(Unanswered("the connection is over" if self._over else "too many requests wait"))
+            return fail(
+                Unanswered("the connection is over" if self._over else "too many requests are pending")
+            )
         assert self.transport is not None
         answer: Deferred[bytes] = succeed(b"")
         if want_reply:
@@ -132,7 +116,7 @@ class ConnectionService(SSHService):
         return answer
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Take a message, 50 and above."""
+        """Handle a message, 50 and above."""
         assert self.transport is not None
         if 90 <= messageNum <= 100:
             if self.mux is None:
@@ -144,7 +128,7 @@ class ConnectionService(SSHService):
             self._replied(messageNum, packet)
         elif messageNum >= 80:
             self.transport.sendUnimplemented()
-        # RFC 4252 section 5.3: what belongs to authentication is ignored when that is over.
+        # RFC 4252 section 5.3: authentication messages are ignored once it is over.
 
     def _requested(self, packet: bytes) -> None:
         transport = self.transport
@@ -162,12 +146,12 @@ class ConnectionService(SSHService):
             reply, kind, told = refused.reply, MSG_REQUEST_FAILURE, transport.refused
         if wants_reply:
             transport.sendPacket(kind, reply)
-        if not self._over:  # sending may turn out to be the end
+        if not self._over:  # sending may have ended the connection
             told(name)
 
     def _replied(self, kind: int, packet: bytes) -> None:
         if not self._pending:
-            raise PeerError("a reply to no request")
+            raise PeerError("a reply without a request")
         answer = self._pending.pop(0)
         if kind == MSG_REQUEST_SUCCESS:
             answer.callback(packet)

@@ -1,64 +1,48 @@
 # mypy: untyped-calls-exclude=twisted
-"""Probing the peer: is it there, and how far away."""
+"""Keepalives: detect a dead peer and measure the round trip."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import ConnectionService, RequestRefused, Unanswered
 from tower.reactor.timers import Call, Clock
 
-#: The request's name, as OpenSSH calls it; any answer will do, a refusal too.
+if TYPE_CHECKING:
+    from tower.conch.connection.liveness import LivenessTransport
+
+#: Name of the request, as in OpenSSH; any reply will do, also a refusal.
 KEEPALIVE = b"keepalive@openssh.com"
 
-
-#: Answers whose time is remembered.
+#: Round trips that are remembered; the shortest counts.
 _REMEMBERED = 6
 
-#: With no more than this going to and fro in the meantime, a probe found the way free, B.
+#: A probe with at most this much other traffic until its reply did not wait behind data, B.
 _FREE = 64 * 1024
 
-#: When to probe first, s: while a tunnel is being opened the peer has a lot to do besides answering.
+#: Delay of the first probe, s: while a tunnel opens the peer is busy with other work.
 _SOON = 2.0
 
 
-class Watched(Protocol):
-    """What a `Keepalive` needs of the transport that it belongs to."""
-
-    def received(self) -> object:
-        """Return something that differs whenever something came in between two calls."""
-
-    def moved(self) -> int:
-        """Return how many bytes went to and fro so far; it may begin anew, when keys are changed."""
-
-    def dead(self) -> None:
-        """Called, once, when the peer is given up."""
-
-    def rest(self) -> None:
-        """Let go of what an idle connection can do without."""
-
-
 class Keepalive:
-    """Sends a probe each *interval* and gives the peer up within three of them.
+    """Sends a probe each *interval* and gives up a silent peer within three of them.
 
-    Everything the peer sends counts as a sign of life, so a peer busy with bulk data need not answer in
-    time.  It is given up when nothing came during two whole intervals, with a probe sent before each: that
-    is at most three intervals after its last sign of life, at whatever point of an interval it was given.
-    What has come by then and was not read yet is read before, so a process that stood still itself, on a
-    machine that had no time for it, gives up nobody for that.
+    Everything that the peer sends is a sign of life, so a peer busy with bulk data need not reply in time.
+    It is given up when nothing arrived during two whole intervals, with a probe before each: at most three
+    intervals after its last sign of life.  Unread data is read first, so a process that itself stood still
+    gives up no peer.
 
-    The round trip is the shortest of the last answers.  A probe waits behind bulk data, and windows that grew
-    with that wait would make it longer: so a longer time counts only if the way was free, and a tunnel that
-    is never free keeps the shortest time there ever was.
+    The round trip is the shortest of the last replies.  A probe waits behind bulk data, and windows that grew
+    with that wait would make it longer.  So a longer time counts only if the path was free, and a tunnel that
+    is never free keeps its shortest time.
 
-    After each answer the peer is told to rest: if nobody uses the connection, the next to use it is the next
-    probe.
+    After each reply the transport releases its ciphers: on an idle connection the next probe is their next
+    use.
 
-    :param interval: s; 0 means to measure the round trip once more and to give up nobody.
-    :param peer: who is watched.
-    :param probe: the request's name.
+    :param interval: s; 0: measure the round trip once more and give up no peer.
+    :param probe: name of the request.
     :ivar round_trip: s; None before `start`.
     """
 
@@ -82,13 +66,13 @@ class Keepalive:
         clock: Clock,
         service: ConnectionService,
         interval: float,
-        peer: Watched,
+        peer: LivenessTransport,
         probe: bytes = KEEPALIVE,
     ) -> None:
         self._clock = clock
         self._service = service
         self._interval = interval
-        self._peer: Watched | None = peer
+        self._peer: LivenessTransport | None = peer
         self._probe_with = probe
         self._timer: Call | None = None
         self._first: Call | None = None
@@ -99,20 +83,20 @@ class Keepalive:
         self.round_trip: float | None = None
 
     def start(self, took: float) -> None:
-        """Probe soon, to know the round trip better, and then each interval.
+        """Send the first probe soon, then one each interval.
 
-        :param took: how long the peer took for what it was asked before, s: the first measure.
+        :param took: time of the handshake's last request, s: the first measurement.
         """
         assert self._peer is not None
         self._measured(took, is_free=True)
-        self._peer.rest()
+        self._peer.release_ciphers()
         self._first = self._clock.callLater(_SOON, self._probe_first)
         if self._interval > 0:
             self._before = self._peer.received()
             self._timer = self._clock.callLater(self._interval, self._tick)
 
     def stop(self) -> None:
-        """Probe no more, and forget whom to ask and to tell."""
+        """Stop probing and drop references."""
         for timer in (self._timer, self._first):
             if timer is not None:
                 timer.cancel()
@@ -128,34 +112,34 @@ class Keepalive:
         self._silent = self._silent + 1 if now == self._before else 0
         self._before = now
         if self._silent >= 2:
-            self._timer = self._clock.callLater(0, self._judge)  # when the reactor has looked at its sockets
+            self._timer = self._clock.callLater(0, self._judge)  # after the reactor has polled its sockets
             return
         self._timer = self._clock.callLater(self._interval, self._tick)
         self._probe()
 
     def _judge(self) -> None:
-        """Give the peer up, unless something of it was waiting to be read."""
+        """Give up the peer, unless unread data of it arrived."""
         assert self._peer is not None
         if self._peer.received() == self._before:
             self._timer = None
-            self._peer.dead()
+            self._peer.give_up()
             return
         self._tick()
 
     def _probe(self) -> None:
-        """Ask, unless the last question is still open."""
+        """Send a probe, unless the last one is unanswered."""
         peer = self._peer
         if self._asked or peer is None:
             return
         self._asked = True
-        asked_at, before = self._clock.seconds(), peer.moved()
+        asked_at, before = self._clock.seconds(), peer.bytes_moved()
 
         def answered(_: object) -> None:
             self._asked = False
             if self._peer is not None:
-                moved = self._peer.moved() - before
+                moved = self._peer.bytes_moved() - before
                 self._measured(self._clock.seconds() - asked_at, is_free=0 <= moved <= _FREE)
-                self._peer.rest()
+                self._peer.release_ciphers()
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):
@@ -166,7 +150,7 @@ class Keepalive:
         self._service.request(self._probe_with).addCallbacks(answered, refused)
 
     def _measured(self, took: float, *, is_free: bool) -> None:
-        """Note how long an answer took."""
+        """Record the time of a reply."""
         if is_free or self.round_trip is None or took < self.round_trip:
             self._times = [*self._times[1 - _REMEMBERED :], took]
             self.round_trip = min(self._times)

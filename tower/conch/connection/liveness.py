@@ -1,27 +1,30 @@
 # mypy: untyped-calls-exclude=twisted
-"""What both ends of a tunnel's SSH connection do with global requests: keepalives and draining."""
+"""Keepalives, draining and the end of authentication, for both ends of a tunnel's SSH connection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.connection.global_requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
+from tower.conch.connection.global_requests import Answer, ConnectionService, RequestRefused, Unanswered
 from tower.conch.connection.keepalive import KEEPALIVE, Keepalive
+from tower.conch.connection.mux import Mux
 from tower.conch.transport.limits import TransportLimits
-from tower.conch.transport.transport import SecureTransport, nothing
+from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.transport import SecureTransport
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
 
-#: Sent by the side that will soon be gone: no new streams, please.
+#: Sent by the side that will soon close: open no new streams.
 DRAIN = b"drain@tower.kubesphere.io"
 
 
 class PeerDead(PeerError):
-    """Nothing came from the peer for too long."""
+    """The peer sent nothing for too long."""
 
 
 def _expect_no_answer(failure: Failure) -> None:
@@ -29,12 +32,13 @@ def _expect_no_answer(failure: Failure) -> None:
 
 
 class LivenessTransport(SecureTransport):
-    """What both ends do with global requests: keepalives, draining.
+    """An SSH transport with keepalives and draining.
 
-    :ivar on_drain: called when the peer announces that it will soon be gone.
+    :ivar auth: the authentication service; None when authentication is over.
+    :ivar on_drain: called when the peer announces that it will soon close.
     """
 
-    __slots__ = ("_keepalive", "connection", "on_drain")
+    __slots__ = ("_keepalive", "auth", "connection", "on_drain")
 
     def _alive(self, data: bytes) -> bytes:
         return b""
@@ -44,18 +48,19 @@ class LivenessTransport(SecureTransport):
         return b""
 
     answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: _alive, DRAIN: _drained}
-    #: The request that probes the peer.
+    #: Name of the keepalive request.
     probe: ClassVar[bytes] = KEEPALIVE
 
     def __init__(self, clock: Clock, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, limits)
+        self.auth: SSHService | None = None
         self.on_drain: Callable[[], None] = nothing
         self.connection = ConnectionService(clock, self.answers)
         self._keepalive = Keepalive(clock, self.connection, keepalive, self, self.probe)
 
     @property
     def mux(self) -> Mux | None:
-        """What gets the messages 90 to 100 as long as the parsing is not released."""
+        """Receiver of the messages 90 to 100 until the parsing is released."""
         return self.connection.mux
 
     @mux.setter
@@ -64,7 +69,7 @@ class LivenessTransport(SecureTransport):
 
     @property
     def round_trip(self) -> float | None:
-        """How far the peer is away, s; None before the first keepalive; see `Keepalive`."""
+        """To the peer, s; None before the first keepalive; see `Keepalive`."""
         return self._keepalive.round_trip
 
     def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
@@ -72,46 +77,55 @@ class LivenessTransport(SecureTransport):
         return self.connection.request(name, data, want_reply=want_reply)
 
     def nudge(self) -> None:
-        """Ask the peer for a sign of life, beside the keepalives."""
+        """Send a probe now, in addition to the keepalives."""
         self.request(self.probe).addErrback(_expect_no_answer)
 
     def drain(self) -> None:
-        """Tell the peer that we will soon be gone."""
+        """Announce to the peer that we will soon close."""
         self.request(DRAIN, want_reply=False).addErrback(_expect_no_answer)
 
     def answered(self, name: bytes) -> None:
-        """See `Owner.answered`.  Override."""
+        """Called when a request of that name was answered with success.  Override."""
 
     def refused(self, name: bytes) -> None:
-        """See `Owner.refused`.  Override."""
+        """Called when a request of that name was refused.  Override."""
 
-    def met(self, asked_at: float) -> None:
-        """The hellos are exchanged: begin to probe.
+    def start_connection(self) -> None:
+        """Start ``ssh-connection``: authentication has succeeded."""
+        self.authenticated()
+        self.setService(self.connection)
+        self.auth = None
 
-        :param asked_at: when we sent what the peer answered with its part; monotonic, s.
+    def start_keepalives(self, asked_at: float) -> None:
+        """Start keepalives: the handshake is over.
+
+        :param asked_at: when we sent the message that the peer answered last; monotonic, s.
         """
-        self.greeted()
+        self.handshake_done()
         self._keepalive.start(self.clock.seconds() - asked_at)
 
     def ended(self, reason: Exception) -> None:
-        """Probe no more."""
+        """Stop keepalives, global requests and authentication."""
         self._keepalive.stop()
         self.connection.serviceStopped()
         self.on_drain = nothing
+        auth, self.auth = self.auth, None
+        if auth is not None:
+            auth.serviceStopped()
 
     def received(self) -> object:
-        """See `Watched.received`."""
+        """Return a value that changes whenever something is received."""
         return self.opener, self.opener.packets
 
-    def moved(self) -> int:
-        """See `Watched.moved`."""
+    def bytes_moved(self) -> int:
+        """Return the bytes sealed and opened so far; starts again when keys change."""
         return self.sealer.octets + self.opener.octets
 
-    def rest(self) -> None:
-        """See `Watched.rest`: whoever needs the ciphers next makes them again, in a microsecond."""
-        self.sealer.rest()
-        self.opener.rest()
+    def release_ciphers(self) -> None:
+        """Free the ciphers of an idle connection; the next use makes them again, in a microsecond."""
+        self.sealer.release_cipher()
+        self.opener.release_cipher()
 
-    def dead(self) -> None:
-        """See `Watched.dead`."""
-        self.fail(PeerDead("nothing came from the peer during three keepalive periods"))
+    def give_up(self) -> None:
+        """Close because of a silent peer; called by `Keepalive`."""
+        self.fail(PeerDead("the peer sent nothing during three keepalive intervals"))

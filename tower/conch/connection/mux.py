@@ -1,7 +1,7 @@
-"""Messages 90 to 100 of RFC 4254: many channels over one SSH connection.  No I/O of its own.
+"""Multiplexes channels over one SSH connection: messages 90 to 100 of RFC 4254.  No I/O.
 
-The same object serves the proxy's end of a tunnel, the agent's, and a tunnel to a node.  It replaces
-Conch's ``SSHConnection``, whose channels have no flow control and copy what they hold again and again.
+The same class serves the proxy's end of a tunnel, the agent's, and a tunnel to a node.  It replaces Conch's
+``SSHConnection``, whose channels have no flow control and copy their buffers repeatedly.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ from tower.net.pipes import Buffer, TunnelOwner
 
 
 class Mux:
-    """:param wire: what messages are sent on.
-    :param owner: what it belongs to; see `Channel.is_leaving`.
+    """Multiplexer of one tunnel.
+
+    :param wire: sends messages.
+    :param owner: its tunnel; see `Channel.is_leaving`.
     :param accept: decides about channels that the peer opens; None refuses all.
-    :param limit: channels at once.
-    :ivar space: the process's, where the data of a packet may be put before `commit`.
-    :ivar turns: channels that wait for their turn to send.
-    :ivar sharing: what its channels know of each other.
+    :param limit: channels at one time.
+    :ivar space: the process's buffer for the data of a packet, before `commit`.
+    :ivar waiting: channels that wait to send.
+    :ivar fairness: activity of the channels.
     """
 
     __slots__ = (
@@ -67,10 +69,10 @@ class Mux:
         "_packet",
         "_pending",
         "channels",
+        "fairness",
         "owner",
-        "sharing",
         "space",
-        "turns",
+        "waiting",
         "wire",
     )
 
@@ -85,7 +87,7 @@ class Mux:
         self.wire = wire
         self._packet = wire.lease()
         self.space = self._packet[DATA_OFFSET:]
-        self.sharing = Fairness(wire)
+        self.fairness = Fairness(wire)
         self._budget = budget
         self.owner = owner
         self._accept = accept
@@ -94,18 +96,18 @@ class Mux:
         self._opening: dict[int, Deferred[Channel]] = {}
         self._pending = 0
         self._number = 0
-        self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
+        self.waiting: deque[Channel] | None = None  # an empty deque would be as large as everything else
         self._lost: Exception | None = None
 
     # Opening
 
     def open(self, kind: bytes, data: bytes) -> Deferred[Channel]:
-        """Ask the peer for a channel; it comes paused.
+        """Open a channel; it starts paused.
 
         Cancelling is allowed; a channel that the peer confirms after that is closed again.
 
         :raise StreamRefused: through the Deferred, with the peer's reason.
-        :raise TunnelLost: through the Deferred, when the tunnel ends first.
+        :raise TunnelLost: through the Deferred, if the tunnel ends first.
         """
         if self._lost is not None:
             return fail(TunnelLost(str(self._lost)))
@@ -119,7 +121,7 @@ class Mux:
         return opened
 
     def _add_channel(self) -> Channel:
-        """Make a channel with a number of its own."""
+        """Create a channel with a free number."""
         while self._number in self.channels:
             self._number = self._number + 1 & 0x7FFFFFFF
         channel = Channel(self, self._number, Window(self._budget))
@@ -128,7 +130,7 @@ class Mux:
         return channel
 
     def confirm(self, remote: int, window: int, longest: int) -> Channel:
-        """Open a channel that the peer wants, for which `_pending` keeps a place, and tell it."""
+        """Accept a channel that the peer wants to open; `_pending` counts it until then."""
         if self._lost is not None:
             raise TunnelLost(str(self._lost))
         self._pending -= 1
@@ -138,12 +140,12 @@ class Mux:
         return channel
 
     def refuse(self, remote: int, code: str, text: str) -> None:
-        """Tell the peer that it gets no channel."""
+        """Refuse a channel that the peer wants to open."""
         self._pending -= 1
         if self._lost is None:
             self.wire.send(refusal(remote, CODES.get(code, 2), f"{code}: {text}"))
 
-    # What channels ask for
+    # Called by channels
 
     def send_data(self, channel: Channel, data: Buffer) -> None:
         """Send *data*, at most `Fairness.largest` bytes, as one packet."""
@@ -152,18 +154,18 @@ class Mux:
             self.space[:size] = data
             self.commit(channel, size)
             return
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
         self.wire.send(channel.head + size.to_bytes(4, "big") + data)
 
     def commit(self, channel: Channel, size: int) -> None:
-        """Send the first *size* bytes that are in `space` as one packet."""
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
-        if size > ALWAYS_FITS and sharing.largest < LONGEST_DATA:
-            sharing.look(self.wire.seconds())
+        """Send the first *size* bytes of `space` as one packet."""
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
+        if size > ALWAYS_FITS and fairness.largest < LONGEST_DATA:
+            fairness.update(self.wire.seconds())
         DATA_HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
         self.wire.commit(DATA_OFFSET + size)
 
@@ -176,43 +178,43 @@ class Mux:
         self.wire.send(ABOUT.pack(CLOSE, remote))
 
     def renew(self, channel: Channel, window: Window) -> None:
-        """Grant the peer more of *window*, if there is more."""
+        """Grant the peer credit of *window*, if there is any."""
         wire = self.wire
         now = wire.seconds()
-        if grant := window.renew(now, wire.round_trip, self.sharing.near(window, now)):
+        if grant := window.renew(now, wire.round_trip, self.fairness.window_limit(window, now)):
             wire.send(ABOUT_WITH.pack(ADJUST, channel.remote, grant))
 
     def wait(self, channel: Channel) -> None:
-        """Give *channel* its turn as soon as the tunnel takes bytes again."""
-        if self.turns is None:
-            self.turns = deque()
-        self.turns.append(channel)
+        """Queue *channel* until the tunnel takes data again."""
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(channel)
         if not self.wire.congested:
             self.wire.soon()
 
     def drained(self) -> None:
-        """Give every channel that waits its turn, round and round, until the tunnel is full again."""
-        turns = self.turns
-        while turns and not self.wire.congested:
-            channel = turns.popleft()
-            channel.is_waiting = False  # or what waits again in its turn would wait for ever
-            if channel.turn() and not channel.is_waiting:
+        """Let waiting channels send, one packet each in turn, until the tunnel is congested again."""
+        waiting = self.waiting
+        while waiting and not self.wire.congested:
+            channel = waiting.popleft()
+            channel.is_waiting = False  # before `send_queued`, which may queue it again
+            if channel.send_queued() and not channel.is_waiting:
                 channel.is_waiting = True
-                turns.append(channel)
-        if not turns:
-            self.turns = None
+                waiting.append(channel)
+        if not waiting:
+            self.waiting = None
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
         self.channels.pop(channel.local, None)
-        self.sharing.forget(channel)
+        self.fairness.forget(channel)
 
     # Messages
 
     def message(self, kind: int, payload: memoryview) -> None:
         """Handle one message; *payload* begins with its type and is valid only during the call.
 
-        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        :raise PeerError: the peer broke the protocol; close the tunnel.
         """
         if len(payload) < 5:
             raise BadMessage(f"message {kind} of {len(payload)} B")
@@ -225,7 +227,7 @@ class Mux:
         else:
             handler = self._handlers.get(kind)
             if handler is None:
-                raise BadMessage(f"message {kind} is not known")
+                raise BadMessage(f"unknown message {kind}")
             handler(self, self._channel(payload), payload)
 
     def _channel(self, payload: memoryview) -> Channel:
@@ -238,20 +240,20 @@ class Mux:
     def data(self, packet: memoryview, begin: int, end: int) -> None:
         """Handle ``packet[begin:end]``, a message with data; otherwise as `message`.
 
-        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        :raise PeerError: the peer broke the protocol; close the tunnel.
         """
         if end - begin < 9:
             raise BadMessage("data without a length")
         number, size = PAIR.unpack_from(packet, begin + 1)
         begin += 9
         if end != begin + size:
-            raise BadMessage("data of another length than it says")
+            raise BadMessage("data whose length differs from its length field")
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
         channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
@@ -274,7 +276,7 @@ class Mux:
         (number,) = NUMBER.unpack_from(payload, 1)
         waiting = self._opening.get(number)
         if waiting is None:
-            raise BadMessage(f"an answer about channel {number}, which nobody wants to open")
+            raise BadMessage(f"a reply for channel {number}, which is not being opened")
         channel = self.channels[number]
         if kind == REFUSE:
             text, _ = parse_string(payload, 9)
@@ -298,11 +300,11 @@ class Mux:
     def _adjusted(self, channel: Channel, payload: memoryview) -> None:
         if len(payload) < 9:
             raise BadMessage("a window adjustment without a size")
-        self.sharing.look(self.wire.seconds())
+        self.fairness.update(self.wire.seconds())
         channel.window_adjusted(NUMBER.unpack_from(payload, 5)[0])
 
     def _extended(self, channel: Channel, payload: memoryview) -> None:
-        raise BadMessage("extended data, which no channel of ours has")
+        raise BadMessage("extended data, which no channel here has")
 
     def _ended(self, channel: Channel, payload: memoryview) -> None:
         channel.end_received()
@@ -313,12 +315,12 @@ class Mux:
     def _requested(self, channel: Channel, payload: memoryview) -> None:
         _, offset = parse_string(payload, 5)
         if offset == len(payload):
-            raise BadMessage("a channel request that does not say whether it wants a reply")
+            raise BadMessage("a channel request without the want-reply flag")
         if payload[offset] and not channel.close_sent:
             self.wire.send(ABOUT.pack(FAILURE, channel.remote))
 
     def _replied(self, channel: Channel, payload: memoryview) -> None:
-        raise BadMessage("an answer to a channel request, none of which we make")
+        raise BadMessage("a reply to a channel request, and none was sent")
 
     _handlers: ClassVar[dict[int, Callable[[Mux, Channel, memoryview], None]]] = {
         ADJUST: _adjusted,
@@ -331,12 +333,12 @@ class Mux:
     }
 
     def lost(self, reason: Exception) -> None:
-        """End every channel; the tunnel is gone."""
+        """Close every channel: the tunnel is lost."""
         self._lost = reason
-        if self.turns:
-            self.turns.clear()
-        self.turns = None
-        self.sharing.busiest = None  # or mux and channel would hold each other
+        if self.waiting:
+            self.waiting.clear()
+        self.waiting = None
+        self.fairness.last_active = None  # breaks the cycle of mux and channel
         unanswered, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
         for number, waiting in unanswered.items():
@@ -348,11 +350,11 @@ class Mux:
 
 
 class Wire(Protocol):
-    """What a mux needs of the tunnel that it lives in."""
+    """Sends the messages of a mux; `tower.conch.tunnel.outlet.Outlet` implements it."""
 
     @property
     def congested(self) -> bool:
-        """Whether data has to wait: the socket is full, keys are being exchanged, or nothing more is sent."""
+        """Whether data must wait: the socket is full, keys are being exchanged, or the tunnel closes."""
 
     @property
     def round_trip(self) -> float:
@@ -365,10 +367,10 @@ class Wire(Protocol):
         """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
 
     def commit(self, size: int) -> None:
-        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
+        """Send the first *size* bytes of the leased packet; the padding length is filled in."""
 
     def soon(self) -> None:
-        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
+        """Call `Mux.drained` later in this turn of the reactor, never within this call."""
 
     def seconds(self) -> float:
         """Return monotonic time, s."""

@@ -1,17 +1,17 @@
-"""Bytes that came for somebody who does not take them yet."""
+"""Received bytes that are not delivered yet."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: What comes in smaller pieces is kept in pieces of this size, B: many small ones must not cost many objects.
+#: Smaller pieces are joined up to this size, B: many small ones must not cost many objects.
 _PIECE = 16 * 1024
 
 
 class ReceiveQueue:
-    """What waits to be delivered, in order; see `tower.net.send_queue.SendQueue`.
+    """Received data of a paused channel, in order; see `tower.net.send_queue.SendQueue`.
 
-    :ivar size: all of it, B.
+    :ivar size: of all data, B.
     """
 
     __slots__ = ("_pieces", "size")
@@ -30,7 +30,7 @@ class ReceiveQueue:
         self.size += len(data)
 
     def take(self) -> memoryview:
-        """Give up the first piece."""
+        """Remove and return the first piece."""
         piece = self._pieces.popleft()
         self.size -= len(piece)
         return memoryview(piece)

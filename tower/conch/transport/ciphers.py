@@ -29,7 +29,7 @@ from tower.conch.transport.packets import (
 )
 from tower.net.pipes import Buffer
 
-#: What we offer, the preferred one first.
+#: The ciphers that we offer, the preferred one first.
 CIPHERS = (b"aes128-gcm@openssh.com", b"aes256-gcm@openssh.com", b"chacha20-poly1305@openssh.com")
 
 #: Bytes of key and of IV that the key exchange must derive for each cipher.
@@ -41,7 +41,7 @@ _LENGTH = Struct(">I")
 _NONCE = Struct(">4sQ")
 _WRAP = 2**64 - 1
 
-# What goes before and behind a payload, by the size of both modulo 16.
+# Padding length field and padding of a payload, by the size of both modulo 16.
 _PADDING = [(bytes((pad,)), bytes(pad)) for pad in (padding_for(size, 16) for size in range(16))]
 
 
@@ -70,17 +70,19 @@ def _checked_length(length: int, block: int, limit: int) -> int:
 
 
 class _Invocations:
-    """The counter of one direction: it is in the nonce, and the counts of packets follow from it.
+    """The packet counter of one direction, and its cipher.
 
-    One number to keep for each packet instead of three, because this is done for every packet.
+    One number per packet serves as nonce, sequence number and packet count, because every packet updates it.
 
-    :param iv: 12 bytes; read as one number it grows by one a packet (RFC 5647 section 7.1).
+    :param iv: 12 bytes; as one number it grows by one a packet (RFC 5647 section 7.1).
     :ivar octets: bytes sealed or opened with this key.
     """
 
-    __slots__ = ("_first", "_first_sequence", "_fixed", "_invocation", "octets")
+    __slots__ = ("_aead", "_first", "_first_sequence", "_fixed", "_invocation", "_key", "octets")
 
-    def __init__(self, iv: bytes, sequence: int) -> None:
+    def __init__(self, key: bytes, iv: bytes, sequence: int = 0) -> None:
+        self._key = key
+        self._aead: AESGCM | None = None
         self._fixed = iv[:4]
         self._invocation = self._first = int.from_bytes(iv[4:12], "big")
         self._first_sequence = sequence
@@ -96,24 +98,19 @@ class _Invocations:
         """Number of the next packet, modulo 2**32."""
         return self._first_sequence + self.packets & 0xFFFFFFFF
 
+    def release_cipher(self) -> None:
+        """See `Counters.release_cipher`."""
+        self._aead = None
+
+    def _make_cipher(self) -> AESGCM:
+        self._aead = aead = AESGCM(self._key)
+        return aead
+
 
 class GCMSealer(_Invocations):
     """AES-GCM; the length field is authenticated but not encrypted."""
 
-    __slots__ = ("_aead", "_key")
-
-    def __init__(self, key: bytes, iv: bytes, sequence: int = 0) -> None:
-        super().__init__(iv, sequence)
-        self._key = key
-        self._aead: AESGCM | None = None
-
-    def rest(self) -> None:
-        """See `Sealer.rest`."""
-        self._aead = None
-
-    def _awake(self) -> AESGCM:
-        self._aead = aead = AESGCM(self._key)
-        return aead
+    __slots__ = ()
 
     def seal(self, payload: bytes) -> bytes:
         """See `Sealer.seal`."""
@@ -125,7 +122,7 @@ class GCMSealer(_Invocations):
         self._invocation = invocation + 1
         self.octets += len(plain)
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
-        return length + (self._aead or self._awake()).encrypt(nonce, plain, length)
+        return length + (self._aead or self._make_cipher()).encrypt(nonce, plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
         """See `Sealer.seal_into`."""
@@ -138,7 +135,7 @@ class GCMSealer(_Invocations):
         self._invocation = invocation + 1
         self.octets += end
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
-        aead = self._aead or self._awake()
+        aead = self._aead or self._make_cipher()
         aead.encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
         return 4 + end + TAG
 
@@ -146,21 +143,11 @@ class GCMSealer(_Invocations):
 class GCMOpener(_Invocations):
     """The opener for `GCMSealer`."""
 
-    __slots__ = ("_aead", "_key", "limit")
+    __slots__ = ("limit",)
 
     def __init__(self, key: bytes, iv: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
-        super().__init__(iv, sequence)
+        super().__init__(key, iv, sequence)
         self.limit = limit
-        self._key = key
-        self._aead: AESGCM | None = None
-
-    def rest(self) -> None:
-        """See `Sealer.rest`."""
-        self._aead = None
-
-    def _awake(self) -> AESGCM:
-        self._aead = aead = AESGCM(self._key)
-        return aead
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """See `Opener.wire_length`."""
@@ -173,7 +160,7 @@ class GCMOpener(_Invocations):
         self._invocation += 1
         self.octets += len(wire)
         try:
-            plain = (self._aead or self._awake()).decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
+            plain = (self._aead or self._make_cipher()).decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         return plain[1 : payload_end(plain[0], len(plain))]
@@ -187,7 +174,7 @@ class GCMOpener(_Invocations):
             return None
         (size,) = _LENGTH.unpack_from(buffer, begin)
         if size > self.limit or size & 15 or not size:
-            _checked_length(size, 16, self.limit)  # which raises
+            _checked_length(size, 16, self.limit)  # raises
         after = content + size + TAG
         if end < after:
             return None
@@ -196,7 +183,7 @@ class GCMOpener(_Invocations):
         self.octets += size
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         try:
-            aead = self._aead or self._awake()
+            aead = self._aead or self._make_cipher()
             aead.decrypt_into(nonce, buffer[content:after], _LENGTH.pack(size), plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
@@ -205,7 +192,7 @@ class GCMOpener(_Invocations):
 
 
 class _ChaCha:
-    """The two ChaCha20 keys of one direction: one for lengths, one for content and the tag's key."""
+    """The two ChaCha20 keys of one direction: one for lengths, one for the payload and the tag's key."""
 
     __slots__ = ("_content", "_lengths")
 
@@ -257,7 +244,7 @@ class ChaChaSealer(Counted):
 
 
 class ChaChaOpener(CopyingOpener):
-    """The opener for `ChaChaSealer`; the tag is checked before anything is decrypted but the length."""
+    """The opener for `ChaChaSealer`; it decrypts only the length before it checks the tag."""
 
     __slots__ = ("_keys", "limit")
 

@@ -1,7 +1,7 @@
-"""Reading the fields of an SSH message (RFC 4251 section 5), strictly.
+"""Strict parsing of the fields of an SSH message (RFC 4251 section 5).
 
-Conch's `getNS` answers with what is there when a string is cut short; what comes from a peer that is not
-authenticated yet deserves a reader that says so.
+Conch's `getNS` returns a part of a truncated string; data of an unauthenticated peer
+needs a reader that raises an error.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from tower.errors import PeerError
 
 
 class Malformed(PeerError):
-    """A message whose fields do not fill it exactly, or are of the wrong kind."""
+    """The fields of a message do not fill it exactly, or are of the wrong kind."""
 
 
 class MessageReader:
-    """Takes the fields off the front of a message, one after the other.
+    """Reads the fields of a message in order.
 
-    Every method raises `Malformed` when the message is too short for what is asked.
+    Every method raises `Malformed` if the message is too short.
     """
 
     __slots__ = ("_message", "_offset")
@@ -32,7 +32,7 @@ class MessageReader:
         return self._message[start : self._offset]
 
     def skip(self, size: int) -> None:
-        """Pass over *size* bytes."""
+        """Skip *size* bytes."""
         self._take(size)
 
     def boolean(self) -> bool:
@@ -44,7 +44,7 @@ class MessageReader:
         return int.from_bytes(self._take(4), "big")
 
     def string(self) -> bytes:
-        """Return the next string; most fields are, so this is done in one go."""
+        """Return the next string.  Most fields are strings, so this makes no further call."""
         message, start = self._message, self._offset + 4
         end = start + int.from_bytes(message[start - 4 : start], "big")
         if start > len(message) or end > len(message):
@@ -58,14 +58,14 @@ class MessageReader:
         return text.split(b",") if text else []
 
     def rest(self) -> bytes:
-        """Return all that is left."""
+        """Return the remaining bytes."""
         return self._take(len(self._message) - self._offset)
 
     def before(self) -> bytes:
-        """Return what was taken so far, as it came."""
+        """Return the bytes read so far."""
         return self._message[: self._offset]
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that no bytes remain."""
         if self._offset != len(self._message):
             raise Malformed("a message is longer than its fields")

@@ -1,13 +1,13 @@
-"""Key exchange: what we offer, which message may come when, and the client's halves.  No I/O.
+"""Key exchange: our offers, the order of messages, the client's halves, the new keys.  No I/O.
 
 Conch negotiates and has the server's halves.  Added here:
 
 * *strict* key exchange (OpenSSH's PROTOCOL section 1.10), the answer to the Terrapin attack: both sides
-  announce it in their first KEXINIT; then nothing but the key exchange may happen until the first keys,
+  announce it in their first KEXINIT; then only messages of the key exchange are allowed until the first keys,
   and the sequence numbers start again at zero with every NEWKEYS;
-* `KexOrder`, which refuses what RFC 4253 section 7.1 forbids, in the first exchange and in later ones;
+* `KexOrder`, which rejects the messages that RFC 4253 section 7.1 forbids, in the first exchange and later;
 * the client's half of ``mlkem768x25519-sha256`` (draft-ietf-sshm-mlkem-hybrid-kex), which Conch 26.10 has
-  for servers alone, and of ``curve25519-sha256`` (RFC 8731) in the same shape.
+  only for servers, and of ``curve25519-sha256`` (RFC 8731) in the same form.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ from twisted.conch.ssh.transport import (
     MSG_KEXINIT,
     MSG_NEWKEYS,
     MSG_UNIMPLEMENTED,
+    SSHCiphers,
     SSHTransportBase,
 )
 
+from tower.conch.transport.ciphers import KEY_SIZES, make_opener, make_sealer
 from tower.conch.transport.fields import Malformed, MessageReader
+from tower.conch.transport.packets import Opener, Sealer
 from tower.errors import PeerError
 
 try:
@@ -42,7 +45,7 @@ except ImportError:  # an older cryptography; Conch does not offer the hybrid ex
 else:
     _HYBRID = (b"mlkem768x25519-sha256",)
 
-#: What we offer, the preferred one first.
+#: The exchanges that we offer, the preferred one first.
 EXCHANGES: list[bytes] = [
     name
     for name in (*_HYBRID, b"curve25519-sha256", b"curve25519-sha256@libssh.org")
@@ -53,7 +56,7 @@ EXCHANGES: list[bytes] = [
 STRICT_CLIENT = b"kex-strict-c-v00@openssh.com"
 STRICT_SERVER = b"kex-strict-s-v00@openssh.com"
 
-#: With AEAD ciphers no MAC is used (PROTOCOL section 1.6), yet the lists must have a name in common.
+#: With AEAD ciphers no MAC is used (PROTOCOL section 1.6), but the lists must have a name in common.
 PLACEHOLDER_MACS: list[bytes] = [
     b"hmac-sha2-256-etm@openssh.com",
     b"hmac-sha2-512-etm@openssh.com",
@@ -67,23 +70,23 @@ _ANY_TIME = frozenset((MSG_IGNORE, MSG_UNIMPLEMENTED, MSG_DEBUG))
 
 
 class OutOfOrder(PeerError):
-    """A message that may not come now.
+    """A message that is not allowed now.
 
     :ivar kind: its number.
     """
 
     def __init__(self, kind: int, awaited: int | None) -> None:
         instead = "" if awaited is None else f" instead of {awaited}"
-        super().__init__(f"message {kind}{instead} may not come now")
+        super().__init__(f"message {kind}{instead} is not allowed now")
         self.kind = kind
 
 
 class KexOrder:
-    """Judges by its type whether a message of the peer may come now.
+    """Checks the order of the peer's messages by their types.
 
-    :ivar awaited: the one message of the key exchange that must come next; None outside of one.
-    :ivar strict: whether both sides do strict key exchange.
-    :ivar first: whether the first exchange is still going on.
+    :ivar awaited: the message of the key exchange that must come next; None outside of an exchange.
+    :ivar strict: whether both sides use strict key exchange.
+    :ivar first: whether the first exchange is not over.
     """
 
     __slots__ = ("_peer_marker", "_second", "awaited", "first", "strict")
@@ -106,9 +109,11 @@ class KexOrder:
             raise OutOfOrder(kind, self.awaited)
 
     def started(self, exchanges: Sequence[bytes], packets_before: int) -> None:
-        """The peer's KEXINIT came, with this list of exchanges, after so many other packets.
+        """Handle the peer's KEXINIT.
 
-        :raise OutOfOrder: strict key exchange allows none before the first one.
+        :param exchanges: its list of exchanges.
+        :param packets_before: packets that the peer sent before it.
+        :raise OutOfOrder: strict key exchange allows no packets before the first one.
         """
         if self.first:
             self.strict = self._peer_marker in exchanges
@@ -117,11 +122,11 @@ class KexOrder:
         self.awaited = self._second
 
     def agreed(self) -> None:
-        """The secret is agreed on; the peer's NEWKEYS is next."""
+        """Expect the peer's NEWKEYS: the secret is agreed on."""
         self.awaited = MSG_NEWKEYS
 
     def finished(self) -> None:
-        """The peer's NEWKEYS came."""
+        """Handle the peer's NEWKEYS."""
         self.awaited = None
         self.first = False
 
@@ -158,14 +163,14 @@ def _lists(
 def exchanges_of(packet: bytes) -> tuple[bytes, ...]:
     """Return the key exchanges that a KEXINIT (without its type) offers.
 
-    :raise Malformed: it is no KEXINIT, so Conch need not look at it.
+    :raise Malformed: it is not a valid KEXINIT; Conch must not parse it.
     """
     return _exchanges(packet[16:])
 
 
 @lru_cache(maxsize=16)
 def _exchanges(lists: bytes) -> tuple[bytes, ...]:
-    """Read what follows the cookie; many agents come from one program, so it is mostly known."""
+    """Parse the part after the cookie; many agents are the same program, so it is mostly cached."""
     fields = MessageReader(lists)
     each = [fields.names() for _ in range(10)]
     fields.boolean()
@@ -179,16 +184,16 @@ def _exchanges(lists: bytes) -> tuple[bytes, ...]:
 class ClientHalf(Protocol):
     """The client's half of one key exchange; used once.
 
-    :ivar public: what the client sends.
+    :ivar public: the client's public value.
     """
 
     public: bytes
 
     def agree(self, reply: bytes) -> bytes:
-        """Return the shared secret, encoded as it is hashed.
+        """Return the shared secret in the encoding that is hashed.
 
-        :param reply: what the server sent for it.
-        :raise Malformed: no secret can come of it.
+        :param reply: the server's public value.
+        :raise Malformed: *reply* is invalid.
         """
 
 
@@ -204,14 +209,14 @@ class Curve25519Half:
         return MP(int.from_bytes(self.exchange(reply), "big"))
 
     def exchange(self, public: bytes) -> bytes:
-        """Return the bare X25519 secret.
+        """Return the raw X25519 secret.
 
-        :raise Malformed: *public* is no key, or one that makes the secret zero.
+        :raise Malformed: *public* is not a key, or makes the secret zero.
         """
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
-            raise Malformed("not an X25519 key to exchange with") from error
+            raise Malformed("an invalid X25519 public key") from error
 
 
 class HybridHalf:
@@ -227,10 +232,58 @@ class HybridHalf:
         try:
             quantum = self._kem.decapsulate(reply[:-32])
         except ValueError as error:
-            raise Malformed("not an ML-KEM ciphertext") from error
+            raise Malformed("an invalid ML-KEM ciphertext") from error
         return NS(sha256(quantum + self._curve.exchange(reply[-32:])).digest())
 
 
 def client_half(exchange: bytes) -> ClientHalf:
-    """Return a fresh client's half for one of `EXCHANGES`."""
+    """Return the client's half for one of `EXCHANGES`."""
     return HybridHalf() if exchange in _HYBRID else Curve25519Half()
+
+
+class NewKeys:
+    """The keys of one key exchange; each direction switches to them with its own NEWKEYS.
+
+    :param agreed: names of the negotiated ciphers.
+    :param secret: the shared secret in the encoding that is hashed.
+    :param session_id: the hash of the first exchange.
+    """
+
+    __slots__ = ("_incoming", "_outgoing")
+
+    def __init__(
+        self, agreed: SSHCiphers, secret: bytes, exchange_hash: bytes, session_id: bytes, *, is_client: bool
+    ) -> None:
+        to_server, to_client = b"AC", b"BD"  # letters of IV and key
+        ours, theirs = (to_server, to_client) if is_client else (to_client, to_server)
+
+        def keys(cipher: bytes, letters: bytes) -> tuple[bytes, bytes, bytes]:
+            key_size, iv_size = KEY_SIZES[cipher]
+            key = derived(letters[1:], key_size, secret, exchange_hash, session_id)
+            return cipher, key, derived(letters[:1], iv_size, secret, exchange_hash, session_id)
+
+        self._outgoing = keys(agreed.outCipType, ours)
+        self._incoming = keys(agreed.inCipType, theirs)
+
+    def sealer(self, sequence: int) -> Sealer:
+        """Return the sealer for packets after our NEWKEYS.
+
+        :param sequence: number of the next packet.
+        """
+        return make_sealer(*self._outgoing, sequence)
+
+    def opener(self, sequence: int, limit: int) -> Opener:
+        """Return the opener for packets after the peer's NEWKEYS; see `sealer`.
+
+        :param limit: longest packet, B.
+        """
+        return make_opener(*self._incoming, sequence, limit)
+
+
+def derived(letter: bytes, size: int, secret: bytes, exchange_hash: bytes, session_id: bytes) -> bytes:
+    """Return *size* bytes of key or IV (RFC 4253 section 7.2, with SHA-256)."""
+    common = secret + exchange_hash
+    key = sha256(common + letter + session_id).digest()
+    while len(key) < size:
+        key += sha256(common + key).digest()
+    return key[:size]

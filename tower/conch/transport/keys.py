@@ -1,7 +1,7 @@
 # mypy: untyped-calls-exclude=twisted
-"""The ed25519 keys of proxies and agents: made, kept, named, and used to sign and to check.
+"""The ed25519 keys of proxies and agents: create, store, sign, verify.
 
-ed25519 is the only kind: Tower-to-Tower needs no other, and one kind leaves nothing to negotiate down.
+ed25519 is the only type: Tower-to-Tower needs no other, and with one type no downgrade can be negotiated.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from twisted.conch.ssh.keys import Key
 from tower.conch.transport.fields import Malformed, MessageReader
 from tower.errors import ConfigurationError
 
-#: The one key type and signature algorithm (RFC 8709).
+#: The only key type and signature algorithm (RFC 8709).
 ED25519 = b"ssh-ed25519"
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
 class Folder(Protocol):
-    """Where a key is kept: `tower.trust.statedir.StateDir`."""
+    """Directory of a key file: `tower.trust.statedir.StateDir`, which is in a higher room."""
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None when there is none."""
+        """Return the content of a file, or None if it does not exist."""
 
     def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Write a file, atomically."""
+        """Write a file atomically."""
 
 
 def fingerprint(blob: bytes) -> str:
-    """Return the name of a public key as OpenSSH prints it: ``SHA256:`` and unpadded base64."""
+    """Return the fingerprint of a public key as OpenSSH prints it: ``SHA256:`` and unpadded base64."""
     digest = base64.b64encode(hashlib.sha256(blob).digest())
     return "SHA256:" + digest.decode().rstrip("=")
 
@@ -54,8 +54,8 @@ def checked_fingerprint(text: str) -> str:
     """
     if not _FINGERPRINT.fullmatch(text):
         raise ConfigurationError(
-            f"{text!r} is no host key fingerprint; "
-            "that is SHA256: and 43 characters of base64, as `tower join` prints it"
+            f"{text!r} is not a host key fingerprint: "
+            "expected SHA256: and 43 characters of base64, as `tower join` prints it"
         )
     return text
 
@@ -63,7 +63,7 @@ def checked_fingerprint(text: str) -> str:
 def verify(blob: bytes, signature: bytes, data: bytes) -> bool:
     """Return whether *signature* (an SSH signature) of *data* was made with the ed25519 key *blob*.
 
-    :raise Malformed: *blob* is no ed25519 key.
+    :raise Malformed: *blob* is not an ed25519 key.
     """
     public = _public_key(blob)
     fields = MessageReader(signature)
@@ -88,9 +88,9 @@ def _public_key(blob: bytes) -> Ed25519PublicKey:
 
 
 class HostKey(Key):
-    """A key for Conch, which asks it for its blob and a signature at every key exchange.
+    """A key for Conch, which reads its blob and makes a signature at every key exchange.
 
-    Conch's own looks each time what kind of key it has, which takes longer than to sign.
+    Conch's own `Key` determines the key's type each time, which takes longer than the signature.
     """
 
     def __init__(self, pair: KeyPair, private: Ed25519PrivateKey) -> None:
@@ -98,20 +98,20 @@ class HostKey(Key):
         self._pair = pair
 
     def blob(self) -> bytes:
-        """Return the public key as it travels."""
+        """Return the public key blob."""
         return self._pair.blob
 
     def sign(self, data: bytes, signatureType: bytes | None = None) -> bytes:
-        """Return the SSH signature of *data*; there is one type of them."""
+        """Return the SSH signature of *data*; there is only one type."""
         return self._pair.sign(data)
 
 
 class KeyPair:
-    """An ed25519 key of ours.
+    """An ed25519 key pair.
 
-    :ivar blob: the public key as it travels (RFC 8709 section 4).
-    :ivar fingerprint: its name, ``SHA256:…``.
-    :ivar conch_key: the same for Conch, which signs key exchanges with it.
+    :ivar blob: public key blob (RFC 8709 section 4).
+    :ivar fingerprint: ``SHA256:…``.
+    :ivar conch_key: the same key for Conch, which signs key exchanges with it.
     """
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
@@ -130,16 +130,16 @@ class KeyPair:
 
     @classmethod
     def from_openssh(cls, text: bytes) -> KeyPair:
-        """Return the key in an unencrypted OpenSSH private key file.
+        """Return the key of an unencrypted OpenSSH private key file.
 
-        :raise ValueError: it is something else.
+        :raise ValueError: it is anything else.
         """
         try:
             private = load_ssh_private_key(text, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise ValueError("not an unencrypted OpenSSH private key") from error
         if not isinstance(private, Ed25519PrivateKey):
-            raise ValueError("not an ed25519 key")  # noqa: TRY004 (the file's content is wrong, not a type of ours)
+            raise ValueError("not an ed25519 key")  # noqa: TRY004 (the content of the file is wrong, not a type)
         return cls(private)
 
     def to_openssh(self) -> bytes:
@@ -152,9 +152,9 @@ class KeyPair:
 
 
 def load_or_create(folder: Folder, name: str) -> KeyPair:
-    """Return the key in the file *name*; make it first (0600) if there is none.
+    """Return the key in the file *name*; create it first (0600) if the file does not exist.
 
-    :raise ConfigurationError: the file holds something else.
+    :raise ConfigurationError: the file holds anything else.
     """
     text = folder.read(name)
     if text is None:
@@ -165,5 +165,5 @@ def load_or_create(folder: Folder, name: str) -> KeyPair:
         return KeyPair.from_openssh(text)
     except ValueError as error:
         raise ConfigurationError(
-            f"the key file {name} is damaged: {error}; restore it, or delete it to have a new key made"
+            f"the key file {name} is damaged: {error}; restore it, or delete it to create a new key"
         ) from error

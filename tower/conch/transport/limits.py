@@ -1,4 +1,4 @@
-"""What one SSH connection may take, and the reasons for which it ends."""
+"""Limits of one SSH connection, and the errors that end it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from attrs import field, frozen
 from tower.errors import PeerError
 from tower.escaping import reported
 
-#: A key is changed after so many bytes whatever `TransportLimits` say.  The smallest packets count as 8, so this is
-#: after 2**30 packets at the latest (RFC 4344 section 3.1).
+#: Keys are changed after so many bytes, even if `TransportLimits` allow more.  The smallest packets count as
+#: 8 B, so this is after 2**30 packets at the latest (RFC 4344 section 3.1).
 _REKEY_OCTETS = 8 << 30
 
-#: Key exchanges that the peer may begin: so many at once, then so many a second, and one for each so many
-#: bytes that went to and fro under the keys before.  It is no use to change keys more often.
+#: Rate limit of key exchanges that the peer starts: burst, rate per second, and one more for each so many
+#: bytes sealed or opened with the keys before.  More frequent changes have no use.
 EXCHANGES_AT_ONCE = 100.0
 EXCHANGES_A_SECOND = 1.0
 EXCHANGE_WORTH = 4096
@@ -24,16 +24,16 @@ def _bounded(rekey_bytes: int) -> int:
 
 @frozen
 class TransportLimits:
-    """What one connection may take.
+    """Limits of one connection.
 
-    :ivar handshake: time until the peer is authenticated and has said hello, s.
+    :ivar handshake: time until the peer is authenticated and has sent its hello, s.
     :ivar tries: failed authentications.
     :ivar early_packet: longest packet before authentication, B (RFC 4253 section 6.1).
-    :ivar early_bytes: all that may come before authentication, B.
+    :ivar early_bytes: bytes received before authentication.
     :ivar rekey_bytes: bytes in either direction after which the keys are changed.
-    :ivar rekey_seconds: time after which they are, s.
-    :ivar exchange: time that one key exchange may take, s.
-    :ivar held: what may wait for the end of a key exchange, B.
+    :ivar rekey_seconds: time after which the keys are changed, s.
+    :ivar exchange: time of one key exchange, s.
+    :ivar held: bytes that wait for the end of a key exchange.
     """
 
     handshake: float = 10.0
@@ -46,7 +46,7 @@ class TransportLimits:
     held: int = 1 << 20
 
 
-#: What a connection may take if nothing else is said.
+#: Default limits.
 DEFAULT_LIMITS = TransportLimits()
 
 
@@ -55,11 +55,11 @@ class HandshakeTimeout(PeerError):
 
 
 class Disconnected(PeerError):
-    """The peer said why it disconnects (RFC 4253 section 11.1).
+    """The peer disconnected and gave a reason (RFC 4253 section 11.1).
 
-    :param text: its words, if any.
-    :param who: the peer, for people.
-    :ivar code: its reason code.
+    :param text: the peer's text, if any.
+    :param who: name of the peer in the message.
+    :ivar code: the reason code.
     """
 
     def __init__(self, code: int, text: str | bytes, who: str = "the peer") -> None:
@@ -67,13 +67,13 @@ class Disconnected(PeerError):
         self.code = code
 
 
-class NoRoom(Disconnected):
-    """The peer has no room for another connection of ours (reason 12): it is no use to try again soon."""
+class TooManyConnections(Disconnected):
+    """The peer accepts no further connection (reason 12): a retry must wait."""
 
 
 class TooManyTunnels(PeerError):
-    """An agent or its cluster has all the tunnels that it may have; the text names the limit and the cure."""
+    """An agent or its cluster has reached its limit of tunnels; the text names the limit and the cure."""
 
 
 class Closed(PeerError):
-    """We closed the connection ourselves."""
+    """We closed the connection."""

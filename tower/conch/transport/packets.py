@@ -1,14 +1,14 @@
-"""SSH binary packets (RFC 4253 section 6): what makes them and takes them apart.  No I/O.
+"""SSH binary packets (RFC 4253 section 6): formats, and the packets before the first keys.  No I/O.
 
-One `Sealer` makes the packets of one direction and one `Opener` takes them apart; a key exchange
-replaces both.  There are two ways in and out:
+One `Sealer` makes the packets of one direction and one `Opener` parses them; a key exchange replaces both.
+Each has two interfaces:
 
-* `Sealer.seal` and `Opener.open` take and return ``bytes``: for everything that is small or rare;
-* `Sealer.seal_into` and `Opener.open_next` work in the caller's buffers and allocate nothing that grows
-  with the packet: for channel data.  A packet of 128 KiB or more made by concatenation costs an ``mmap``
-  and its page faults each time, which is most of what a slow tunnel does.
+* `Sealer.seal` and `Opener.open` take and return ``bytes``, for small or rare packets;
+* `Sealer.seal_into` and `Opener.open_next` work in the caller's buffers, for channel data.  A packet of 128
+  KiB or more made by concatenation costs an ``mmap`` and its page faults each time, most of the time of a
+  slow tunnel.
 
-Here are the packets before the first key exchange is over; `tower.conch.transport.ciphers` has the others.
+`tower.conch.transport.ciphers` has the encrypted packets.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Protocol
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
 
-#: Longest packet accepted, counted without its length field and tag, B; ours stay below 256 KiB.
+#: Longest packet accepted, without its length field and tag, B; ours stay below 256 KiB.
 LONGEST_PACKET = 256 * 1024 + 1024
 
-#: What a sealed packet can be longer than its payload: length 4, padding length 1, padding 19, tag 16, B.
+#: Most bytes that a sealed packet adds to its payload: length 4, padding length 1, padding 19, tag 16.
 OVERHEAD = 40
 
 _LENGTH = Struct(">I")
 
 
 class PacketTooLong(PeerError):
-    """The peer announced a packet over the limit; refused on its length, before it is awaited."""
+    """The peer announced a packet over the limit; rejected by its length field, before it is received."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"packet of {size} B exceeds the limit of {limit} B")
@@ -38,62 +38,56 @@ class PacketTooLong(PeerError):
 
 
 class BadPacket(PeerError):
-    """A packet that is not authentic, or whose fields contradict each other."""
+    """A packet that is not authentic, or has inconsistent fields."""
 
 
-class Sealer(Protocol):
-    """Makes the packets of one direction.
+class Counters(Protocol):
+    """Counters of the packets of one direction.
 
-    :ivar sequence: number of the next packet, modulo 2**32.
-    :ivar packets: packets sealed with this key.
-    :ivar octets: bytes sealed with this key: at least 8 for each packet, so they bound the packets, too.
+    :ivar octets: bytes sealed or opened with this key: at least 8 for each packet, so a limit of bytes limits
+        packets too.
     """
 
     octets: int
 
     @property
     def sequence(self) -> int:
-        """See the class."""
+        """Number of the next packet, modulo 2**32."""
 
     @property
     def packets(self) -> int:
-        """See the class."""
+        """Packets sealed or opened with this key."""
+
+    def release_cipher(self) -> None:
+        """Free the cipher of an idle connection; the next use makes it again."""
+
+
+class Sealer(Counters, Protocol):
+    """Makes the packets of one direction."""
 
     def seal(self, payload: bytes) -> bytes:
-        """Return the packet on the wire for *payload*, which begins with the message type."""
+        """Return the packet for *payload*, which begins with the message type."""
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
-        """Seal ``plain[1:size]`` into *out* and return the length of the packet there.
+        """Seal ``plain[1:size]`` into *out* and return the length of the packet.
 
-        The caller leaves ``plain[0]`` free for the padding length and 32 bytes behind *size* for padding.
+        The caller leaves ``plain[0]`` free for the padding length, and 32 bytes after *size* for padding.
         """
 
-    def rest(self) -> None:
-        """Let go of what can be made again when it is needed: one of many that nobody uses now."""
 
-
-class Opener(Protocol):
-    """Takes the packets of one direction apart; the fields are those of `Sealer`.
+class Opener(Counters, Protocol):
+    """Parses the packets of one direction.
 
     :ivar limit: longest packet accepted, B.
     """
 
-    octets: int
     limit: int
 
-    @property
-    def sequence(self) -> int:
-        """See `Sealer`."""
-
-    @property
-    def packets(self) -> int:
-        """See `Sealer`."""
-
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """Return how long the packet at *offset* is on the wire, of which at least 4 bytes must be there.
+        """Return the length of the packet at *offset*; at least 4 bytes of it must be received.
 
         :raise PacketTooLong: its length field exceeds `limit`.
-        :raise BadPacket: its length field cannot be right.
+        :raise BadPacket: its length field is invalid.
         """
 
     def open(self, wire: Buffer) -> bytes:
@@ -105,32 +99,29 @@ class Opener(Protocol):
     def open_next(
         self, buffer: memoryview, begin: int, end: int, plain: memoryview
     ) -> tuple[int, int] | None:
-        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*, if it is all there.
+        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*; None: it is incomplete.
 
-        :return: where in *buffer* the next one begins, and *until*: the payload is ``plain[1:until]``.
+        :return: offset of the next packet in *buffer*, and *until*: the payload is ``plain[1:until]``.
         :raise PacketTooLong: as `wire_length`.
         :raise BadPacket: as `wire_length` and `open`.
         """
 
-    def rest(self) -> None:
-        """See `Sealer.rest`."""
-
 
 def padding_for(size: int, block: int) -> int:
-    """Return how much padding follows *size* bytes: at least 4, up to a multiple of *block*."""
+    """Return the length of the padding of *size* bytes: at least 4, up to a multiple of *block*."""
     pad = block - size % block
     return pad if pad >= 4 else pad + block
 
 
 def payload_end(padding: int, size: int) -> int:
-    """Return where the payload ends in *size* bytes of plain text; there is at least its type."""
+    """Return the end of the payload in *size* bytes of plain text; it has at least its type."""
     if padding < 4 or padding + 2 > size:
         raise BadPacket(f"{padding} B of padding in a packet of {size} B")
     return size - padding
 
 
 class Counted:
-    """What every sealer and opener counts."""
+    """Counters of every sealer and opener."""
 
     __slots__ = ("octets", "packets", "sequence")
 
@@ -139,8 +130,8 @@ class Counted:
         self.packets = 0
         self.octets = 0
 
-    def rest(self) -> None:
-        """See `Sealer.rest`; a key is all there is."""
+    def release_cipher(self) -> None:
+        """See `Counters.release_cipher`; there is only a key."""
 
     def _count(self, size: int) -> None:
         self.sequence = self.sequence + 1 & 0xFFFFFFFF
@@ -149,7 +140,7 @@ class Counted:
 
 
 class CopyingOpener(Counted):
-    """`Opener.open_next` by way of `Opener.open`, for what need not be fast."""
+    """`Opener.open_next` through `Opener.open`, for packets that need not be fast."""
 
     __slots__ = ()
 
@@ -177,7 +168,7 @@ class CopyingOpener(Counted):
 
 
 class ClearSealer(Counted):
-    """Before the first key exchange is over: no secrecy, no authentication."""
+    """Packets before the first keys: neither encrypted nor authenticated."""
 
     __slots__ = ()
 

@@ -1,13 +1,13 @@
-"""How often a peer may do what is more work for us than for it.  No I/O, no clock: times are passed in."""
+"""Rate limit of requests that cost us more than the peer.  No I/O, no clock: times are passed in."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """So often at once, and then so often a second.
+    """A token bucket.
 
-    :param burst: how often at once.
-    :param rate: how often a second, on average.
+    :param burst: size of the bucket.
+    :param rate: tokens a second.
     :param now: monotonic time, s.
     """
 
@@ -19,9 +19,9 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float, earned: float = 0.0) -> bool:
-        """Count one more; return whether it is allowed.
+        """Take a token; return whether there was one.
 
-        :param earned: what was deserved since the last one, besides what time brings.
+        :param earned: tokens added since the last call, in addition to those that time adds.
         """
         self._left = min(self._burst, self._left + (now - self._at) * self._rate + earned) - 1.0
         self._at = now

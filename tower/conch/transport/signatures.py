@@ -1,8 +1,8 @@
 # mypy: untyped-calls-exclude=twisted
-"""Signatures with every kind of key that SSH servers and their users have: made and checked.  No I/O.
+"""Signatures with every key type that SSH servers and users have: make and verify.  No I/O.
 
-ed25519 (RFC 8709), ECDSA over the three NIST curves (RFC 5656), and RSA with SHA-2 (RFC 8332).  There is no
-SHA-1 (``ssh-rsa`` as a signature), and no DSA.
+ed25519 (RFC 8709), ECDSA over the three NIST curves (RFC 5656), and RSA with SHA-2 (RFC 8332).  SHA-1
+(``ssh-rsa`` as a signature) and DSA are not supported.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tower.conch.transport import keys
 from tower.conch.transport.fields import Malformed, MessageReader
 from tower.conch.transport.keys import ED25519
 
-#: The type of RSA keys, and what is signed with them, the preferred one first.
+#: The type of RSA keys, and their signature algorithms, the preferred one first.
 RSA = b"ssh-rsa"
 RSA_SHA2_512 = b"rsa-sha2-512"
 RSA_SHA2_256 = b"rsa-sha2-256"
 
-#: The smallest and the largest RSA modulus that is used, bits; a larger one takes seconds.
+#: Smallest and largest RSA modulus, bits; a larger one takes seconds.
 SMALLEST_RSA = 2048
 LARGEST_RSA = 16384
 
@@ -35,7 +35,7 @@ PrivateKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey | RSAPrivateKey
 
 @frozen
 class _Curve:
-    """One of the curves; :ivar size: of half a signature at most, B."""
+    """An ECDSA curve; :ivar size: of half a signature at most, B."""
 
     name: bytes
     curve: ec.EllipticCurve
@@ -43,7 +43,7 @@ class _Curve:
     size: int
 
 
-#: The types of ECDSA keys, which are their signatures' names, too.
+#: The types of ECDSA keys, also the names of their signature algorithms.
 ECDSA_P256 = b"ecdsa-sha2-nistp256"
 ECDSA_P384 = b"ecdsa-sha2-nistp384"
 ECDSA_P521 = b"ecdsa-sha2-nistp521"
@@ -55,7 +55,7 @@ _CURVES = {
 }
 _RSA_DIGESTS: dict[bytes, HashAlgorithm] = {RSA_SHA2_512: SHA512(), RSA_SHA2_256: SHA256()}
 
-#: The signatures that keys of each type make; in this order they are asked for where nothing is known.
+#: Signature algorithms of each key type; requested in this order if the server's key is not known.
 SIGNATURES: dict[bytes, tuple[bytes, ...]] = {
     ED25519: (ED25519,),
     ECDSA_P256: (ECDSA_P256,),
@@ -66,9 +66,9 @@ SIGNATURES: dict[bytes, tuple[bytes, ...]] = {
 
 
 def key_type(blob: bytes) -> bytes:
-    """Return the type of a public key as it travels, ``ssh-ed25519`` or the like.
+    """Return the type of a public key blob, for example ``ssh-ed25519``.
 
-    :raise Malformed: it is none.
+    :raise Malformed: it is not a key.
     """
     return MessageReader(blob).string()
 
@@ -76,8 +76,8 @@ def key_type(blob: bytes) -> bytes:
 def verify(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool:
     """Return whether *signature* (an SSH signature) of *data* was made by *algorithm* with the key *blob*.
 
-    :param algorithm: what was agreed on: a signature of any other kind is not accepted.
-    :raise Malformed: *blob* is no key for *algorithm*, or *signature* has no such form.
+    :param algorithm: the negotiated one: signatures of any other are not accepted.
+    :raise Malformed: *blob* is not a key for *algorithm*, or *signature* is malformed.
     """
     if algorithm == ED25519:
         return keys.verify(blob, signature, data)
@@ -85,7 +85,7 @@ def verify(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool
         return _verify_ecdsa(algorithm, blob, signature, data)
     if algorithm in _RSA_DIGESTS:
         return _verify_rsa(algorithm, blob, signature, data)
-    raise Malformed("a signature of a kind that nobody agreed on")
+    raise Malformed("a signature algorithm that was not negotiated")
 
 
 def _verify_ecdsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool:
@@ -124,7 +124,7 @@ def _verify_rsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) ->
     fields.end()
     if kind != algorithm:
         return False
-    # RFC 8332 section 3 wants the modulus's length; leading zeros may be left out by old implementations
+    # RFC 8332 section 3 requires the modulus's length; old implementations may omit leading zeros
     raw = raw.rjust((public.key_size + 7) // 8, b"\0")
     try:
         public.verify(raw, data, PKCS1v15(), _RSA_DIGESTS[algorithm])
@@ -142,7 +142,7 @@ def _rsa_key(blob: bytes) -> RSAPublicKey:
     exponent, modulus = _positive(fields, 8), _positive(fields, longest)
     fields.end()
     if modulus.bit_length() < SMALLEST_RSA:
-        raise Malformed(f"an RSA key of {modulus.bit_length()} bits, where {SMALLEST_RSA} are the least")
+        raise Malformed(f"an RSA key of {modulus.bit_length()} bits; the least is {SMALLEST_RSA}")
     try:
         return RSAPublicNumbers(exponent, modulus).public_key()
     except ValueError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 MSG_USERAUTH_REQUEST = 50
 NONE = b"none"
 PUBLICKEY = b"publickey"
-#: The service that authentication leads to (RFC 4254).
+#: The service after authentication (RFC 4254).
 CONNECTION = b"ssh-connection"
-#: Longest user name looked at, B: cluster names are DNS labels.
+#: Longest user name accepted, B: cluster names are DNS labels.
 LONGEST_NAME = 63
 MSG_USERAUTH_FAILURE = 51
 MSG_USERAUTH_SUCCESS = 52

@@ -1,9 +1,9 @@
-"""The way into a tunnel: frames are taken apart, packets opened, and messages acted on.
+"""The receiving side of a tunnel: frames, packets, messages.
 
-Until the peer is authenticated everything goes the slow way, through Conch; then the parsing is done here and
-only messages that are not about channels reach Conch.
+Until the peer is authenticated all bytes go through Conch.  After that packets are opened here, and only
+messages that are not about channels reach Conch.
 
-Bytes are received into a buffer of the process, unmasked and decrypted without being copied; a tunnel keeps a
+Bytes are received into a buffer of the process, unmasked and decrypted without a copy; a tunnel keeps a
 buffer only while it holds part of a large packet.
 """
 
@@ -11,29 +11,29 @@ from __future__ import annotations
 
 from twisted.python.failure import Failure
 
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.messages import DATA, DATA_OFFSET
 from tower.conch.connection.mux import Mux
-from tower.conch.tunnel.interfaces import SSH, Reader
+from tower.conch.tunnel.framing import UNFRAMED, Reader
 from tower.conch.tunnel.outlet import Outlet
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import PeerError
 from tower.net.buffers import BUFFER_SIZE, POOL
 from tower.websocket.frames import CLOSE, PING, PONG, Control
 
-#: What a tunnel may keep of a packet without keeping a whole buffer, B.
+#: An incomplete packet up to this size is copied, so that its buffer is free again, B.
 SMALL_REST = 8 * 1024
 
-#: Read at once from a peer that is not let in yet, or that sends many small pieces; others have to wait, B.
+#: Received at once from an unauthenticated peer, or one that sends many small pieces: others must wait, B.
 SMALL_PORTION = 16 * 1024
 
-#: Packets are small if they are shorter than this on average, B, and frames if so much of them is no payload.
+#: Packets count as small below this average size, B, and frames if this part of the bytes is not payload.
 _SMALL_PACKET = 1024
 _OVERHEAD = 1 / 64
 
-#: All that may come before the hello is over, frames included, B.
+#: Most bytes before the hello is over, frames included.
 EARLY_BYTES = 512 * 1024
 
-#: Data of packets from this size on is joined with what follows it in its channel, up to that size, B.
+#: Data of packets from this size on is joined with the next packets of its channel, up to the second size, B.
 _WORTH_JOINING = 16 * 1024
 _JOINED = 192 * 1024
 
@@ -43,9 +43,9 @@ _OPENED = memoryview(bytearray(BUFFER_SIZE))
 class Inlet:
     """The receiver of a tunnel's connection; see `tower.net.pipes.Receiver`.
 
-    :param reader: takes frames apart.
-    :param outlet: where control frames are answered.
-    :ivar bytes_in: bytes of the connection received.
+    :param reader: parses frames.
+    :param outlet: answers control frames.
+    :ivar bytes_in: bytes received on the connection.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Inlet:
         "bytes_in",
     )
 
-    def __init__(self, ssh: SSH, reader: Reader, outlet: Outlet) -> None:
+    def __init__(self, ssh: LivenessTransport, reader: Reader, outlet: Outlet) -> None:
         self._ssh = ssh
         self._reader = reader
         self._framed = reader is not UNFRAMED
@@ -76,7 +76,7 @@ class Inlet:
         self.bytes_in = 0
 
     def open_up(self, mux: Mux) -> None:
-        """Take parsing over from SSH, whose peer is authenticated now."""
+        """Take over the parsing from SSH: its peer is authenticated."""
         self._mux = mux
         rest = self._ssh.release()
         if self._unparsed is None:
@@ -84,10 +84,10 @@ class Inlet:
         else:
             self._unparsed = len(rest)
 
-    # Where bytes go: two methods that a receiver may have
+    # Optional methods of a receiver: it provides the buffer
 
     def buffer(self) -> memoryview:
-        """Return where the connection is to put what comes next."""
+        """Return the buffer for the next bytes of the connection."""
         buffer = self._buffer
         if buffer is None:
             self._buffer = buffer = POOL.take()
@@ -99,7 +99,7 @@ class Inlet:
         return buffer[self._have : self._have + self._portion]
 
     def filled(self, count: int) -> None:
-        """Take apart what the connection put there."""
+        """Parse *count* bytes that the connection put into `buffer`."""
         self.bytes_in += count
         buffer = self._buffer
         assert buffer is not None
@@ -126,9 +126,9 @@ class Inlet:
             self._keep(buffer, begin, tail)
 
     def _unframe(self, buffer: memoryview, count: int) -> tuple[int, int, int]:
-        """Take frames apart, and put together and act on what is in them.
+        """Parse frames, and the packets in them.
 
-        :return: how much of it was payload; where what is left of that begins in *buffer*, and where it ends.
+        :return: size of the payload; begin and end in *buffer* of the payload that is not parsed yet.
         """
         have = self._have
         begin, tail, payload = 0, have, 0
@@ -149,7 +149,7 @@ class Inlet:
         return payload, begin, tail
 
     def _keep(self, buffer: memoryview, begin: int, tail: int) -> None:
-        """Keep what is left of a packet: alone if it is little, else at the front of its buffer."""
+        """Keep an incomplete packet: a small one as a copy, else at the front of its buffer."""
         left = tail - begin
         if left > SMALL_REST:
             if begin:
@@ -161,7 +161,7 @@ class Inlet:
         POOL.give_back(buffer)
 
     def _parse(self, buffer: memoryview, begin: int, end: int) -> int:
-        """Act on the packets in ``buffer[begin:end]`` and return where the first incomplete one begins."""
+        """Handle the packets in ``buffer[begin:end]``; return the offset of the first incomplete one."""
         ssh = self._ssh
         mux = self._mux
         if mux is None:
@@ -170,7 +170,7 @@ class Inlet:
             unparsed, self._unparsed = self._unparsed, None
             if self._mux is None:
                 return end
-            # opened up just now: what SSH did not parse is the end of what it got
+            # opened up in this call: SSH did not parse the end of the bytes that it got
             return self._parse(buffer, end - unparsed, end)
         outlet, plain, data = self._outlet, _OPENED, mux.data
         opener, channels_go_on = ssh.opener, not ssh.awaits_keys
@@ -191,39 +191,39 @@ class Inlet:
         return begin
 
     def _parse_joined(self, mux: Mux, buffer: memoryview, begin: int, end: int, until: int) -> int:
-        """Act on the packet that is open, with the data of the next ones behind its own, as one piece.
+        """Handle the opened packet together with the next ones of its channel, as one piece of data.
 
-        Each is opened where its head falls on the end of the data before it, which is put back then.
+        Each is opened where its head falls on the end of the data before it, which is restored then.
 
-        :return: where the first packet begins that was not opened.
+        :return: offset of the first packet that was not opened.
         """
         opener, head = self._ssh.opener, bytes(_OPENED[1:6])
-        place = stop = until
+        position = stop = until
         other = b""
         joinable = until == DATA_OFFSET + int.from_bytes(_OPENED[6:DATA_OFFSET], "big")
         while joinable and stop < _JOINED:
-            place = stop - DATA_OFFSET
-            covered = bytes(_OPENED[place:stop])
-            opened = opener.open_next(buffer, begin, end, _OPENED[place:])
+            position = stop - DATA_OFFSET
+            covered = bytes(_OPENED[position:stop])
+            opened = opener.open_next(buffer, begin, end, _OPENED[position:])
             if opened is None:
                 break
             begin, until = opened
-            own = bytes(_OPENED[place:stop])
-            _OPENED[place:stop] = covered
+            own = bytes(_OPENED[position:stop])
+            _OPENED[position:stop] = covered
             if own[1:6] != head or until != DATA_OFFSET + int.from_bytes(own[6:], "big"):
                 other = own
                 break
-            stop = place + until
+            stop = position + until
         if stop > DATA_OFFSET:
             _OPENED[6:DATA_OFFSET] = (stop - DATA_OFFSET).to_bytes(4, "big")
         mux.data(_OPENED, 1, stop)
         if other and not self._outlet.disconnecting:
-            _OPENED[place : place + DATA_OFFSET] = other
-            self._act(mux, _OPENED[place + 1 : place + until])
+            _OPENED[position : position + DATA_OFFSET] = other
+            self._act(mux, _OPENED[position + 1 : position + until])
         return begin
 
     def _act(self, mux: Mux, payload: memoryview) -> None:
-        """Act on one message."""
+        """Handle one message."""
         ssh, kind = self._ssh, payload[0]
         if 90 <= kind <= 100 and not ssh.awaits_keys:
             mux.message(kind, payload)
@@ -233,7 +233,7 @@ class Inlet:
     # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
-        """Take bytes that did not come through `buffer`."""
+        """Handle bytes that were not received into `buffer`."""
         while data and not self._outlet.disconnecting:
             room = self.buffer()
             size = min(len(room), len(data))
@@ -248,7 +248,7 @@ class Inlet:
             self._outlet.loseConnection()
 
     def ended(self) -> None:
-        """The peer's side of the connection ended, and a tunnel has no use for half of one."""
+        """Close both ways: the peer closed its side."""
         self._outlet.loseConnection()
 
     def drained(self) -> None:
@@ -256,10 +256,10 @@ class Inlet:
         self._outlet.drained()
 
     def closed(self, reason: Exception) -> None:
-        """The connection is gone."""
+        """Report the lost connection to SSH."""
         self._ssh.connectionLost(Failure(reason))
 
     def lost(self) -> None:
-        """Note that the connection is gone."""
+        """Drop references: the connection is lost."""
         self._buffer = None
-        self._mux = None  # or each would hold the other
+        self._mux = None  # breaks a cycle

@@ -1,8 +1,8 @@
-"""The way out of a tunnel: packets are sealed, put into frames, and sent.
+"""The sending side of a tunnel: packets are sealed, framed, and sent.
 
-Small packets of one turn of the reactor leave in one frame and one ``send``; so do those of medium size,
-which are sealed one behind the other where they leave from.  Large ones are sealed from one buffer of the
-process into another and leave at once.
+Small packets of one turn of the reactor leave in one frame and one ``send``; so do packets of medium size,
+which are sealed one after the other into the buffer that is sent.  Large ones are sealed from one buffer of
+the process into another and leave at once.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from typing import Any
 
 from twisted.internet.interfaces import IAddress
 
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.messages import DATA_OFFSET, LONGEST_DATA
 from tower.conch.connection.mux import Mux
 from tower.conch.transport.packets import OVERHEAD
-from tower.conch.tunnel.interfaces import SSH, Writer
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED, Writer
 from tower.errors import PeerError
 from tower.net.buffers import Batch
 from tower.net.pipes import Buffer, Pipe
+from tower.reactor.timers import Clock
 from tower.websocket.frames import CLOSE, LONGEST_HEADER
 
 #: Packets up to this size wait for the end of the turn and leave in one frame, B.
 SMALL_PACKET = 8 * 1024
 
-#: Packets up to this size, of which a peer of kubesphere-v1 takes no longer ones, leave in one frame, too, B.
+#: Packets up to this size, the longest that peers of kubesphere-v1 accept, leave in one frame too, B.
 MEDIUM_PACKET = 40 * 1024
 
-#: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
-LARGEST_BACKLOG = 4 * 1024 * 1024
+#: Limit of replies and window adjustments queued for a peer that does not read; data stops earlier, B.
+LONGEST_QUEUE = 4 * 1024 * 1024
 
-#: Bytes of small packets after which a frame is sent without waiting for the turn's end.
+#: Small packets of this total size are sent without waiting for the end of the turn, B.
 _BATCH = 64 * 1024
 
 _PLAIN = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
@@ -41,19 +42,18 @@ _GATHERED = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
 
 
 class Outlet:
-    """What a mux sends messages on (`tower.conch.tunnel.interfaces.Wire`), and SSH bytes (``ITransport``).
+    """Sends messages of a mux (`tower.conch.connection.mux.Wire`), and SSH bytes (``ITransport``).
 
-    :param reactor: an ``IReactorTime``.
+    :param reactor: a `tower.reactor.poller.Poller`, or any other clock.
     :param writer: makes frames.
-    :ivar mux: whose channels get their turns, once there is one.
-    :ivar congested: whether data has to wait: the socket is full, keys are being exchanged, or nothing more
-        is sent.
-    :ivar disconnecting: whether nothing more is sent, nor taken.
-    :ivar bytes_out: bytes of the connection sent.
+    :ivar mux: of the tunnel, once it is open.
+    :ivar congested: whether data must wait: the socket is full, keys are being exchanged, or the tunnel
+        closes.
+    :ivar disconnecting: whether nothing more is sent or received.
+    :ivar bytes_out: bytes sent on the connection.
     """
 
     __slots__ = (
-        "_backlog",
         "_exchanging",
         "_framed",
         "_full",
@@ -61,6 +61,7 @@ class Outlet:
         "_out_size",
         "_over",
         "_pipe",
+        "_queued",
         "_reactor",
         "_soon",
         "_ssh",
@@ -72,7 +73,7 @@ class Outlet:
         "mux",
     )
 
-    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, writer: Writer) -> None:
+    def __init__(self, reactor: Clock, pipe: Pipe, ssh: LivenessTransport, writer: Writer) -> None:
         self._reactor = reactor
         self._pipe = pipe
         self._ssh = ssh
@@ -82,7 +83,7 @@ class Outlet:
         self._out: list[bytes] = []
         self._out_size = 0
         self._full = self._exchanging = self.congested = False
-        self._backlog = 0
+        self._queued = 0
         self._soon: Callable[[Callable[[], None]], Any] = getattr(
             reactor, "soon", partial(reactor.callLater, 0)
         )
@@ -90,17 +91,16 @@ class Outlet:
         self._over = self.disconnecting = False
         self.bytes_out = 0
 
-    # tower.conch.tunnel.interfaces.Wire
+    # tower.conch.connection.mux.Wire
 
     @property
     def round_trip(self) -> float:
-        """To the peer, s; 0 until it was measured."""
+        """To the peer, s; 0 until it is measured."""
         return self._ssh.round_trip or 0.0
 
     def seconds(self) -> float:
         """Return monotonic time, s."""
-        seconds: float = self._reactor.seconds()
-        return seconds
+        return self._reactor.seconds()
 
     def send(self, payload: bytes) -> None:
         """Send a small message at the end of this turn of the reactor."""
@@ -116,7 +116,7 @@ class Outlet:
         self._out_size = size = self._out_size + len(data)
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._soon(self._turn)
+            self._soon(self._end_turn)
         if size > _BATCH:
             self._flush()
 
@@ -125,7 +125,7 @@ class Outlet:
         return _PLAIN
 
     def commit(self, size: int) -> None:
-        """Seal the packet in the lease; send it now, or with the others of this turn if it is small."""
+        """Seal the leased packet; send it now, or with others of this turn if it is small."""
         if self.disconnecting:
             return
         if size <= MEDIUM_PACKET:
@@ -142,9 +142,10 @@ class Outlet:
         self._transmit(_SEALED[begin:end])
 
     def _gather(self, size: int) -> None:
-        """Seal the packet in the lease behind those that leave with it, soon or at the end of the turn.
+        """Seal the leased packet into the buffer of those that leave together, at the end of the turn at
+        latest.
 
-        A Go peer reads a message in ever larger pieces, so few long messages cost it much less than many.
+        A Go peer reads a message in growing pieces, so few long messages cost it much less than many.
         """
         batch, mux = _GATHERED, self.mux
         if batch.owner is None:
@@ -155,11 +156,11 @@ class Outlet:
             self._out_size = 0
             self.soon()
         batch.end += self._ssh.sealer.seal_into(_PLAIN, size, batch.memory[batch.end :])
-        if mux is None or batch.end - batch.front > mux.sharing.largest:
+        if mux is None or batch.end - batch.front > mux.fairness.largest:
             self._ship()
 
     def _ship(self) -> None:
-        """Send what was gathered."""
+        """Send the gathered packets."""
         batch = _GATHERED
         batch.owner = None
         if not self._over:
@@ -167,18 +168,18 @@ class Outlet:
             self._transmit(batch.memory[begin : batch.end])
 
     def soon(self) -> None:
-        """Have `_turn` called once this turn of the reactor is over."""
+        """Call `_end_turn` at the end of this turn of the reactor."""
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._soon(self._turn)
+            self._soon(self._end_turn)
 
-    def _turn(self) -> None:
+    def _end_turn(self) -> None:
         self._turn_is_due = False
         self._flush()
         if self._over:
             return
         mux = self.mux
-        if mux is not None and mux.turns and not self.congested:
+        if mux is not None and mux.waiting and not self.congested:
             mux.drained()
         self._ssh.rekey_if_due()
         if self._out or _GATHERED.owner is self:
@@ -201,17 +202,17 @@ class Outlet:
         if self._pipe.send(data):
             return
         if self._full:
-            self._backlog += size
-            if self._backlog > LARGEST_BACKLOG:
-                self._backlog = 0
-                self._ssh.fail(PeerError("the peer does not take what it asks for"))
+            self._queued += size
+            if self._queued > LONGEST_QUEUE:
+                self._queued = 0
+                self._ssh.fail(PeerError("the peer does not read the replies to its requests"))
                 self._pipe.abort()
         self._full = self.congested = True
 
     # ITransport, for SSH
 
     def write(self, data: bytes) -> None:
-        """Send bytes of SSH at the end of this turn of the reactor."""
+        """Send SSH bytes at the end of this turn of the reactor."""
         if self.disconnecting or (_GATHERED.owner is self and _GATHERED.put(data)):
             return
         self._out.append(data)
@@ -222,7 +223,7 @@ class Outlet:
             self.soon()
 
     def loseConnection(self) -> None:
-        """Close the connection after what is queued."""
+        """Close the connection after flushing."""
         if not self.disconnecting:
             self._flush()
             self.disconnecting = self.congested = True
@@ -243,31 +244,31 @@ class Outlet:
         """Return our address."""
         return self._pipe.getHost()  # type: ignore[attr-defined,no-any-return]
 
-    # What the tunnel tells
+    # Called by the tunnel
 
     def exchange_begins(self) -> None:
-        """Have data wait, as keys are being exchanged."""
+        """Hold back data during a key exchange."""
         self._exchanging = self.congested = True
 
     def exchange_ends(self) -> None:
-        """Go on with data."""
+        """Send data again."""
         self._exchanging, self.congested = False, self._full or self.disconnecting
         self.soon()
 
     def drained(self) -> None:
-        """Note that the socket takes bytes again."""
+        """Resume sending: the socket has room again."""
         self._full, self.congested = False, self._exchanging or self.disconnecting
-        self._backlog = 0
-        self._turn()
+        self._queued = 0
+        self._end_turn()
 
     def control(self, payload: bytes, opcode: int) -> None:
         """Send a control frame at once."""
         self._transmit(self._writer.wrap(payload, opcode))
 
     def lost(self) -> None:
-        """Note that the connection is gone."""
+        """Drop references: the connection is lost."""
         self._over = self.disconnecting = self.congested = True
         self._out.clear()
         if _GATHERED.owner is self:
             _GATHERED.owner = None
-        self.mux = None  # or each would hold the other
+        self.mux = None  # breaks a cycle

@@ -1,53 +1,48 @@
-"""A live tunnel: one connection, the frames around SSH packets, the packets, and the channels in them.
-
-`SSHTunnel` puts together what carries it: the connection, an `Inlet` and an `Outlet`, SSH, and once the peer is
-authenticated a `Mux`.
-"""
+"""A live tunnel: a connection, the frames on it, SSH packets in them, and the channels of SSH."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.mux import Mux
+from tower.conch.transport.packet_transport import nothing
+from tower.conch.tunnel.framing import Reader, Writer
 from tower.conch.tunnel.inlet import Inlet
-from tower.conch.tunnel.interfaces import SSH, Reader, Writer
 from tower.conch.tunnel.outlet import Outlet
 from tower.errors import TunnelLost
 from tower.net.budget import Budget
 from tower.net.pipes import Pipe
+from tower.reactor.timers import Clock
 
-#: Type of the channels that lead to a target; its name follows as an SSH string.
+#: Type of the channels to a target; the target's name follows as an SSH string.
 STREAM = b"stream@tower.kubesphere.io"
 
 
-def _nothing() -> None:
-    """Stand in for a hook that nobody uses."""
-
-
 class SSHTunnel:
-    """One end of a tunnel; create it, then `start`, then `open_up` once the peer is authenticated.
+    """One end of a tunnel: create it, `start` it, and call `open_up` once the peer is authenticated.
 
-    :param reactor: an ``IReactorTime``.
+    :param reactor: see `tower.conch.tunnel.outlet.Outlet`.
     :param pipe: the connection, paused.
     :param ssh: our end of SSH.
-    :param reader: takes the peer's frames apart.
-    :param writer: makes ours.
-    :ivar name: the cluster.
+    :param reader: parses the peer's frames.
+    :param writer: makes our frames.
+    :ivar name: name of the cluster.
     :ivar fingerprint: of the agent's key.
     :ivar version: of the peer's program.
     :ivar peer: address of the peer.
-    :ivar server: what the agent calls its API server; see `tower.v2.hello.AgentHello`.
+    :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
-    :ivar draining: whether it takes no new streams because the peer will soon be gone.
-    :ivar inlet: the way in.
-    :ivar outlet: the way out.
+    :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
+    :ivar inlet: the receiving side.
+    :ivar outlet: the sending side.
     :ivar mux: its streams, once it is open.
-    :ivar lost: fires with the reason when the tunnel is gone.
+    :ivar lost: fires with the reason when the tunnel is lost.
     """
 
     __slots__ = (
@@ -69,10 +64,12 @@ class SSHTunnel:
         "version",
     )
 
-    #: What the two ends speak.
+    #: The protocol of both ends.
     protocol: ClassVar[str] = "tower-v2"
 
-    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
+    def __init__(
+        self, reactor: Clock, pipe: Pipe, ssh: LivenessTransport, reader: Reader, writer: Writer
+    ) -> None:
         self._pipe = pipe
         self._ssh = ssh
         self.outlet = Outlet(reactor, pipe, ssh, writer)
@@ -83,13 +80,13 @@ class SSHTunnel:
         self.server = b""
         self.since = 0.0
         self.draining = False
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         self.lost: Deferred[Exception] = Deferred()
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
         self.peer = f"{address.host}:{address.port}" if address is not None else ""
 
     def start(self, leftover: bytes = b"") -> None:
-        """Begin the SSH handshake; *leftover* came on the connection before."""
+        """Begin the SSH handshake; *leftover* was received on the connection before."""
         ssh, outlet = self._ssh, self.outlet
         ssh.lost.addCallback(self._lost)
         ssh.on_exchange, ssh.on_keys = outlet.exchange_begins, outlet.exchange_ends
@@ -109,7 +106,7 @@ class SSHTunnel:
         budget: Budget,
         accept: Callable[[Incoming], None] | None = None,
     ) -> None:
-        """Take parsing over from SSH, whose peer is authenticated now, and carry streams.
+        """Take over the parsing from SSH, whose peer is authenticated, and carry streams.
 
         :param accept: decides about streams that the peer opens; None refuses all.
         """
@@ -120,7 +117,7 @@ class SSHTunnel:
     # Streams
 
     def rewrite_for(self, target: str) -> None:
-        """Nobody writes the heads of requests anew: the agent does that."""
+        """Rewrite no request heads: the agent does."""
 
     def open(self, target: str) -> Deferred[Channel]:
         """Open a stream to *target*; see `tower.conch.connection.mux.Mux.open`."""
@@ -130,33 +127,33 @@ class SSHTunnel:
     def open_channel(self, kind: bytes, data: bytes) -> Deferred[Channel]:
         """Open a channel of any type; see `tower.conch.connection.mux.Mux.open`."""
         if self.mux is None or self.outlet.disconnecting:
-            return fail(TunnelLost("the tunnel is gone"))
+            return fail(TunnelLost("the tunnel is closed"))
         return self.mux.open(kind, data)
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return 0 if self.mux is None else len(self.mux.channels)
 
     @property
     def round_trip(self) -> float:
-        """To the peer, s; 0 until it was measured."""
+        """To the peer, s; 0 until it is measured."""
         return self.outlet.round_trip
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of the connection received."""
+        """Bytes received on the connection."""
         return self.inlet.bytes_in
 
     @property
     def bytes_out(self) -> int:
-        """Bytes of the connection sent."""
+        """Bytes sent on the connection."""
         return self.outlet.bytes_out
 
     # Ends
 
     def drain(self) -> None:
-        """Tell the peer that we will soon be gone, so that it opens no new streams."""
+        """Announce to the peer that we will soon close, so that it stops opening streams."""
         self._ssh.drain()
 
     def _peer_drains(self) -> None:
@@ -164,7 +161,7 @@ class SSHTunnel:
         self.on_change()
 
     def close(self, reason: str) -> None:
-        """Close in good order, telling the peer why."""
+        """Close with a message to the peer that has the reason."""
         self._ssh.close(reason)
 
     def abort(self) -> None:
@@ -178,5 +175,5 @@ class SSHTunnel:
         mux, self.mux = self.mux, None
         if mux is not None:
             mux.lost(reason)
-        self.on_change = _nothing  # whoever is told holds us
+        self.on_change = nothing  # drops a reference to us
         self.lost.callback(reason)

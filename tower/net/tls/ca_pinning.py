@@ -1,8 +1,7 @@
-"""How an agent knows the proxy's TLS: by the hash of its CA, by a CA file, or by the system's CAs.
+"""Verification of the proxy's TLS by an agent: by the hash of its CA, a CA file, or the system's CAs.
 
-A CA that is known by its hash alone has to be learnt first.  So there is one handshake whose only result
-is the chain of certificates that the server shows; nothing is sent over it.  The CA in it that has the
-right hash is from then on the one CA of a strict context.
+If only the hash of the CA is known, a first handshake reads the server's certificate
+chain and sends nothing.  The CA in the chain that has the hash becomes the only CA of a strict context.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from tower.errors import ConfigurationError, TowerError
 from tower.net.pipes import Pipe
 from tower.net.tls.published_authorities import REASON, is_published, refuse_published, trust_system
 
-#: What to do about a CA of the proxy's whose private key is public.
+#: Cure for a proxy's CA whose private key is public.
 NEW_CA = "give the proxy another CA, and the agent the new one's join line"
 
-#: Largest file of `--ca-cert` that is read, B.
+#: Largest file of `--ca-cert`, B.
 _FILE_LIMIT = 4 << 20
 
 
 class NotThePinnedCA(TowerError):
-    """The server showed no CA that has one of the given hashes."""
+    """The server sent no CA with one of the given hashes."""
 
 
 class ChainUnknown(TowerError):
-    """The server did not come so far as to show its certificates."""
+    """The handshake failed before the server's certificates."""
 
 
 def parse_ca_hash(text: str) -> str:
     """Read one `--ca-hash`.
 
-    :raise ConfigurationError: naming the value and what is wanted.
+    :raise ConfigurationError: with the value and the expected form.
     """
     kind, _, digest = text.strip().lower().partition(":")
     if kind != "sha256" or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
         raise ConfigurationError(
-            f"--ca-hash {text!r} is not sha256: and 64 hex digits, as the join line has it"
+            f"--ca-hash {text!r} is not sha256: and 64 hex digits: take it from the output of 'tower join'"
         )
     return f"{kind}:{digest}"
 
@@ -55,7 +54,7 @@ def parse_ca_hash(text: str) -> str:
 def strict_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Return a context that verifies chain and host name, with the CAs of *ca_file* or the system's.
 
-    :raise ConfigurationError: the file cannot be read, holds no certificate, or a CA whose key is public.
+    :raise ConfigurationError: the file is unreadable, has no certificate, or a CA whose key is public.
     """
     context = _context()
     if ca_file is None:
@@ -69,14 +68,14 @@ def strict_context(ca_file: str | None = None) -> ssl.SSLContext:
         refuse_published(f"--ca-cert {ca_file}", data, NEW_CA)
         context.load_verify_locations(cafile=ca_file)
     except ssl.SSLError as e:
-        raise ConfigurationError(f"--ca-cert {ca_file}: there is no PEM certificate in it") from e
+        raise ConfigurationError(f"--ca-cert {ca_file}: the file has no PEM certificate") from e
     except OSError as e:
         raise ConfigurationError(f"--ca-cert {ca_file}: {e.strerror}") from e
     return context
 
 
 def pinned_context(authority: x509.Certificate) -> ssl.SSLContext:
-    """Return a context that trusts *authority*, which need not be a root, and nothing else."""
+    """Return a context that trusts only *authority*, which need not be a root."""
     context = _context()
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=authority.public_bytes(Encoding.DER))
@@ -99,17 +98,17 @@ def key_hash(certificate: x509.Certificate) -> str:
 def find_authority(chain: Sequence[x509.Certificate], hashes: Sequence[str]) -> x509.Certificate:
     """Return the CA in *chain* that has one of *hashes*.
 
-    :raise NotThePinnedCA: there is none, or the private key of one in *chain* is public.
+    :raise NotThePinnedCA: no CA has, or the private key of one in *chain* is public.
     """
     keys = [key_hash(certificate) for certificate in chain]
     for key in filter(is_published, keys):
-        raise NotThePinnedCA(f"the proxy shows a CA with the hash {key}: {REASON}: {NEW_CA}")
+        raise NotThePinnedCA(f"the proxy's CA has the hash {key}: {REASON}: {NEW_CA}")
     for certificate, key in zip(chain, keys, strict=True):
         if key in hashes and _is_authority(certificate):
             return certificate
     shown = ", ".join(keys) or "none"
     raise NotThePinnedCA(
-        f"no CA that the proxy shows has the hash in --ca-hash; it shows {shown}; "
+        f"no CA of the proxy has the hash in --ca-hash; its CAs have {shown}; "
         "if its CA was changed on purpose, take the hash from a new join line"
     )
 
@@ -122,11 +121,11 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 
 class ChainReader:
-    """A receiver that shakes hands as a TLS client, trusts nothing, and learns what the server shows.
+    """A receiver that runs a TLS client's handshake, without verification, to read the server's chain.
 
-    Uses pyOpenSSL: Python's own module hands out a chain from 3.13 on only.
+    Uses pyOpenSSL: Python's module returns the chain only from 3.13 on.
 
-    :ivar chain: fires with the certificates, the server's own first; fails with what went wrong.
+    :ivar chain: fires with the certificates, the server's own first, or fails with `ChainUnknown`.
     """
 
     def __init__(self, pipe: Pipe, host: str) -> None:
@@ -139,28 +138,28 @@ class ChainReader:
         self.chain: Deferred[list[x509.Certificate]] = Deferred(lambda _: pipe.abort())
 
     def start(self) -> None:
-        """Take the pipe and begin."""
+        """Start the handshake."""
         self._pipe.receiver = self
-        self._shake()
+        self._handshake()
         self._pipe.resume()
 
     def received(self, data: memoryview) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         self._tls.bio_write(bytes(data))
-        self._shake()
+        self._handshake()
 
     def ended(self) -> None:
-        """Give up."""
+        """Fail."""
         self._fail("the connection was cut during the TLS handshake")
 
     def drained(self) -> None:
-        """A handshake is small."""
+        """No-op: a handshake is small."""
 
     def closed(self, reason: Exception) -> None:
-        """Give up."""
+        """Fail."""
         self._fail(str(reason))
 
-    def _shake(self) -> None:
+    def _handshake(self) -> None:
         try:
             self._tls.do_handshake()
             chain = self._tls.get_peer_cert_chain(as_cryptography=True)
@@ -188,6 +187,6 @@ class ChainReader:
 
 
 def _reason(error: Exception) -> str:
-    """Return what OpenSSL says, without its file names and numbers."""
+    """Return OpenSSL's text, without its file names and numbers."""
     details: Any = error.args[0] if error.args else ""
     return str(details[0][-1]) if isinstance(details, list) and details else str(error) or "no reason given"

@@ -1,4 +1,4 @@
-"""A client certificate and its key, from memory into a TLS context, without a file on any disk."""
+"""Loads a client certificate and its key from memory into a TLS context, without a file on disk."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from tempfile import TemporaryDirectory
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Have *context* show *certificate* (PEM; those above it may follow) and prove it with *key* (PEM).
+    """Load *certificate* (PEM, possibly with intermediates) and *key* (PEM) into *context*.
 
-    Python reads them from files only.  Where there is ``memfd_create`` (Linux), the file is in memory alone;
-    elsewhere there is one, of mode 0600, for a moment.
+    Python reads them from files only: from a memory file with ``memfd_create`` (Linux), elsewhere from a
+    temporary one of mode 0600.
 
-    :raise ValueError: they cannot be used; the text says why and holds nothing of them.
+    :raise ValueError: they are invalid; the text contains nothing of them.
     """
     try:
         with _file(key + b"\n" + certificate) as path:
-            context.load_cert_chain(
-                path, password=""
-            )  # an encrypted key fails instead of asking the terminal
+            # with a password, an encrypted key fails instead of prompting on the terminal
+            context.load_cert_chain(path, password="")
     except (ssl.SSLError, ValueError):
         raise ValueError("the client certificate and its key are not PEM, encrypted, or no pair") from None
 
 
 @contextmanager
 def _file(data: bytes) -> Iterator[str]:
-    """Have a file with *data* in it that nobody else can open."""
+    """Provide the path of a file with *data* that no other user can open."""
     if not hasattr(os, "memfd_create"):
         with TemporaryDirectory(prefix="tower-") as directory:
             path = os.path.join(directory, "client.pem")

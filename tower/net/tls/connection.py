@@ -1,8 +1,8 @@
 """A TCP connection with TLS inside: `Connection` on top of a `TLSSession`.
 
-Cipher text is received into a buffer of the process too, as much as the receiver has room for, and
-decrypted straight to where the receiver wants it.  What TLS makes of the last `send` may be refused by the
-kernel in part; that part is kept apart from the queue, because it cannot be made twice.
+Ciphertext is received into a buffer of the process too, as much as the receiver has room for, and decrypted
+directly into the receiver's buffer.  Ciphertext of the last `send` that the kernel refuses is kept apart from
+the send queue, because it cannot be encrypted twice.
 """
 
 from __future__ import annotations
@@ -10,39 +10,44 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 
 from tower.errors import PeerError
 from tower.net.connection import PLAIN, READ_SIZE, WOULD_BLOCK, Connection, ConnectionEnded
-from tower.net.pipes import Buffer
+from tower.net.pipes import Buffer, NoReceiver
 from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
 from tower.reactor.interfaces import ISocketReactor
 
 #: Plain text in the longest record, and all of that record in TLS 1.3, B.
 _PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
 
-#: Cipher text received in one go: what may stay inside a paused TLS session, B.  In the longest records that
-#: makes one packet of a tunnel.
+#: Ciphertext per receive call: bytes that may stay inside a paused TLS session, B.  In the longest records,
+#: it is one packet of a tunnel.
 TLS_READ_SIZE = READ_SIZE // _PLAIN * _RECORD
 
-#: Turns of decrypting before other connections get theirs.
+#: Decryptions before other connections are served.
 TLS_TURNS = 4
+
+#: Longest handshake, s.
+HANDSHAKE_TIMEOUT = 10.0
 
 _CIPHER = memoryview(bytearray(TLS_READ_SIZE))
 
 
 class TLSFailed(PeerError):
-    """The TLS session could not be set up or broke."""
+    """The TLS handshake or session failed."""
 
 
 class TLSConnection(Connection):
-    """See `Connection`.  The handshake goes on by itself, even while the connection is paused.
+    """See `Connection`.  The handshake proceeds even while the connection is paused.
 
-    What is sent during the handshake goes after it.
+    Bytes that are sent during the handshake are queued.
 
-    :param server_hostname: what the peer's certificate must be for, when we are the client.
-    :param handshake_timeout: how long the handshake may take, s.
-    :param on_secure: called when it is over.
+    :param server_hostname: as the client: the name that the peer's certificate must have.
+    :param handshake_timeout: longest handshake, s.
+    :param on_secure: called after the handshake.
     """
 
     __slots__ = ("_again", "_deadline", "_on_secure", "_session")
@@ -55,16 +60,16 @@ class TLSConnection(Connection):
         *,
         server_side: bool = True,
         server_hostname: str | None = None,
-        handshake_timeout: float = 10.0,
+        handshake_timeout: float = HANDSHAKE_TIMEOUT,
         on_secure: Callable[[], None] | None = None,
     ) -> None:
         self._session = TLSSession(context, server_side=server_side, server_hostname=server_hostname)
         super().__init__(reactor, sock)
         self._ready = False
         self._on_secure = on_secure
-        self._deadline: Any = reactor.callLater(handshake_timeout, self._too_slow)
-        self._again: Any = None if server_side else reactor.callLater(0, self._begin)
-        self._read_on()
+        self._deadline: IDelayedCall | None = reactor.callLater(handshake_timeout, self._too_slow)
+        self._again = None if server_side else reactor.callLater(0, self._begin)
+        self._start_reading()
 
     @property
     def tls(self) -> ssl.SSLObject:
@@ -78,7 +83,7 @@ class TLSConnection(Connection):
     # The handshake
 
     def _begin(self) -> None:
-        """Say hello, as the client does."""
+        """Send the client's hello."""
         self._again = None
         self._handshake()
 
@@ -96,6 +101,7 @@ class TLSConnection(Connection):
         if not done or self._closed:
             return
         self._ready = True
+        assert self._deadline is not None
         self._deadline.cancel()
         self._deadline = None
         if self._paused and not self._closing:
@@ -103,17 +109,17 @@ class TLSConnection(Connection):
         on_secure, self._on_secure = self._on_secure, None
         if on_secure is not None:
             on_secure()
-        if self._backlog is not None or self._finishing or self._closing:
+        if self._send_queue is not None or self._finishing or self._closing:
             self.doWrite()
         if not self._paused and session.waiting:
             self._soon()
 
     def _send_alert(self, alert: bytes) -> None:
-        """Say why, if the kernel takes it: we will not be there to try again."""
+        """Send the alert, if the kernel accepts it at once."""
         try:
             self._socket.send(alert)
         except OSError:
-            pass  # what matters is the failure that the alert is about
+            pass  # the failure that caused the alert is reported
 
     def _too_slow(self) -> None:
         self._lost(TLSFailed("the TLS handshake took too long"))
@@ -127,7 +133,7 @@ class TLSConnection(Connection):
             self._soon()
 
     def _soon(self) -> None:
-        """Deliver what TLS holds, which no event of the socket will announce."""
+        """Deliver bytes inside TLS, which no event of the socket announces."""
         if self._again is None and not self._closed:
             self._again = self._reactor.callLater(0, self._resumed)
 
@@ -155,10 +161,10 @@ class TLSConnection(Connection):
             if self._receive(fits):
                 self._decrypt(buffer)
             elif not self._closed:
-                self._nothing_came()
+                self._return_buffer()
 
     def _receive(self, room: memoryview) -> bool:
-        """Give TLS what came from the socket; return whether there was something."""
+        """Receive from the socket into TLS; return whether there was something."""
         try:
             count = self._socket.recv_into(room)
         except WOULD_BLOCK:
@@ -167,16 +173,16 @@ class TLSConnection(Connection):
             self._lost(e)
             return False
         if not count:
-            # without close_notify nobody can tell an end from a cut
+            # without close_notify, an end is not distinguishable from a cut
             self._lost(ConnectionEnded("the connection was cut"))
             return False
         self._session.feed(room[:count])
         return True
 
     def _decrypt(self, buffer: memoryview | None = None) -> None:
-        """Deliver what TLS holds, for a few turns at most.
+        """Deliver decrypted bytes, `TLS_TURNS` times at most.
 
-        :param buffer: what the receiver lent already.
+        :param buffer: of the receiver, if it provided one already.
         """
         session = self._session
         for _ in range(TLS_TURNS):
@@ -187,7 +193,7 @@ class TLSConnection(Connection):
             try:
                 count = session.read_into(buffer)
             except TLSEnded:
-                self._nothing_came()
+                self._return_buffer()
                 self._end_of_stream()
                 return
             except ssl.SSLError as e:
@@ -210,15 +216,15 @@ class TLSConnection(Connection):
             session.keep()
 
     def _lend(self) -> memoryview | None:
-        """Return where the receiver wants bytes; if it has no room, pause."""
+        """Return the receiver's buffer; pause if it has no room."""
         buffer = PLAIN if self._buffer is None else self._buffer()
         if buffer is None:
             self.pause()
         return buffer
 
     def _nothing_read(self) -> None:
-        self._nothing_came()
-        if own := self._session.take():  # a new key, a refusal
+        self._return_buffer()
+        if own := self._session.take():  # a key update, an alert
             self._send_cipher_text(own)
 
     # Sending
@@ -245,7 +251,7 @@ class TLSConnection(Connection):
     def _send_cipher_text(self, data: bytes) -> None:
         if self._unsent is not None:
             if len(self._unsent) > PIECE + UNSAID:
-                self._lost(TLSFailed("the peer does not take what it has TLS say"))
+                self._lost(TLSFailed("the peer does not read the answers to its TLS records"))
                 return
             self._unsent = memoryview(bytes(self._unsent) + data)
             return
@@ -258,7 +264,7 @@ class TLSConnection(Connection):
             return
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
-            self._write_on()
+            self._start_writing()
 
     def doWrite(self) -> None:
         """See `Connection.doWrite`."""
@@ -279,13 +285,13 @@ class TLSConnection(Connection):
     # Ends
 
     def close(self) -> None:
-        """See `Connection.close`; during the handshake there may be nothing that is worth its end."""
-        if self._ready or self._backlog is not None:
+        """See `Connection.close`; a handshake without queued bytes is not finished."""
+        if self._ready or self._send_queue is not None:
             super().close()
         else:
             self._lost(ConnectionEnded("closed on our side"))
 
-    def _say_end(self) -> None:
+    def _send_end(self) -> None:
         self._send_cipher_text(self._session.end())
 
     def _release(self) -> None:
@@ -297,8 +303,50 @@ class TLSConnection(Connection):
         super()._release()
 
 
+class _HandshakeReceiver(NoReceiver):
+    """Receiver of a connection during its handshake; it is paused, so only `closed` is called."""
+
+    def __init__(self, closed: Callable[[Exception], None]) -> None:
+        self._closed = closed
+
+    def closed(self, reason: Exception) -> None:
+        """See `Receiver`."""
+        self._closed(reason)
+
+
+def start_tls(
+    reactor: ISocketReactor,
+    sock: socket.socket,
+    context: ssl.SSLContext,
+    host: str,
+    handshake_timeout: float = HANDSHAKE_TIMEOUT,
+) -> Deferred[TLSConnection]:
+    """Start TLS as the client of *host* on a connected socket; cancelling aborts the connection.
+
+    :return: fires with the connection, paused, after the handshake; fails with its close reason.
+    :raise ValueError: *host* is not a valid server name.
+    """
+
+    def failed(reason: Exception) -> None:
+        if not done.called:
+            done.errback(reason)
+
+    connection = TLSConnection(
+        reactor,
+        sock,
+        context,
+        server_side=False,
+        server_hostname=host,
+        handshake_timeout=handshake_timeout,
+        on_secure=lambda: done.callback(connection),
+    )
+    done: Deferred[TLSConnection] = Deferred(lambda _: connection.abort())
+    connection.receiver = _HandshakeReceiver(failed)
+    return done
+
+
 def reason_of(error: Exception) -> str:
-    """Return what OpenSSL says, without its file names and numbers."""
+    """Return OpenSSL's text, without its file names and numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):

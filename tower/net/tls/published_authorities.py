@@ -1,4 +1,4 @@
-"""Authorities whose private keys are public, and the refusal of whatever holds one of them."""
+"""Rejection of CAs whose private keys are public."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pathlib import Path
 from tower.errors import ConfigurationError
 from tower.files import read_plain
 
-#: What to do about a server's CA whose private key is public.
+#: Cure for a server's CA whose private key is public.
 ANOTHER_CA_CURE = "give the server a certificate of another CA, and name that one here"
 
-#: Subject public keys (SHA-256 of the DER) of the authorities whose private keys are public: KubeSphere Tower
-#: has carried them as ``certs/ca.key`` in its repository and its images (hole 2), the last one in v0.2.0 to
-#: v0.2.2 and since.
+#: Public keys (SHA-256 of the DER) of CAs whose private keys are public: KubeSphere Tower ships them as
+#: ``certs/ca.key`` in its repository and images (hole 2), the last one since v0.2.0.
 PUBLISHED_AUTHORITIES = frozenset(
     {
         "3b532e22309c842ac1af52cdda09dea7029744afc2b71c4a4b5a3eb023ef1500",
@@ -28,55 +27,55 @@ PUBLISHED_AUTHORITIES = frozenset(
     }
 )
 
-#: Why they are refused.
+#: Reason in errors.
 REASON = "the private key of this CA is public (KubeSphere Tower ships it), so anyone can sign with it"
 
-#: All that OpenSSL reads as certificates; a trusted one is followed by what it is trusted for.
+#: All that OpenSSL reads as certificates; a trusted one also contains its uses.
 _PEM = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.*?)-----END ", re.DOTALL)
 
-#: DER's tags of a sequence, and of a certificate's version, which may be missing.
+#: DER tags of a sequence and of a certificate's version, which is optional.
 _SEQUENCE, _VERSION = 0x30, 0xA0
 
-#: What comes before the key in a certificate: serial number, signature, issuer, validity, subject.
+#: Fields before the key in a certificate: serial number, signature, issuer, validity, subject.
 _BEFORE_THE_KEY = 5
 
-#: Largest file of the system's authorities that is looked at, B.
+#: Largest file of the system's CAs that is checked, B.
 _FILE_LIMIT = 4 << 20
 
 
 def is_published(key_hash: str) -> bool:
-    """Return whether the private key is public that belongs to the public key of this hash.
+    """Return whether the private key to a public key is public.
 
     :param key_hash: SHA-256 of the SubjectPublicKeyInfo (DER), hexadecimal, with or without ``sha256:``.
     """
     return key_hash.removeprefix("sha256:") in PUBLISHED_AUTHORITIES
 
 
-def refuse_published(place: str, pem: bytes, cure: str) -> None:
-    """Refuse certificates in PEM if any has one of those keys: as a root, between others, or reissued.
+def refuse_published(source: str, pem: bytes, cure: str) -> None:
+    """Reject PEM data if a certificate in it has a published key: root, intermediate, or reissued.
 
-    What is no certificate is passed over: who loads it says so.
+    Other data is ignored; loading it fails.
 
-    :param place: what holds them, as its owner calls it: the option and the file.
-    :raise ConfigurationError: naming *place* and *cure*.
+    :param source: source of the data for the error: the option and the file.
+    :raise ConfigurationError: with *source* and *cure*.
     """
     if any(is_published(digest) for digest in _key_hashes(pem)):
-        raise ConfigurationError(f"{place}: {REASON}: {cure}")
+        raise ConfigurationError(f"{source}: {REASON}: {cure}")
 
 
 def trust_system(context: ssl.SSLContext) -> None:
-    """Have *context* trust the authorities of the system, or those of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``.
+    """Load the system's CAs, or those of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``, into *context*.
 
-    :raise ConfigurationError: one of them has a private key that is public.
+    :raise ConfigurationError: the private key of one is public.
     """
     refuse_published_in_system()
     context.load_default_certs()
 
 
 def refuse_published_in_system() -> None:
-    """Refuse the system's authorities if one of them has a private key that is public.
+    """Reject the system's CAs if the private key of one is public.
 
-    :raise ConfigurationError: naming the file and the cure.
+    :raise ConfigurationError: with the file and the cure.
     """
     paths = ssl.get_default_verify_paths()
     found = _first_published(paths.cafile, paths.capath)
@@ -88,12 +87,12 @@ def refuse_published_in_system() -> None:
 
 @cache
 def _first_published(file: str | None, folder: str | None) -> str:
-    """Return the path of the first file with such an authority, or nothing; there may be hundreds to read."""
+    """Return the path of the first file with such a CA, or nothing; there may be hundreds of files."""
     paths = [] if file is None else [Path(file)]
     try:
         paths += [] if folder is None else sorted(Path(folder).iterdir())
     except OSError:
-        pass  # OpenSSL finds nothing there either
+        pass  # OpenSSL finds none there either
     for path in paths:
         try:
             pem = read_plain(path, _FILE_LIMIT)
@@ -115,9 +114,9 @@ def _key_hashes(pem: bytes) -> Iterator[str]:
 def _public_key(certificate: bytes) -> bytes:
     """Return the SubjectPublicKeyInfo of a certificate, both in DER.
 
-    Only that is read: OpenSSL takes many a certificate that stricter parsers refuse.
+    No other field is parsed: OpenSSL accepts certificates that stricter parsers reject.
 
-    :raise ValueError: it is no certificate.
+    :raise ValueError: *certificate* is not a certificate.
     """
     start, _ = _content(certificate, 0, _SEQUENCE)
     at, _ = _content(certificate, start, _SEQUENCE)
@@ -130,16 +129,16 @@ def _public_key(certificate: bytes) -> bytes:
 
 
 def _content(der: bytes, at: int, tag: int | None = None) -> tuple[int, int]:
-    """Return where the content of the element at *at* begins and ends.
+    """Return start and end of the content of the element at *at*.
 
-    :raise ValueError: there is no whole element, or it has another tag than *tag*.
+    :raise ValueError: the element is incomplete, or its tag is not *tag*.
     """
     head = der[at : at + 2]
     if len(head) < 2 or tag not in (None, head[0]):
-        raise ValueError("not the element that is expected")
+        raise ValueError("unexpected element")
     start, size = at + 2, head[1]
     if size > 0x7F:
         start, size = start + size - 0x80, int.from_bytes(der[start : start + size - 0x80], "big")
     if start + size > len(der):
-        raise ValueError("not a whole element")
+        raise ValueError("incomplete element")
     return start, start + size

@@ -1,23 +1,22 @@
-"""Shorter TLS handshakes with a server that was met before."""
+"""TLS session resumption."""
 
 from __future__ import annotations
 
 import ssl
 
-#: How often the sessions with one server are looked at, at the most.
+#: Largest number of reads of a session, per server.
 LOOKS = 100
 
 
 class Resumption:
-    """Makes handshakes with one server shorter, by its own tickets (RFC 8446 section 2.2).
+    """Resumes sessions with one server and one context by tickets (RFC 8446 section 2.2).
 
-    They cost the server no signature and nobody the check of a chain.  It is for pipes of one and the same
-    context.
+    A resumed handshake needs no signature and no verification of a chain.
 
-    Each look at a session costs some KiB that Python never gives back (`SSLObject.session`, seen with 3.11).
-    So there are no more looks than need be, and a limit.
+    Each read of a session leaks some KiB in Python (`SSLObject.session`, seen with 3.11), so their number is
+    limited.
 
-    :ivar session: the last one that can be resumed.
+    :ivar session: the latest resumable session.
     """
 
     __slots__ = ("_looks", "session")
@@ -27,9 +26,9 @@ class Resumption:
         self._looks = LOOKS
 
     def learn(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
-        """Keep a ticket that came; before TLS 1.3 that is in the handshake, then behind it.
+        """Store a new ticket: before TLS 1.3 it comes during the handshake, since then after it.
 
-        :param offered: what `session` was when the handshake began.
+        :param offered: the value of `session` at the start of the handshake.
         """
         if offered is not self.session or tls.session_reused or not self._looks:
             return

@@ -1,16 +1,16 @@
-"""One TLS session as an object without I/O: cipher text in, plain text out, and the other way.
+"""A TLS session without I/O: ciphertext in, plaintext out, and the reverse.
 
-Python's ``ssl`` on memory BIOs.  Some traps decide the shape:
+Python's ``ssl`` on memory BIOs, with these constraints:
 
-* Bytes that wait inside raise no event of the socket, so `TLSSession.waiting` or `more` must be asked.
-* A BIO never gives back the memory for what it once held, and asking OpenSSL for a record that is not whole
-  costs an exception.  So it gets one record at a time; what is to be decrypted later waits outside.
-* The outgoing BIO hands out a new ``bytes`` each time, so no more than `PIECE` is encrypted at once: from
-  128 KiB on each would be an ``mmap`` of its own.
-* OpenSSL loses what has come and was not read when we end our side, so `TLSSession.end` puts it aside.
-* OpenSSL takes, and answers, as many new keys (RFC 8446 section 4.6.3) as a peer likes, who needs not even be
-  known: 27 bytes each, and 40 us of ours.  So records that bring nothing are counted (`IDLE_RECORDS`), and
-  no more than `_FLIGHT` are behind a handshake in the same call.
+* Bytes inside the session cause no event of the socket, so check `TLSSession.waiting` or `more`.
+* A BIO never releases its memory, and reading an incomplete record costs an exception.  So OpenSSL gets one
+  record at a time; the rest waits outside.
+* The outgoing BIO returns a new ``bytes`` each time, so at most `PIECE` is encrypted at once: from 128 KiB
+  on, each would be an ``mmap``.
+* OpenSSL loses received, unread bytes when we end our side, so `TLSSession.end` stores them.
+* OpenSSL accepts, and answers, any number of key updates (RFC 8446 section 4.6.3), even from unauthenticated
+  peers: 27 bytes each, and 40 us of our time.  So records without data are counted (`IDLE_RECORDS`), and no
+  more than `_FLIGHT` after a handshake are processed in the same call.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from collections.abc import Callable
 
 from tower.net.pipes import Buffer
 
-#: Plain text encrypted at once, B.
+#: Plaintext encrypted at once, B.
 PIECE = 96 * 1024
 
 #: Type, version and length of a record (RFC 8446 section 5.1), B.
 _HEADER = 5
 
-#: Records that may bring nothing to read: tickets, new keys.  Each that brings something makes good for one.
+#: Records without data (tickets, key updates) that a peer may send beyond those with data.
 IDLE_RECORDS = 32
 
-#: What TLS may have to say that nobody has taken yet, B.
+#: TLS's own output that may wait to be sent, B.
 UNSAID = 64 * 1024
 
-#: Records that OpenSSL is given at once during the handshake; a side's flight has hardly more.
+#: Records processed at once during the handshake; a flight hardly has more.
 _FLIGHT = 8
 
 _NOTHING = memoryview(b"")
 
 
 class TLSEnded(Exception):
-    """The peer said that it sends no more (close_notify)."""
+    """The peer ended its stream (close_notify)."""
 
 
 class TLSSession:
-    """:param server_hostname: name to verify and to send as SNI; None on the server's side.
-    :param session: an earlier one with the same server and context, by which the handshake is shorter.
-    :ivar more: whether something can be read at once.
+    """One end of a TLS connection.
+
+    :param server_hostname: name to verify and to send as SNI; None on the server's side.
+    :param session: an earlier one with the same server and context, to resume.
+    :ivar more: whether bytes can be read at once.
     """
 
     __slots__ = (
@@ -74,11 +76,11 @@ class TLSSession:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ended = self._begun = self.more = False
-        self._aside = self._head = b""  # decrypted when we ended our side; of a header that is not whole
+        self._aside = self._head = b""  # decrypted when we ended our side; part of a record header
         self._cipher_text = _NOTHING
         self._position = 0
-        self._missing = 0  # of the record that OpenSSL has the beginning of
-        self._idle = 0  # records that brought nothing, less what came of others
+        self._missing = 0  # bytes, of the record that OpenSSL has the start of
+        self._idle = 0  # records without data, minus those with data
         self.object = context.wrap_bio(
             self._incoming,
             self._outgoing,
@@ -89,7 +91,7 @@ class TLSSession:
 
     @property
     def waiting(self) -> bool:
-        """Whether bytes wait inside that no event of the socket will announce."""
+        """Whether bytes wait inside that no event of the socket announces."""
         return (
             self._ended
             or self._begun
@@ -99,10 +101,10 @@ class TLSSession:
         )
 
     def handshake(self) -> bool:
-        """Go on with the handshake; take what it wants sent from `take`.
+        """Continue the handshake; `take` returns its output.
 
         :return: whether it is over.
-        :raise ssl.SSLError: it failed (an alert to send may be in `take`).
+        :raise ssl.SSLError: it failed (`take` may have an alert).
         """
         done = False
         while not done:
@@ -119,31 +121,31 @@ class TLSSession:
         self.keep()
         return True
 
-    def talked(self) -> None:
-        """Note that a record brought nothing to read.
+    def count_idle(self) -> None:
+        """Count a record without data.
 
-        :raise ssl.SSLError: there were too many of them, or of the answers that they want.
+        :raise ssl.SSLError: too many such records, or too many unsent answers to them.
         """
         self._idle += 1
         if self._idle > IDLE_RECORDS or self._outgoing.pending > UNSAID:
-            raise ssl.SSLError(1, "too many records that bring nothing")
+            raise ssl.SSLError(1, "too many records without data")
 
     def feed(self, cipher_text: memoryview) -> None:
-        """Take what came from the socket.  Call `keep` before the buffer it is in is used again."""
+        """Add received bytes.  Call `keep` before their buffer is used again."""
         if self._position < len(self._cipher_text):
             cipher_text = memoryview(bytes(self._cipher_text[self._position :]) + cipher_text)
         self._cipher_text = cipher_text
         self._position = 0
 
     def keep(self) -> None:
-        """Copy what was taken and not decrypted yet."""
+        """Copy the bytes that are not decrypted yet."""
         left = self._cipher_text[self._position :]
         self._cipher_text = memoryview(bytes(left)) if left else _NOTHING
         self._position = 0
         self.more = self.waiting
 
     def _next_record(self) -> bool:
-        """Give OpenSSL what there is of the next record; return whether that was its end."""
+        """Pass the received part of the next record to OpenSSL; return whether it is complete."""
         text, begin = self._cipher_text, self._position
         size, missing = len(text), self._missing
         if begin == size:
@@ -165,10 +167,10 @@ class TLSSession:
         return not self._missing
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypt what is there into *buffer*, to its end if there is so much.
+        """Decrypt received bytes into *buffer*, up to its size.
 
-        :return: how many bytes; 0 when more must come from the socket first.
-        :raise TLSEnded: the peer ended its side, and everything before was read.
+        :return: number of bytes; 0 if more must be received first.
+        :raise TLSEnded: the peer ended its stream, and all bytes before were read.
         :raise ssl.SSLError: the session is broken.
         """
         have, room = 0, len(buffer)
@@ -185,12 +187,12 @@ class TLSSession:
             try:
                 count = read(room - have, buffer[have:] if have else buffer)
             except ssl.SSLWantReadError:
-                self._begun = False  # it was a ticket or a new key, or it was all read exactly
-                self.talked()
+                self._begun = False  # a ticket, a key update, or a record that was read completely
+                self.count_idle()
                 continue
             except ssl.SSLZeroReturnError:
                 count = 0
-            self._ended = not count  # no event of the socket will say it again
+            self._ended = not count  # no event of the socket repeats it
             have += count
             if self._idle:
                 self._idle -= 1
@@ -201,9 +203,9 @@ class TLSSession:
         return have
 
     def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
-        """Do what `feed` and `read_into` do; shorter for one whole record, as small messages mostly are.
+        """Do the same as `feed` and `read_into`, faster for one complete record: most small messages.
 
-        :param buffer: with room for the longest record.
+        :param buffer: has room for the longest record.
         """
         size = len(cipher_text)
         if (
@@ -221,8 +223,8 @@ class TLSSession:
         try:
             count = read(len(buffer), buffer)
         except ssl.SSLWantReadError:
-            self.talked()
-            return 0  # it was a ticket or a new key
+            self.count_idle()
+            return 0  # a ticket or a key update
         except ssl.SSLZeroReturnError:
             count = 0
         if not count:
@@ -233,12 +235,12 @@ class TLSSession:
         return count
 
     def encrypt(self, plain_text: Buffer) -> bytes:
-        """Return the cipher text for at most `PIECE` of *plain_text*."""
+        """Return the ciphertext of *plain_text*, at most `PIECE`."""
         self.object.write(plain_text)
         return self._outgoing.read()
 
     def end(self) -> bytes:
-        """Return the cipher text that ends our side (close_notify); the peer may go on sending."""
+        """Return the ciphertext that ends our stream (close_notify); the peer may continue to send."""
         if decrypted := self.object.pending():
             self._aside += self.object.read(decrypted)
             self._begun = False
@@ -246,11 +248,11 @@ class TLSSession:
         try:
             self.object.unwrap()
         except ssl.SSLError:
-            pass  # it wants the peer's close_notify, which is not for us to wait for
+            pass  # OpenSSL waits for the peer's close_notify; we do not
         self._incoming.write(encrypted)
         self.more = self.waiting
         return self._outgoing.read()
 
     def take(self) -> bytes:
-        """Return what the handshake, a key update or an alert wants sent."""
+        """Return the output of the handshake, a key update or an alert."""
         return self._outgoing.read()

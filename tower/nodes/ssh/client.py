@@ -1,5 +1,5 @@
 # mypy: untyped-calls-exclude=twisted
-"""Our end of SSH to a node: a client of any server of RFC 4253, OpenSSH's above all."""
+"""SSH client for nodes: works with any server of RFC 4253, mostly OpenSSH."""
 
 from __future__ import annotations
 
@@ -28,52 +28,52 @@ from tower.nodes.ssh.auth import SERVER_SIG_ALGS, KeyAuth, read_extensions
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import PREFACE, login_failed
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.timers import Clock, within
 
-#: How long the whole handshake may take from the moment that the connection is there, s.
+#: Time limit for handshake and login, once the TCP connection is up, s.
 HANDSHAKE = 30.0
 
-#: How long the connection to a node may take, s: longer than a kernel tries.
+#: Time limit for the TCP connection to a node, s: longer than a kernel tries.
 CONNECT = 150.0
 
-#: What connects has a limit of its own, behind ours, s.
+#: How much longer than our own time limit that of `connect` is, s.
 _LONGER = 5.0
 
-#: How often a node is probed, s.  A request that went to a node that just froze waits up to three of these.
+#: Interval between probes of a node, s.  A request to a node that just froze waits up to three of these.
 KEEPALIVE_INTERVAL = 5.0
 
 _EXT_INFO_C = b"ext-info-c"
 _MSG_EXT_INFO = 7
 
-#: No MAC is used with our ciphers, and yet the lists must have a name in common: so all that servers have.
+#: Our ciphers use no MAC, but the lists must have a name in common: so all names that servers have.
 _MACS = [
     *PLACEHOLDER_MACS,
     b"hmac-sha1-etm@openssh.com",
     *(b"umac-%d%b@openssh.com" % (size, mode) for size in (128, 64) for mode in (b"-etm", b"")),
 ]
 
-
-#: How much of a list of a server's names is shown, characters: what OpenSSH has by default is.
+#: Most characters of a server's list of names in a message: OpenSSH's default lists fit.
 _LISTED = 512
 
 
 class NothingInCommon(PeerError):
-    """A node's SSH server has none of what we need."""
+    """A node's SSH server supports no algorithm that we support."""
 
     for_peer = "nothing in common"
 
 
 class NodeLeft(Closed):
-    """We closed the connection to a node; why is nothing that it needs to know."""
+    """We closed the connection; the node is not sent the reason."""
 
     for_peer = "closed"
 
 
 @frozen
 class NodePeer:
-    """Who is at the other end of a `NodeTransport`.
+    """The server of a `NodeTransport`.
 
-    :ivar host_key: the node's, as it travels.
+    :ivar host_key: in SSH's wire format.
     :ivar version: its version line.
     """
 
@@ -82,15 +82,14 @@ class NodePeer:
 
 
 class NodeTransport(Client):
-    """:param node: who is to be there.
-    :param user: whom to log in.
-    :param key: by which.
-    :param host_keys: judges the node's key.
-    :param keepalive: how often to probe the node, s; 0: never.
-    :ivar ready: fires with a `NodePeer` when the node has let us in; its errback says why it has not.
+    """The client's end of one connection.
+
+    :param host_keys: verifies the node's key.
+    :param keepalive: interval between probes of the node, s; 0: none.
+    :ivar ready: fires with a `NodePeer` after the login, or fails with the reason why there is none.
     """
 
-    __slots__ = ("_asked_at", "_host_keys", "_node", "_preface", "_taken", "ready")
+    __slots__ = ("_asked_at", "_host_keys", "_node", "_preface", "_signatures", "ready")
 
     answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: Client.answers[KEEPALIVE]}
     supportedMACs = _MACS
@@ -110,33 +109,33 @@ class NodeTransport(Client):
         self.ready: Deferred[NodePeer] = Deferred()
         self._node = node
         self._host_keys = host_keys
-        self._taken: Sequence[bytes] | None = None
+        self._signatures: Sequence[bytes] | None = None
         self._preface = b""
         self._asked_at = 0.0
         self.supportedPublicKeys = host_keys.algorithms(node)
-        self.auth = KeyAuth(user, key, lambda: self._taken, self._accepted)
+        self.auth = KeyAuth(user, key, lambda: self._signatures, self._accepted)
 
     @property
     def peer(self) -> str:
         """See `SecureTransport.peer`."""
         return "its sshd"
 
-    # What is agreed on
+    # Negotiation
 
-    def take_version(self, arrivals: HandshakeBuffer) -> bool:
-        """Keep the first line that comes before, which may be all that a server says about itself."""
+    def take_version(self, buffer: HandshakeBuffer) -> bool:
+        """Keep the first line before the version: it may be all that a server sends."""
         if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
-            self._preface = arrivals.beginning(PREFACE)
-        return super().take_version(arrivals)
+            self._preface = buffer.beginning(PREFACE)
+        return super().take_version(buffer)
 
     def markers(self) -> tuple[bytes, ...]:
-        """Ask for the server's extensions, too (RFC 8308 section 2.1)."""
+        """Also request the server's extensions (RFC 8308 section 2.1)."""
         return (*super().markers(), _EXT_INFO_C)
 
     def check_kexinit(self, packet: bytes) -> None:
-        """Look for something in common before Conch does, whose words would help nobody.
+        """Check that there is a common algorithm of each kind; Conch's own error would not name them.
 
-        :raise NothingInCommon: with what the server offers, and the cure.
+        :raise NothingInCommon: with the server's list, and the cure.
         """
         super().check_kexinit(packet)
         fields = MessageReader(packet)
@@ -151,8 +150,8 @@ class NodeTransport(Client):
         for compressions in theirs[6:8]:
             _check("compressions", "Compression", self.supportedCompressions, compressions)
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`; later exchanges only have to be with the same key."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`; later key exchanges must use the same key."""
         if self.host_key is None:
             try:
                 self._host_keys.judge(self._node, host_key)
@@ -160,20 +159,20 @@ class NodeTransport(Client):
                 return refused
         return None
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """See `Client.proves`; by the signature that was agreed on."""
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.verify_signature`; with the negotiated signature algorithm."""
         return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
-        """Take the server's extensions, which come behind its first keys and may come once more."""
+        """Handle the server's extensions, sent after its first keys and possibly once more."""
         if messageNum != _MSG_EXT_INFO:
             super().dispatchMessage(messageNum, payload)
             return
-        taken = read_extensions(payload).get(SERVER_SIG_ALGS)
-        if taken is not None:
-            self._taken = taken.split(b",")
+        accepted = read_extensions(payload).get(SERVER_SIG_ALGS)
+        if accepted is not None:
+            self._signatures = accepted.split(b",")
 
-    # Being let in
+    # Login
 
     def secured(self) -> None:
         """See `Client.secured`."""
@@ -188,33 +187,33 @@ class NodeTransport(Client):
         self.ready.callback(NodePeer(self.host_key, version))
 
     def go_on(self) -> None:
-        """Go on with the connection itself, now that we are let in: channels, and probes.  Override."""
-        self.let_in()
-        self.met(self._asked_at)
+        """Start channels and probes after the login; subclasses may override this."""
+        self.start_connection()
+        self.start_keepalives(self._asked_at)
 
     def close(self, text: str) -> None:
-        """Close, after what is queued; *text* is for our own log."""
+        """Close after the queued data is sent; *text* is for our own log."""
         self.fail(NodeLeft(text), DISCONNECT_BY_APPLICATION)
 
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))
 
     def drain(self) -> None:
-        """Say nothing: it is a request of Tower's own."""
+        """No-op: the drain request is Tower's own."""
 
     def ended(self, reason: Exception) -> None:
-        """Report that we are not let in."""
+        """Report that the login failed."""
         super().ended(reason)
         if not self.ready.called:
             self.ready.errback(Failure(login_failed(reason, self._preface, is_ssh=self.gotVersion)))
 
 
-#: Connects to a host and a port; the connection comes paused.
+#: Connects to a host and a port; the connection is paused.
 Dial = Callable[[str, int], Deferred[Any]]
 
 
-def tcp_dialer(reactor: Any, seconds: float) -> Dial:
-    """Return what connects by *reactor*; see `tower.net.connecting.connect`."""
+def tcp_dialer(reactor: ISocketReactor, seconds: float) -> Dial:
+    """Return a dialer that uses *reactor*; see `tower.net.connecting.connect`."""
     return partial(connect, reactor, timeout=seconds + _LONGER)
 
 
@@ -232,7 +231,7 @@ def dial_node(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[
 
 
 def authenticated(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
-    """Return what fires when *ssh* is let in, or is not; cancelling it ends the connection with *abort*."""
+    """Return a Deferred for the login of *ssh*; cancelling it ends the connection with *abort*."""
 
     def cancel(opened: Deferred[NodePeer]) -> None:
         opened.errback(CancelledError())
@@ -250,8 +249,8 @@ def authenticated(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[Nod
 def _check(what: str, option: str, ours: Collection[bytes], theirs: Sequence[bytes]) -> None:
     if not any(name in theirs for name in ours):
         raise NothingInCommon(
-            f"no {what} in common: its SSH server offers {_listed(theirs)}; we have {_listed(ours)}: have "
-            f"it offer one of those ({option} in its sshd_config)"
+            f"no {what} in common: its SSH server offers {_listed(theirs)}; we support {_listed(ours)}: add "
+            f"one of these to {option} in its sshd_config"
         )
 
 

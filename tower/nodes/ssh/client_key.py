@@ -1,4 +1,4 @@
-"""The key with which nodes let us in: read from a file as OpenSSH, OpenSSL and kube-apiserver write it."""
+"""Private keys for the login at nodes, read from files of OpenSSH, OpenSSL or kube-apiserver."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tower.conch.transport.signatures import SIGNATURES, SMALLEST_RSA, PrivateKe
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Files, read_plain
 
-#: The largest key file that is looked at, B: an RSA key of 16384 bits takes 13 KiB.
+#: Largest key file that is read, B: an RSA key of 16384 bits takes 13 KiB.
 _LARGEST = 64 * 1024
 
 _CURVES = frozenset(("secp256r1", "secp384r1", "secp521r1"))
 
 _OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
-_ENCRYPTED = "it is protected by a passphrase, which nobody could type: take it off with `ssh-keygen -p`"
+_ENCRYPTED = "it has a passphrase, which Tower cannot enter: remove it with `ssh-keygen -p`"
 
 
 class KeyUnusable(ConfigurationError):
-    """A private key file that cannot be read, or holds no key that can be used."""
+    """A private key file that cannot be read, or has no usable key."""
 
 
 class ClientKey:
-    """A private key; its repr and its errors do not show it.
+    """A private key; its repr and its errors do not reveal it.
 
-    :ivar kind: its type, ``ssh-ed25519`` or the like.
-    :ivar blob: the public key as it travels.
-    :ivar fingerprint: of that, ``SHA256:…``.
-    :ivar algorithms: the signatures that it makes, the preferred one first.
-    :ivar authorized_key: the line that lets it in: type, base64, end of line, and no comment.
+    :ivar kind: its type, such as ``ssh-ed25519``.
+    :ivar blob: the public key in SSH's wire format.
+    :ivar fingerprint: of the public key, ``SHA256:…``.
+    :ivar algorithms: its signature algorithms, preferred first.
+    :ivar authorized_key: its line for ``authorized_keys``: type, base64, end of line, no comment.
     """
 
     __slots__ = ("_private", "algorithms", "authorized_key", "blob", "fingerprint", "kind")
@@ -62,15 +62,15 @@ class ClientKey:
         return f"<ClientKey {self.kind.decode()} {self.fingerprint}>"
 
     def sign(self, algorithm: bytes, data: bytes) -> bytes:
-        """Return the SSH signature of *data* by one of `algorithms`."""
+        """Return the SSH signature of *data* with one of `algorithms`."""
         return sign(self._private, algorithm, data)
 
     @classmethod
     def load(cls, path: str | Path, files: Files = ANYWHERE) -> ClientKey:
-        """Return the key in a file, which nobody but its owner may read, see `check_owner`.
+        """Return the key in a file that only its owner may read; see `check_owner`.
 
-        :param files: where *path* is looked for.
-        :raise KeyUnusable: with upstream's words and a cure.
+        :param files: opens *path*.
+        :raise KeyUnusable: with upstream's text and a cure.
         """
         try:
             text = read_plain(path, _LARGEST + 1, files, lambda status: check_owner(path, status))
@@ -84,38 +84,40 @@ class ClientKey:
 
     @classmethod
     def parse(cls, text: bytes) -> ClientKey:
-        """Return the key that is the content of a file: PEM (PKCS#1, SEC 1, PKCS#8) or OpenSSH's own form.
+        """Return the key in *text*: PEM (PKCS#1, SEC 1, PKCS#8) or OpenSSH's format.
 
-        :raise ValueError: saying what is wrong with it.
+        :raise ValueError: with the problem.
         """
         if len(text) > _LARGEST:
-            raise ValueError("it is too long for a key")
+            raise ValueError("it is too large for a key")
         load = load_ssh_private_key if text.lstrip().startswith(_OPENSSH) else load_pem_private_key
         try:
             private = load(text, password=None)
-        except TypeError:  # what cryptography raises where a password is wanted
+        except TypeError:  # raised by cryptography if a password is required
             raise ValueError(_ENCRYPTED) from None
         except (ValueError, UnsupportedAlgorithm, InternalError):
-            # not chained: the parser's words may quote the file
-            raise ValueError("it is no private key in PEM or in OpenSSH's format") from None
+            # not chained: the parser's message may quote the file
+            raise ValueError("it is not a private key in PEM or OpenSSH's format") from None
         if isinstance(private, RSAPrivateKey):
             if private.key_size < SMALLEST_RSA:
-                raise ValueError(f"an RSA key of {private.key_size} bits, where {SMALLEST_RSA} are the least")
+                raise ValueError(
+                    f"an RSA key of {private.key_size} bits; at least {SMALLEST_RSA} are required"
+                )
         elif isinstance(private, ec.EllipticCurvePrivateKey):
             if private.curve.name not in _CURVES:
-                raise ValueError(f"SSH has no keys on the curve {private.curve.name}")
+                raise ValueError(f"SSH does not support keys on the curve {private.curve.name}")
         elif not isinstance(private, Ed25519PrivateKey):
-            raise ValueError("it is of a kind that SSH servers no longer take: use ed25519, ECDSA or RSA")  # noqa: TRY004
+            raise ValueError("SSH servers no longer accept its type: use ed25519, ECDSA or RSA")  # noqa: TRY004
         return cls(private)
 
 
 def check_owner(path: str | Path, status: os.stat_result) -> None:
-    """Refuse a private key that others than its owner may read, as ``ssh`` does, or that is another user's.
+    """Reject a private key that other users may read, as ``ssh`` does, or that belongs to another user.
 
-    Root's is good where we are of its group and the group may only read it: so Kubernetes mounts a Secret
+    A key of root is accepted if its group is ours and may only read it: Kubernetes mounts a Secret like this
     for a pod with an ``fsGroup``.
 
-    :raise KeyUnusable: with the command that helps.
+    :raise KeyUnusable: with the command that fixes it.
     """
     user, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     name = shlex.quote(str(path))
@@ -123,10 +125,10 @@ def check_owner(path: str | Path, status: os.stat_result) -> None:
         return
     if status.st_uid != user:
         raise KeyUnusable(
-            f"error reading SSH key {path}: 'it belongs to uid {status.st_uid}, not to {user}, who runs "
-            f"this': chown {user} {name} && chmod 600 {name}"
+            f"error reading SSH key {path}: 'it belongs to uid {status.st_uid}, but this process runs as "
+            f"{user}': chown {user} {name} && chmod 600 {name}"
         )
     if mode & 0o077:
         raise KeyUnusable(
-            f"error reading SSH key {path}: 'others may read it (mode {mode:04o})': chmod 600 {name}"
+            f"error reading SSH key {path}: 'other users may read it (mode {mode:04o})': chmod 600 {name}"
         )

@@ -1,5 +1,9 @@
 # mypy: untyped-calls-exclude=twisted
-"""One command on one node, as upstream's helper runs it."""
+"""Runs one command on one node, as upstream's helper does.
+
+The product does not call `run_ssh_command`; it is for other programs, and for tests that need a command on a
+node.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR, SSHConnection
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -20,17 +25,18 @@ from tower.clusters.node import Node, parse_node
 from tower.conch.transport.fields import MessageReader
 from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
-from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, authenticated, tcp_dialer, dial_node
+from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, authenticated, dial_node, tcp_dialer
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import HostKeys
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.timers import within
 
-#: A node that could not be dialled is dialled again each 5 s, for 20 s.
+#: Retries of a failed dial: every 5 s, for 20 s.
 RETRY_EVERY = 5.0
 RETRY_FOR = 20.0
 
-#: How long a command may take, s, and how much it may say on each of its two outputs, B.
+#: Time limit for a command, s, and for each of its two outputs, B.
 RUN = 300.0
 LARGEST_OUTPUT = 1 << 20
 
@@ -40,13 +46,13 @@ _log = Logger()
 
 
 class SessionFailed(TowerError):
-    """The node let us in and opened no session."""
+    """The login succeeded, but the node opened no session."""
 
 
 class RunFailed(TowerError):
-    """The command did not run to its end, or said too much.
+    """The command did not finish, or its output was too long.
 
-    :ivar stdout: what it said until then.
+    :ivar stdout: the output up to then.
     :ivar stderr: likewise.
     """
 
@@ -56,7 +62,7 @@ class RunFailed(TowerError):
 
 
 class _CommandTransport(NodeTransport):
-    """Goes on with Conch's sessions instead of Tower's channels; :ivar sessions: those."""
+    """Uses Conch's sessions (:ivar sessions:) instead of Tower's channels."""
 
     __slots__ = ("sessions",)
 
@@ -68,14 +74,14 @@ class _CommandTransport(NodeTransport):
         """See `NodeTransport.go_on`."""
         self.authenticated()
         self.setService(self.sessions)
-        self.greeted()
+        self.handshake_done()
 
 
 class _Command(SSHChannel):
     """A session with one command.
 
-    :ivar done: fires when it is over: with the exit status, or a `TowerError`.
-    :ivar opened: whether there was a session at all.
+    :ivar done: fires with the exit status, or fails with a `TowerError`.
+    :ivar opened: whether the node opened the session.
     """
 
     name = b"session"
@@ -90,26 +96,26 @@ class _Command(SSHChannel):
         self._problem = ""
 
     def openFailed(self, reason: Any) -> None:
-        """Note that there is no session."""
+        """Record why there is no session."""
         self._end(str(getattr(reason, "value", reason)))
 
     def channelOpen(self, specificData: bytes) -> None:
         """Run the command."""
         self.opened = True
         connection: Any = self.conn
-        asked = connection.sendRequest(self, b"exec", NS(self._command), wantReply=True)
-        asked.addErrback(self._refused)
+        sending = connection.sendRequest(self, b"exec", NS(self._command), wantReply=True)
+        sending.addErrback(self._refused)
         connection.sendEOF(self)
 
     def _refused(self, failure: Failure) -> None:
         self._end(f"ssh: command {self._command.decode()} failed")
 
     def dataReceived(self, data: bytes) -> None:
-        """Collect."""
+        """Collect stdout."""
         self._collect(self.stdout, data)
 
     def extReceived(self, dataType: int, data: bytes) -> None:
-        """Collect what is said on stderr."""
+        """Collect stderr."""
         if dataType == EXTENDED_DATA_STDERR:
             self._collect(self.stderr, data)
 
@@ -120,16 +126,16 @@ class _Command(SSHChannel):
             self._end(f"more than {LARGEST_OUTPUT} bytes of output")
 
     def request_exit_status(self, data: bytes) -> None:
-        """Note how the command ended."""
+        """Record the exit status."""
         self._code = MessageReader(data).number()
 
     def request_exit_signal(self, data: bytes) -> None:
-        """Note by which signal it was ended."""
+        """Record the signal that ended the command."""
         name = "".join(filter(str.isprintable, MessageReader(data).string()[:32].decode("ascii", "replace")))
         self._problem = f"process exited with signal {name}"
 
     def closed(self) -> None:
-        """The session is over."""
+        """Finish when the session closes."""
         self._end(self._problem)
 
     def _end(self, problem: str) -> None:
@@ -142,7 +148,7 @@ class _Command(SSHChannel):
 
 
 async def run_ssh_command(
-    reactor: Any,
+    reactor: ISocketReactor,
     cmd: str,
     user: str,
     host: str,
@@ -150,28 +156,29 @@ async def run_ssh_command(
     *,
     host_keys: HostKeys,
     retry: bool = True,
-    clock: Any = None,
+    clock: IReactorTime | None = None,
     timeout: float = RUN,
     dial: Dial | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[bytes, bytes, int]:
-    """Run *cmd* on *host* and return what it said on its outputs and its exit status, which is no error.
+    """Run *cmd* on *host*; return its stdout, stderr and exit status.  A status other than 0 is not an error.
+
+    Upstream's ``RunSSHCommand``; for other programs and tests, the product does not call it.
 
     :param reactor: for the connection; see `tower.net.connecting.connect`.
-    :param user: whom to log in; empty: whoever ``$USER`` is.
+    :param user: empty: ``$USER``.
     :param host: ``host`` or ``host:port``.
-    :param retry: whether a node that cannot be dialled is dialled again, each 5 s for 20 s.
-    :param clock: for everything that waits; *reactor* without it.
-    :param timeout: how long the command may take, s.
-    :param dial: connects; a test gives its own.
-    :raise OpenFailed: no connection came about, or we were not let in.
+    :param retry: whether a failed dial is retried, every 5 s for 20 s.
+    :param clock: for timeouts; default: *reactor*.
+    :param timeout: for the command, s.
+    :param dial: connects instead of *reactor*.
+    :raise OpenFailed: the connection or the login failed.
     :raise SessionFailed: no session was opened.
-    :raise RunFailed: the command did not run to its end.
+    :raise RunFailed: the command did not finish.
     """
-    clock = clock or reactor
-    login = _Login(clock, user or environ.get("USER", ""), parse_node(host), key, host_keys)
+    login = _Login(clock or reactor, user or environ.get("USER", ""), parse_node(host), key, host_keys)
     connect = dial or tcp_dialer(reactor, CONNECT)
-    ssh = await (_persistently(login, connect) if retry else login.get(connect))
+    ssh = await (_retry(login, connect) if retry else login.get(connect))
     command = _Command(cmd)
 
     def late() -> TowerError:
@@ -179,12 +186,14 @@ async def run_ssh_command(
 
     try:
         ssh.sessions.openChannel(command)
-        code = await within(clock, timeout, command.done, late)
+        code = await within(login.clock, timeout, command.done, late)
     except TowerError as error:
         if not command.opened:
-            raise SessionFailed(f"error creating session to {login.who}: '{error}'") from error
+            raise SessionFailed(f"error creating session to {login.target}: '{error}'") from error
         raise RunFailed(
-            f"failed running `{cmd}` on {login.who}: '{error}'", bytes(command.stdout), bytes(command.stderr)
+            f"failed running `{cmd}` on {login.target}: '{error}'",
+            bytes(command.stdout),
+            bytes(command.stderr),
         ) from error
     finally:
         ssh.close("done")
@@ -193,22 +202,22 @@ async def run_ssh_command(
 
 @frozen
 class _Login:
-    """Gets SSH connections to a node."""
+    """Creates SSH connections to a node."""
 
-    clock: Any
+    clock: IReactorTime
     user: str
     node: Node
     key: ClientKey
     host_keys: HostKeys
 
     @property
-    def who(self) -> str:
+    def target(self) -> str:
         return f"{self.user}@{self.node.address}"
 
     async def get(self, dial: Dial) -> _CommandTransport:
-        """Connect and be let in.
+        """Connect and log in.
 
-        :raise OpenFailed: or not.
+        :raise OpenFailed: with the reason.
         """
         ssh = _CommandTransport(self.clock, self.node, self.user, self.key, self.host_keys, keepalive=0.0)
         try:
@@ -223,10 +232,10 @@ class _Login:
         return ssh
 
 
-async def _persistently(login: _Login, dial: Dial) -> _CommandTransport:
-    """Get a connection; dial anew after each failure, for some time.
+async def _retry(login: _Login, dial: Dial) -> _CommandTransport:
+    """Connect and log in; retry after each failure, for `RETRY_FOR` s.
 
-    :raise OpenFailed: the last time, too.
+    :raise OpenFailed: the last attempt failed, too.
     """
     clock, until = login.clock, None
     while True:
@@ -237,5 +246,7 @@ async def _persistently(login: _Login, dial: Dial) -> _CommandTransport:
                 until = clock.seconds() + RETRY_FOR
             if clock.seconds() + RETRY_EVERY > until:
                 raise
-            _log.warn("error dialing {who}: '{reason}', retrying", who=login.who, reason=str(error.cause))
+            _log.warn(
+                "error dialing {target}: '{reason}', retrying", target=login.target, reason=str(error.cause)
+            )
         await deferLater(clock, RETRY_EVERY)

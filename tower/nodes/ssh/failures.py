@@ -1,4 +1,4 @@
-"""Why the connection to a node ended, in words for whoever keeps the node."""
+"""Why the connection to a node ended, worded for the node's administrator."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tower.errors import PeerError, TowerError
 from tower.escaping import reported
 from tower.net.connection import ConnectionEnded
 
-#: How much of what a server says before its version is kept, B, and how much of that is shown, characters.
+#: Bytes kept of the text that a server sends before its version, and characters of it shown in an error.
 PREFACE = 256
 _SHOWN = 80
 
 
 class HungUp(PeerError):
-    """A node ended the connection, or it broke."""
+    """A node closed the connection, or it broke."""
 
 
 def connection_ended(reason: Exception, more: str = "") -> Exception:
-    """Return *reason*, or where that is only that the connection ended, an error that says whose doing it is.
+    """Return *reason*, or a clearer error if it only states that the connection ended.
 
-    :param more: what else is to be said then.
+    :param more: text to append to the clearer error.
     """
     if isinstance(reason, OSError):
         return HungUp(f"the connection broke: {(reason.strerror or str(reason)).lower()}{more}")
@@ -31,28 +31,24 @@ def connection_ended(reason: Exception, more: str = "") -> Exception:
 
 
 def login_failed(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exception:
-    """Return why a connection on which we were not let in ended.
+    """Return why a connection ended before the login.
 
-    :param preface: what the server said first.
-    :param is_ssh: whether it said its version.
+    :param preface: what the server sent before its version.
+    :param is_ssh: whether it sent a version.
     """
     if is_ssh:
-        return connection_ended(reason, " before we were let in: its log says why")
-    said = _said(preface)
-    what = reported("it", said, _SHOWN) if said else "it says nothing"
+        return connection_ended(reason, " before the login: see its log")
+    text = preface.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip()
     if isinstance(connection_ended(reason), HungUp):
-        return HungUp(f"{what} and closes the connection: is there an SSH server?")
-    return PeerError(f"{reason}: {what}: is there an SSH server?") if said else reason
-
-
-def _said(preface: bytes) -> str:
-    return preface.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip()
+        what = reported("it", text, _SHOWN) if text else "it sends nothing"
+        return HungUp(f"{what} and closes the connection: is this an SSH server?")
+    return PeerError(f"{reason}: {reported('it', text, _SHOWN)}: is this an SSH server?") if text else reason
 
 
 class OpenFailed(TowerError):
-    """No tunnel to a node came about; its text is upstream's.
+    """A tunnel to a node could not be opened; the text is upstream's.
 
-    :ivar cause: why.
+    :ivar cause: the reason.
     """
 
     def __init__(self, user: str, node: Node, cause: Exception) -> None:

@@ -1,12 +1,11 @@
-"""Whether a node is the one that it should be: what is asked about host keys, and what may be said.
+"""Verification of host keys, and the errors about them.
 
-`tower.nodes.ssh.known_hosts.KnownHosts` answers from an OpenSSH file.
+`tower.nodes.ssh.known_hosts.KnownHosts` reads OpenSSH's files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
@@ -15,9 +14,9 @@ from tower.errors import PeerError
 
 
 class HostKeyRefused(PeerError):
-    """A node showed a host key that is not its own as far as we know; the text says what to do.
+    """A node's host key is not accepted; the text names the cure.
 
-    :ivar fingerprint: of the key that it showed.
+    :ivar fingerprint: of the key that the node presented.
     """
 
     for_peer = "host key not accepted"
@@ -28,99 +27,103 @@ class HostKeyRefused(PeerError):
 
 
 class HostKeyUnknown(HostKeyRefused):
-    """Nothing is known of any key of that node."""
+    """No host key of the node is known."""
 
 
 class HostKeyRevoked(HostKeyRefused):
-    """The key must not be used any more, whoever else knows it."""
+    """The key is revoked; this takes precedence over any file that lists it as valid."""
 
 
-class HostKeys(Protocol):
-    """Judges host keys."""
+class HostKeys:
+    """Verifies nodes by their host keys; this one accepts no key."""
+
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """Return the types of the known keys of *node*."""
+        return ()
 
     def algorithms(self, node: Node) -> list[bytes]:
-        """Return the signatures by which *node* may prove its key, preferred first; see `preferred_algorithms`."""
+        """Return the signature algorithms for *node*; see `preferred_algorithms`."""
+        return preferred_algorithms(self.kinds(node))
+
+    def knows(self, node: Node) -> bool:
+        """Return whether a key of *node* is known."""
+        return bool(self.kinds(node))
 
     def judge(self, node: Node, blob: bytes) -> None:
-        """Accept the key *blob*, which *node* shows and has not proved yet.
+        """Accept the key *blob* that *node* presents and has not proved yet.
 
-        Called once for each connection, before anything that is secret is sent.
+        Called once for each connection, before any secret is sent.
 
-        :raise HostKeyRefused: it is not its key.
+        :raise HostKeyRefused: the key is not accepted.
         """
+        raise unknown_key(node, blob, "Tower")
 
     def accepted(self, node: Node, blob: bytes) -> None:
-        """Note that *node* proved to hold *blob* and has let us in: the moment to learn a first key."""
+        """Record that *node* proved its key *blob* and accepted our login: the moment to pin a first key."""
 
 
-class AnyHostKey:
-    """``--ssh-host-keys=insecure-ignore``: believes whoever answers, as kube-apiserver did."""
-
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms(())
+class AnyHostKey(HostKeys):
+    """``--ssh-host-keys=insecure-ignore``: accepts any key, as kube-apiserver did."""
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
 
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`."""
-
 
 def preferred_algorithms(kinds: Collection[bytes]) -> list[bytes]:
-    """Return all signatures that we can check, those of keys of these types first.
+    """Return all signature algorithms, those for keys of *kinds* first.
 
-    A node has keys of several types and shows one, of the type that we want most: so that has to be one that
-    is known, as OpenSSH does it.
+    A node has keys of several types and presents the type that we prefer; as in OpenSSH, we prefer a known
+    one.
     """
     known = [name for kind, names in SIGNATURES.items() if kind in kinds for name in names]
     return known + [name for names in SIGNATURES.values() for name in names if name not in known]
 
 
 def describe_key(blob: bytes) -> str:
-    """Return type and fingerprint of a key for people, ``ssh-ed25519 SHA256:…``."""
+    """Return type and fingerprint of a key, ``ssh-ed25519 SHA256:…``."""
     kind = key_type(blob)[:64].decode("ascii", "replace")
     return f"{''.join(filter(str.isprintable, kind))} {fingerprint(blob)}"
 
 
 def describe_node(node: Node) -> str:
-    """Return how a text calls *node*: by its name and where it is reached."""
+    """Return name and address of *node* for a message."""
     return f"node {node.name} ({node.address})" if node.name != node.host else f"node {node.address}"
 
 
 def unknown_key(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
-    """Return the error for a key of a node of which nothing is known.
+    """Return the error for a node without a known key.
 
-    :param where: the file, or whatever else should know it.
+    :param where: the file that should list it.
     """
     return HostKeyUnknown(
-        f"{describe_node(node)} showed the host key {describe_key(blob)}, and {where} knows no key of it: compare it "
-        f"with what `ssh-keygen -lf` says on the node itself, then add the line that {_keyscan(node)} "
-        "prints, or have each node's first key learned with --ssh-host-keys=accept-new",
+        f"{describe_node(node)} presented the host key {describe_key(blob)}, but {where} has no key of it: "
+        "compare it with the output of `ssh-keygen -lf` on the node, then add the output of "
+        f"{_keyscan(node)}, or set --ssh-host-keys=accept-new to pin each node's first key",
         fingerprint(blob),
     )
 
 
 def key_mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
-    """Return the error for another key than a known one.
+    """Return the error for a key that differs from the known one.
 
-    :param expected: that one, and the file and line that it stands in.
+    :param expected: the known key, with its file and line.
     """
     return HostKeyRefused(
-        f"{describe_node(node)} showed the host key {describe_key(blob)}, not {expected}: either somebody is in "
-        "between, or the node was made anew; compare it with what `ssh-keygen -lf` says on the node itself, "
-        f"and if it is right replace what is known by the line that {_keyscan(node)} prints",
+        f"{describe_node(node)} presented the host key {describe_key(blob)}, not {expected}: either an "
+        "attacker intercepts the connection, or the node was reinstalled; compare it with the output of "
+        f"`ssh-keygen -lf` on the node, and if it matches, replace the known key with the "
+        f"output of {_keyscan(node)}",
         fingerprint(blob),
     )
 
 
 def revoked_key(node: Node, blob: bytes, where: str) -> HostKeyRevoked:
-    """Return the error for a key that is revoked.
+    """Return the error for a revoked key.
 
-    :param where: the file and the line that says so.
+    :param where: the file and line that revoke it.
     """
     return HostKeyRevoked(
-        f"{describe_node(node)} showed the host key {describe_key(blob)}, which {where} revokes: "
+        f"{describe_node(node)} presented the host key {describe_key(blob)}, which {where} revokes: "
         "give the node a new key",
         fingerprint(blob),
     )

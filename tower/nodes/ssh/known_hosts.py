@@ -1,4 +1,4 @@
-"""OpenSSH's known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which node has which host key."""
+"""OpenSSH's known_hosts files (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tower.files import ANYWHERE, Files, read_plain
 from tower.nodes.ssh.host_keys import (
     HostKeyRefused,
     HostKeyRevoked,
+    HostKeys,
     HostKeyUnknown,
     describe_key,
     key_mismatch,
-    preferred_algorithms,
     revoked_key,
     unknown_key,
 )
 
-#: The largest file that is read, B: some 40,000 hosts.
+#: Largest file that is read, B: some 40,000 hosts.
 LARGEST = 8 * 1024 * 1024
 
-#: Nodes whose lines are remembered, until the file changes.
-_REMEMBERED = 4096
+#: Nodes whose lines are cached until the file changes.
+_CACHED = 4096
 
 _HASHED = "|1|"
 _REVOKED = "@revoked"
@@ -42,9 +42,9 @@ _log = Logger()
 
 
 class Pattern:
-    """One name in a line: an exact one, one with ``*`` and ``?``, or the hash of one.
+    """A name in a line: exact, with ``*`` and ``?``, or hashed.
 
-    :ivar negated: whether what it matches is not meant, whatever else the line says.
+    :ivar negated: whether the line excludes the hosts that match.
     """
 
     __slots__ = ("_digest", "_exact", "_like", "_salt", "negated")
@@ -72,7 +72,7 @@ class Pattern:
             self._exact = name
 
     def matches(self, name: str) -> bool:
-        """Tell whether it means *name*, which is in lower case."""
+        """Return whether *name*, in lower case, matches."""
         if self._digest:
             digest = hmac.digest(self._salt, name.encode(), "sha1")
             return hmac.compare_digest(digest, self._digest)
@@ -83,9 +83,9 @@ class Pattern:
 
 @frozen
 class Line:
-    """What one line says.
+    """A parsed line.
 
-    :ivar number: of the line, from 1.
+    :ivar number: counted from 1.
     """
 
     number: int
@@ -93,16 +93,16 @@ class Line:
     blob: bytes
     is_revoked: bool
 
-    def means(self, name: str) -> bool:
-        """Tell whether it is about *name*."""
+    def matches(self, name: str) -> bool:
+        """Return whether the line is for *name*."""
         found = [pattern for pattern in self.patterns if pattern.matches(name)]
         return bool(found) and not any(pattern.negated for pattern in found)
 
 
 def parse_line(number: int, text: str) -> Line | None:
-    """Return what a line says; None if that is nothing, or about a certificate authority.
+    """Return a parsed line; None for an empty line, a comment or a certificate authority.
 
-    :raise ValueError: it makes no sense.
+    :raise ValueError: the line is invalid.
     """
     words = text.split()
     if not words or words[0].startswith("#"):
@@ -111,9 +111,9 @@ def parse_line(number: int, text: str) -> Line | None:
     if marker == _AUTHORITY:
         return None
     if marker not in {"", _REVOKED}:
-        raise ValueError(f"its marker is not known: only {_REVOKED} and {_AUTHORITY} are")
+        raise ValueError(f"its marker is unknown; use {_REVOKED} or {_AUTHORITY}")
     if len(words) < 3:
-        raise ValueError("it needs names, a type and a key")
+        raise ValueError("names, type or key is missing")
     names, kind, encoded = words[:3]
     try:
         blob = b64decode(encoded, validate=True)
@@ -121,20 +121,20 @@ def parse_line(number: int, text: str) -> Line | None:
     except (binascii.Error, Malformed) as error:
         raise ValueError("its key is damaged") from error
     if not is_right:
-        raise ValueError("its key is of another type than it says")
+        raise ValueError("the type of its key is not the stated one")
     if kind.encode() not in SIGNATURES and not marker:
-        raise ValueError("keys of its type are not used")
+        raise ValueError("the type of its key is not supported")
     return Line(number, tuple(Pattern(name) for name in names.split(",")), blob, marker == _REVOKED)
 
 
-class KnownHosts:
-    """The file *path*, as a `tower.nodes.ssh.host_keys.HostKeys`; it is read again whenever it has changed.
+class KnownHosts(HostKeys):
+    """The file *path*, read again whenever it has changed.
 
-    A node is looked up by where it is reached and, if the file has nothing of that, by its name; with its
-    port unless that is 22, and if the file has nothing of that, without, as OpenSSH does.
+    A node is looked up by its host, then by its name; each first with its port, unless that is 22, then
+    without, as OpenSSH does.
 
-    :param may_be_missing: that it is not there is not worth a word in the log.
-    :param files: where *path* is looked for.
+    :param may_be_missing: whether not to log that the file does not exist.
+    :param files: opens *path*.
     """
 
     def __init__(self, path: str | Path, *, may_be_missing: bool = False, files: Files = ANYWHERE) -> None:
@@ -146,60 +146,51 @@ class KnownHosts:
         self._found: dict[Node, Sequence[Line]] = {}
         self._problem = ""
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms(self.kinds(node))
-
     def kinds(self, node: Node) -> set[bytes]:
-        """Return the types of keys that *node* is known to have."""
-        return {key_type(line.blob) for line in self._of(node)}
+        """See `HostKeys.kinds`."""
+        return {key_type(line.blob) for line in self._lines_of(node)}
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`.
 
         :raise HostKeyUnknown: the file has no key of *node*.
-        :raise HostKeyRefused: it has another one, or revokes this one.
+        :raise HostKeyRefused: the file has another key, or revokes this one.
         """
-        lines = self._of(node)
+        lines = self._lines_of(node)
         for line in self._lines:
-            if line.is_revoked and line.blob == blob and any(map(line.means, _names(node))):
-                raise revoked_key(node, blob, self._place(line))
+            if line.is_revoked and line.blob == blob and any(map(line.matches, _names(node))):
+                raise revoked_key(node, blob, self._location(line))
         if any(line.blob == blob for line in lines):
             return
         if not lines:
             raise unknown_key(node, blob, f"{self.path}{self._problem}")
         same = [line for line in lines if key_type(line.blob) == key_type(blob)] or lines
         raise key_mismatch(
-            node, blob, " or ".join(f"{describe_key(line.blob)} of {self._place(line)}" for line in same[:3])
+            node,
+            blob,
+            " or ".join(f"{describe_key(line.blob)} of {self._location(line)}" for line in same[:3]),
         )
 
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`; the file is its owner's to write."""
-
-    def knows(self, node: Node) -> bool:
-        """Tell whether the file has a key of *node*."""
-        return bool(self._of(node))
-
-    def _place(self, line: Line) -> str:
+    def _location(self, line: Line) -> str:
         return f"{self.path} line {line.number}"
 
-    def _of(self, node: Node) -> Sequence[Line]:
+    def _lines_of(self, node: Node) -> Sequence[Line]:
         """Return the lines with keys of *node*."""
         self._refresh()
         found = self._found.get(node)
         if found is None:
-            if len(self._found) >= _REMEMBERED:
+            if len(self._found) >= _CACHED:
                 self._found.clear()
             valid = [line for line in self._lines if not line.is_revoked]
             for name in _names(node):
-                found = [line for line in valid if line.means(name)]
+                found = [line for line in valid if line.matches(name)]
                 if found:
                     break
             self._found[node] = found = found or []
         return found
 
     def _refresh(self) -> None:
-        """Read the file if it is another one than before."""
+        """Read the file if it has changed."""
         try:
             now = self._files.stat(self.path)
             stamp: object = (now.st_mtime_ns, now.st_size, now.st_ino, now.st_dev)
@@ -207,7 +198,7 @@ class KnownHosts:
                 return
             text = self._read()
         except OSError as error:
-            # gone or locked away for a moment, or for good: what was known is not trusted in the meantime
+            # missing or unreadable, perhaps for a moment only: the known keys are not trusted meanwhile
             stamp = problem = (error.strerror or str(error)).lower()
             is_expected = self._may_be_missing and isinstance(error, FileNotFoundError)
             if stamp != self._stamp and not is_expected:
@@ -216,7 +207,7 @@ class KnownHosts:
             self._found.clear()
             return
         self._stamp, self._problem = stamp, ""
-        self._lines = tuple(self._parsed(text))
+        self._lines = tuple(self._parse(text))
         self._found.clear()
 
     def _read(self) -> str:
@@ -225,11 +216,11 @@ class KnownHosts:
             raise OSError(0, f"more than {LARGEST} B")
         return data.decode("utf-8", "replace")
 
-    def _parsed(self, text: str) -> Iterator[Line]:
+    def _parse(self, text: str) -> Iterator[Line]:
         for number, each in enumerate(text.split("\n"), 1):
             if each.lstrip().startswith(_AUTHORITY):
                 _log.info(
-                    "{path} line {number}: certificates of hosts are not supported; the line is passed over",
+                    "{path} line {number}: ignored: host certificates are not supported",
                     path=str(self.path),
                     number=number,
                 )
@@ -237,7 +228,7 @@ class KnownHosts:
                 line = parse_line(number, each)
             except ValueError as error:
                 _log.warn(
-                    "{path} line {number} is passed over: {reason}",
+                    "{path} line {number}: ignored: {reason}",
                     path=str(self.path),
                     number=number,
                     reason=str(error),
@@ -248,35 +239,35 @@ class KnownHosts:
 
 
 def _names(node: Node) -> Iterator[str]:
-    """Return what a file may call *node*, in the order in which that counts."""
+    """Return the names of *node* in a file, in order of precedence."""
     for host in dict.fromkeys((node.host.lower(), node.name.lower())):
         if node.port != SSH_PORT:
             yield f"[{host}]:{node.port}"
         yield host
 
 
-class KnownHostsFiles:
-    """A `tower.nodes.ssh.host_keys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
+class KnownHostsFiles(HostKeys):
+    """Several files: any may list a key, and any may revoke it.
 
-    :param files: at least one; the first is the one that people are told to complete.
+    :ivar files: at least one; errors name the first.
     """
 
     def __init__(self, files: Iterable[KnownHosts]) -> None:
-        self._files: Sequence[KnownHosts] = tuple(files)
+        self.files: Sequence[KnownHosts] = tuple(files)
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms({kind for file in self._files for kind in file.kinds(node)})
+    def kinds(self, node: Node) -> set[bytes]:
+        """See `HostKeys.kinds`."""
+        return {kind for file in self.files for kind in file.kinds(node)}
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`.
 
         :raise HostKeyUnknown: no file has a key of *node*.
-        :raise HostKeyRefused: one has another one, and none this one; or one revokes it.
+        :raise HostKeyRefused: the files have other keys only, or revoke this one.
         """
         problem: HostKeyRefused | None = None
         is_known = False
-        for file in self._files:
+        for file in self.files:
             try:
                 file.judge(node, blob)
             except HostKeyRevoked:
@@ -289,10 +280,3 @@ class KnownHostsFiles:
                 is_known = True
         if problem is not None and not is_known:
             raise problem
-
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`; the files are their owners' to write."""
-
-    def knows(self, node: Node) -> bool:
-        """Tell whether one of them has a key of *node*."""
-        return any(file.knows(node) for file in self._files)

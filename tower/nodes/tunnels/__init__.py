@@ -1,4 +1,6 @@
-"""The list of SSH tunnels to the nodes of one cluster.
+"""The SSH tunnels to the nodes of one cluster.
 
-Start with `tower.nodes.tunnels.tunnels`; `tunnel` is one of them, `slot` opens it anew when it is lost.
+Start with `tower.nodes.tunnels.tunnels`, the list.  `slot` is one node in it and reopens its tunnel, `tunnel`
+is one SSH connection, `dial` opens a stream through one or several nodes, `limiter` bounds the number of
+handshakes.  May import `tower.nodes.ssh` and what that may import.
 """

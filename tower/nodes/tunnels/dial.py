@@ -1,4 +1,4 @@
-"""One stream to an address by way of nodes: one after the other is asked, until one of them gets through."""
+"""One stream to an address, opened through the first node that reaches it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
@@ -14,94 +15,97 @@ from tower.net.addresses import join_address
 from tower.nodes.tunnels.slot import NodeSlot
 from tower.reactor.timers import Deadline
 
-#: How many nodes are asked at the most.  What one node cannot reach another may, but "connection refused" is
-#: mostly true for all of them.
+#: Most nodes to try.  Another node may reach what one cannot, but "connection refused" is mostly true for
+#: all.
 MOST_NODES = 3
 
-#: How long one node may say nothing until another is asked beside it, s: its kernel has sent a second SYN by
-#: then, and has heard of an answer from anywhere on earth.
+#: Silence of one node after which another is tried in parallel, s: by then its kernel has sent a second SYN
+#: and received an answer from anywhere on earth.
 SILENCE = 1.5
 
-#: How long one node may take, s, and all together.
+#: Time limit for one node and for the whole dial, s.
 NODE_TIMEOUT = 10.0
 TIMEOUT = 15.0
 
 
 class NodeDial:
-    """One stream.  A node that is silent is not given up when the next is asked: whoever is first counts.
+    """One stream.  A silent node is not given up when the next one is tried: the first answer is used.
 
-    :param clock: an ``IReactorTime``.
     :param pick: returns the best node that is not among those given, or None.
     """
 
     def __init__(
-        self, clock: Any, pick: Callable[[list[NodeSlot]], NodeSlot | None], host: str, port: int
+        self,
+        clock: IReactorTime,
+        pick: Callable[[list[NodeSlot]], NodeSlot | None],
+        host: str,
+        port: int,
     ) -> None:
         self._clock = clock
         self._pick = pick
         self._host, self._port = host, port
-        self._asked: list[NodeSlot] = []
+        self._tried: list[NodeSlot] = []
         self._openings: dict[NodeSlot, Deferred[Any]] = {}
         self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
         self._next: Deadline | None = None
         self._over = False
         self._began = clock.seconds()
-        self._end = Deadline(clock, TIMEOUT, self._too_late)
+        self._end = Deadline(clock, TIMEOUT, self._timed_out)
         self._done: Deferred[Any] | None = None
 
     def start(self) -> Deferred[Any]:
-        """Ask the first node.
+        """Try the first node.
 
-        :return: fires with the channel, paused; or with what the last node said, `StreamRefused` or
+        :return: fires with the channel, paused; or fails with the last node's `StreamRefused` or
             `TunnelLost`.  Cancelling it leaves nothing.
         """
         done: Deferred[Any] = Deferred(self._cancelled)
         self._done = done
-        self._ask()
+        self._try_next()
         return done
 
-    def _ask(self) -> None:
-        self._wait_no_more()
-        place = self._pick(self._asked) if len(self._asked) < MOST_NODES else None
-        if place is None or place.tunnel is None:
+    def _try_next(self) -> None:
+        self._stop_waiting()
+        slot = self._pick(self._tried) if len(self._tried) < MOST_NODES else None
+        if slot is None or slot.tunnel is None:
             if not self._openings:
                 self._fail()
             return
-        self._asked.append(place)
+        self._tried.append(slot)
         left = TIMEOUT - (self._clock.seconds() - self._began)
-        self._next = Deadline(self._clock, SILENCE, partial(self._silent, place))
-        opening = place.tunnel.dial(self._host, self._port, min(NODE_TIMEOUT, left))
-        self._openings[place] = opening
-        opening.addCallbacks(self._opened, self._refused, callbackArgs=(place,), errbackArgs=(place,))
+        self._next = Deadline(self._clock, SILENCE, partial(self._silent, slot))
+        opening = slot.tunnel.dial(self._host, self._port, min(NODE_TIMEOUT, left))
+        self._openings[slot] = opening
+        opening.addCallbacks(self._opened, self._refused, callbackArgs=(slot,), errbackArgs=(slot,))
 
-    def _silent(self, place: NodeSlot) -> None:
-        place.suspect(f"no answer to a dial in {SILENCE:g} s")
-        self._ask()
+    def _silent(self, slot: NodeSlot) -> None:
+        slot.mark_suspect(f"no answer to a dial in {SILENCE:g} s")
+        self._try_next()
 
-    def _opened(self, channel: Any, place: NodeSlot) -> None:
-        self._openings.pop(place, None)
+    def _opened(self, channel: Any, slot: NodeSlot) -> None:
+        self._openings.pop(slot, None)
         if self._over:
             channel.abort()
             return
-        place.works()
+        slot.mark_working()
         done = self._stop()
         if done is not None:
             done.callback(channel)
 
-    def _refused(self, failure: Failure, place: NodeSlot) -> None:
-        self._openings.pop(place, None)
+    def _refused(self, failure: Failure, slot: NodeSlot) -> None:
+        self._openings.pop(slot, None)
         if self._over:
             return
         error = failure.value
         self._error = error if isinstance(error, Exception) else self._error
         if isinstance(error, StreamRefused) and error.code != "timeout":
-            place.works()
+            slot.mark_working()
         elif isinstance(error, StreamRefused):
-            place.suspect(str(error))
-        if place is self._asked[-1] or not self._openings:
-            self._ask()
+            slot.mark_suspect(str(error))
+        if slot is self._tried[-1] or not self._openings:
+            self._try_next()
 
-    def _too_late(self) -> None:
+    def _timed_out(self) -> None:
         text = f"{join_address(self._host, self._port)}: no answer in {TIMEOUT:g} s"
         self._error = StreamRefused("timeout", text)
         self._fail()
@@ -112,7 +116,7 @@ class NodeDial:
         if done is not None:
             done.errback(error)
 
-    def _wait_no_more(self) -> None:
+    def _stop_waiting(self) -> None:
         call, self._next = self._next, None
         if call is not None:
             call.cancel()
@@ -121,9 +125,9 @@ class NodeDial:
         self._stop()
 
     def _stop(self) -> Deferred[Any] | None:
-        """Leave nothing behind; return who waits for the end of it."""
+        """Leave nothing behind; return the Deferred to fire."""
         self._over = True
-        self._wait_no_more()
+        self._stop_waiting()
         self._end.cancel()
         openings, self._openings = self._openings, {}
         for opening in openings.values():

@@ -1,11 +1,11 @@
-"""One node in a list: its tunnel is opened, looked after, opened again when lost, and left in the end."""
+"""One node in a list: opens its tunnel, checks it, and reopens it when it is lost."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -13,58 +13,59 @@ from twisted.python.failure import Failure
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeState, NodeStatus
 from tower.errors import one_line
-from tower.nodes.tunnels.interfaces import HealthCheck, ListContext, NodeTunnel
+from tower.nodes.tunnels.context import HealthCheck, ListContext
 from tower.nodes.tunnels.limiter import Permit
+from tower.nodes.tunnels.tunnel import NodeTunnel
 from tower.reactor.timers import within
 
 _log = Logger()
 
 
 class NodeSlot:
-    """A node's place in the list.
+    """A node in the list.
 
-    :param node: at first; it may be described anew, but its address stays.
-    :ivar tunnel: while it carries streams.
+    :ivar node: may be replaced by one with other names; its address stays.
+    :ivar tunnel: the open tunnel, else None.
     """
 
     __slots__ = (
         "_checked",
         "_checking",
+        "_context",
         "_degraded",
         "_error",
         "_host_key",
         "_left",
         "_next_check",
         "_opening",
-        "_redialled",
-        "_shared",
+        "_permit",
+        "_reopened",
         "_since",
         "_state",
         "_suspicion",
-        "_turn",
         "node",
         "tunnel",
     )
 
-    def __init__(self, shared: ListContext, node: Node) -> None:
-        self._shared = shared
+    def __init__(self, context: ListContext, node: Node) -> None:
+        self._context = context
         self.node = node
         self.tunnel: NodeTunnel | None = None
-        self._turn: Permit | None = None  # while one is being opened, or waits for that
+        self._permit: Permit | None = None  # while a tunnel is being opened, or waits for that
         self._opening: Deferred[None] | None = None
         self._checking: Deferred[Any] | None = None
         self._next_check: IDelayedCall | None = None
-        self._redialled = self._left = False
+        self._reopened = self._left = False
         self._state: NodeState = "connecting"
-        self._since = shared.epoch()
+        self._since = context.epoch()
         self._checked: float | None = None
         self._degraded = self._suspicion = self._error = ""
         self._host_key = ""
 
-    # What it looks like
+    # State
 
     def describe(self, node: Node) -> None:
-        """Call it by other names from now on; its address is the same."""
+        """Replace the node by *node*, which has the same address."""
         self.node = node
         if self.tunnel is not None:
             self.tunnel.node = node
@@ -77,16 +78,16 @@ class NodeSlot:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it did not answer when it was last asked for a stream."""
+        """Whether the node did not answer the last dial."""
         return bool(self._suspicion)
 
     @property
     def is_degraded(self) -> bool:
-        """Whether what is behind it did not answer well when its health was looked at."""
+        """Whether the last health check found a problem behind the tunnel."""
         return bool(self._degraded)
 
     def status(self) -> NodeStatus:
-        """Return what is known of it."""
+        """Return the current state."""
         tunnel = self.tunnel
         return NodeStatus(
             name=self.node.name,
@@ -104,126 +105,126 @@ class NodeSlot:
         if (state, error) == (self._state, self._error):
             return
         if state != self._state:
-            self._state, self._since = state, self._shared.epoch()
+            self._state, self._since = state, self._context.epoch()
         self._error = error
-        self._shared.changed()
+        self._context.changed()
 
-    def _is_as_well_as_known(self) -> None:
+    def _update_state(self) -> None:
         trouble = self._suspicion or self._degraded
         self._become("degraded" if trouble else "open", trouble)
 
-    def _say(self, text: str, error: str = "", *, again: bool = False) -> None:
-        """Log a line; one that says the same again and again is for those who look closely."""
-        prefix = f"{self._shared.cluster}: " if self._shared.cluster else ""
+    def _info(self, text: str, error: str = "", *, again: bool = False) -> None:
+        """Log a line; repeated ones at debug level."""
+        prefix = f"{self._context.cluster}: " if self._context.cluster else ""
         (_log.debug if again else _log.info)(
             "{prefix}" + text, prefix=prefix, address=self.node.address, node=self.node.name, error=error
         )
 
-    # Up
+    # Opening
 
-    def renew(self) -> None:
-        """Open a tunnel unless there is one or will be; to be called for each list that comes."""
-        self._redialled = False
+    def reopen(self) -> None:
+        """Open a tunnel unless there is one or one is being opened; call this after each listing."""
+        self._reopened = False
         self._open()
 
     def _open(self) -> None:
-        if self.tunnel is None and self._turn is None:
-            self._turn = Permit(self._shared.turns, self._begin)
-            self._turn.ask()
+        if self.tunnel is None and self._permit is None:
+            self._permit = Permit(self._context.limiter, self._begin)
+            self._permit.ask()
 
     def _begin(self) -> None:
-        self._say('Trying to add tunnel to "{address}"', again=self._state == "failed")
+        self._info('Trying to add tunnel to "{address}"', again=self._state == "failed")
         try:
-            tunnel = self._shared.create(self.node)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the node is tried again with the next list)
-            self._not_opened('Failed to create tunnel for "{address}": {error}', one_line(error))
+            tunnel = self._context.create(self.node)
+        except Exception as error:  # noqa: BLE001 (the node is tried again after the next listing)
+            self._record_failure('Failed to create tunnel for "{address}": {error}', one_line(error))
             return
         self._opening = opening = tunnel.open()
         opening.addCallbacks(self._opened, self._failed, callbackArgs=(tunnel,))
 
     def _opened(self, _: None, tunnel: NodeTunnel) -> None:
-        self._shared.counters.open_count += 1
+        self._context.counters.open_count += 1
         if self._left:
-            tunnel.close("the node is not in the list any more")
+            tunnel.close("the node is no longer in the list")
             return
-        self._not_opening()
+        self._end_opening()
         self.tunnel = tunnel
         self._host_key = tunnel.host_key
         self._degraded = self._suspicion = ""
-        self._say('Successfully added tunnel for "{address}"')
+        self._info('Successfully added tunnel for "{address}"')
         self._become("open")
         tunnel.lost.addCallback(self._lost, tunnel)
 
     def _failed(self, failure: Failure) -> None:
         if self._left:
             return
-        self._shared.counters.open_count += 1
-        self._shared.counters.open_fail_count += 1
-        self._not_opened('Failed to open tunnel to "{address}": {error}', one_line(failure.value))
+        self._context.counters.open_count += 1
+        self._context.counters.open_fail_count += 1
+        self._record_failure('Failed to open tunnel to "{address}": {error}', one_line(failure.value))
 
-    def _not_opened(self, text: str, error: str) -> None:
-        self._say(text, error, again=(self._state, self._error) == ("failed", error))
-        self._not_opening()
+    def _record_failure(self, text: str, error: str) -> None:
+        self._info(text, error, again=(self._state, self._error) == ("failed", error))
+        self._end_opening()
         self._become("failed", error)
 
-    def _not_opening(self) -> None:
+    def _end_opening(self) -> None:
         self._opening = None
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.end()
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.end()
 
-    # Down
+    # Loss and closing
 
     def _lost(self, reason: Exception, tunnel: NodeTunnel) -> Exception:
         if tunnel is self.tunnel:
             self.tunnel = None
             if self._left:
-                self._shared.gone(self)
+                self._context.gone(self)
             else:
-                self._say('Lost tunnel to "{address}": {error}', one_line(reason))
+                self._info('Lost tunnel to "{address}": {error}', one_line(reason))
                 self._open_again(one_line(reason))
         return reason
 
     def _open_again(self, error: str) -> None:
-        """Open it anew at once, if that was not done since the last list; else wait for the next one."""
-        if self._redialled:
+        """Reopen the tunnel at once, but only once between two listings."""
+        if self._reopened:
             self._become("failed", error)
             return
-        self._redialled = True
-        self._say('Attempting once to re-establish tunnel to "{address}"')
+        self._reopened = True
+        self._info('Attempting once to re-establish tunnel to "{address}"')
         self._become("connecting", error)
         self._open()
 
-    def rest(self) -> None:
-        """Look after it no more, until it is renewed; what is open stays open."""
-        self._redialled = True
+    def pause(self) -> None:
+        """Open and check nothing until the next `reopen`; an open tunnel stays open."""
+        self._reopened = True
         call, self._next_check = self._next_check, None
         if call is not None:
             call.cancel()
 
     def leave(self, grace: float) -> None:
-        """Take no new streams, and be gone when the last one ended, after *grace* s at the latest."""
-        self._let_go()
+        """Accept no new streams; close when the last one has ended, after *grace* s at the latest."""
+        self._abandon()
         if self.tunnel is None:
-            self._shared.gone(self)
+            self._context.gone(self)
             return
-        self._say('Removing tunnel to deleted node at "{address}"')
+        self._info('Removing tunnel to deleted node at "{address}"')
         self._become("leaving")
         self.tunnel.retire(grace)
 
     def close(self, reason: str) -> None:
-        """Be gone."""
-        self._let_go()
+        """Close the tunnel at once."""
+        self._abandon()
         if self.tunnel is None:
-            self._shared.gone(self)
+            self._context.gone(self)
         else:
             self.tunnel.close(reason)
 
-    def _let_go(self) -> None:
+    def _abandon(self) -> None:
         self._left = True
-        self.rest()
+        self.pause()
         opening, checking = self._opening, self._checking
-        self._not_opening()
+        self._end_opening()
         if opening is not None:
             opening.cancel()
         if checking is not None:
@@ -232,64 +233,66 @@ class NodeSlot:
     # Health
 
     def check_in(self, delay: float) -> None:
-        """Look at its health in *delay* s, and not when that was planned before."""
+        """Check the health in *delay* s instead of when it was scheduled before."""
         if self._next_check is not None:
             self._next_check.cancel()
-        self._next_check = self._shared.clock.callLater(delay, self._check_now)
+        self._next_check = self._context.clock.callLater(delay, self._check_now)
 
     def _check_now(self) -> None:
         self._next_check = None
         self.check()
 
     def check(self) -> None:
-        """Look at its health now, unless that is being done; where nobody can, believe that it is well."""
-        tunnel, health = self.tunnel, self._shared.health
+        """Check the health now, unless one is running; without a health check, it counts as healthy."""
+        tunnel, health = self.tunnel, self._context.health
         if tunnel is None or self._checking is not None:
             return
         if health is None:
-            self.works()
+            self.mark_working()
             return
-        asking = Deferred.fromCoroutine(_asked(health, tunnel))
-        self._checking = checking = within(self._shared.clock, self._shared.check_timeout, asking, TooLate)
+        check = Deferred.fromCoroutine(_run(health, tunnel))
+        self._checking = checking = within(
+            self._context.clock, self._context.check_timeout, check, defer.TimeoutError
+        )
         checking.addCallbacks(self._answered, self._unanswered, callbackArgs=(tunnel,), errbackArgs=(tunnel,))
 
     def _answered(self, trouble: str, tunnel: NodeTunnel) -> None:
         self._checking = None
         if self._left or tunnel is not self.tunnel:
             return
-        self._checked = self._shared.epoch()
+        self._checked = self._context.epoch()
         if trouble and trouble != self._degraded:
-            self._say('What is behind the tunnel to "{address}" is not well: {error}', trouble)
+            self._info('Tunnel to "{address}" is degraded: {error}', trouble)
         self._degraded, self._suspicion = trouble, ""
-        self._is_as_well_as_known()
+        self._update_state()
 
     def _unanswered(self, failure: Failure, tunnel: NodeTunnel) -> None:
         self._checking = None
         if self._left or tunnel is not self.tunnel:
             return
-        self._checked = self._shared.epoch()
+        self._checked = self._context.epoch()
         error = one_line(failure.value)
-        if failure.check(TooLate):
-            error = f"no answer in {self._shared.check_timeout:g} s"
-        self._say('Healthcheck failed for tunnel to "{address}": {error}', error)
+        if failure.check(defer.TimeoutError):
+            error = f"no answer in {self._context.check_timeout:g} s"
+        self._info('Healthcheck failed for tunnel to "{address}": {error}', error)
         self.tunnel = None
         tunnel.close(f"its health check failed: {error}")
         self._open_again(error)
 
-    def suspect(self, why: str) -> None:
-        """Note that it did not answer, and look at its health at once."""
+    def mark_suspect(self, why: str) -> None:
+        """Record that the node did not answer, and check its health at once."""
         if self.tunnel is not None and not self._left:
             self._suspicion = why
-            self._is_as_well_as_known()
-            if self._shared.health is not None:
+            self._update_state()
+            if self._context.health is not None:
                 self.check()
 
-    def works(self) -> None:
-        """Note that something went through it."""
+    def mark_working(self) -> None:
+        """Record that the node answered."""
         if self._suspicion and self.tunnel is not None and not self._left:
             self._suspicion = ""
-            self._is_as_well_as_known()
+            self._update_state()
 
 
-async def _asked(health: HealthCheck, tunnel: NodeTunnel) -> str:
+async def _run(health: HealthCheck, tunnel: NodeTunnel) -> str:
     return await health(tunnel)

@@ -1,5 +1,5 @@
 # mypy: untyped-calls-exclude=twisted
-"""A live SSH connection to one node, and streams through it to whatever the node reaches."""
+"""An SSH connection to one node, and streams through it to addresses that the node reaches."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget
@@ -35,27 +35,27 @@ from tower.nodes.ssh.client import (
     NodePeer,
     NodeTransport,
     authenticated,
-    tcp_dialer,
     dial_node,
+    tcp_dialer,
 )
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed, connection_ended
 from tower.nodes.ssh.host_keys import HostKeys, describe_node
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.timers import Clock, Timers, within
 
-#: How long a node may take to open a stream, s.
+#: Time limit for opening a stream, s.
 DIAL = 10.0
 
-#: How often a tunnel that retires is looked at, s.
-_LOOK = 0.5
+#: How often a retiring tunnel is checked for open streams, s.
+_RETIRE_PERIOD = 0.5
 
 _DIRECT = b"direct-tcpip"
-
 
 #: RFC 4254's reasons for not opening a channel (section 5.1).
 _PROHIBITED, _CONNECT_FAILED, _UNKNOWN_TYPE, _SHORTAGE = range(1, 5)
 
-#: What begins the texts of OpenSSH and others when the node could not connect, and our words for it.
+#: Texts of OpenSSH and other servers when the node could not connect, and our codes for them.
 _TEXTS = (
     ("connection refused", "refused"),
     ("connection timed out", "timeout"),
@@ -73,16 +73,15 @@ _TEXTS = (
 
 
 class NotOpened(TowerError):
-    """Somebody uses a tunnel that never was open."""
+    """The tunnel was never open."""
 
 
 @frozen
 class NodeLogin:
-    """How nodes let us in.
+    """How to log in to nodes.
 
-    :ivar user: whom to log in.
-    :ivar key: returns the private key; asked for each tunnel anew, because it is changed in the meantime.
-    :ivar host_keys: tells which node has which key.
+    :ivar key: returns the private key; called for each tunnel, because the key may change.
+    :ivar host_keys: verifies the nodes.
     """
 
     user: str
@@ -91,25 +90,24 @@ class NodeLogin:
 
 
 class NodeTunnel:
-    """An SSH connection to one node; `open` it once, and when it is lost make another.
+    """An SSH connection to one node; `open` it once, and create another when it is lost.
 
     :param reactor: for the connection; see `tower.net.connecting.connect`.
-    :param clock: for everything that waits.
+    :param clock: for timeouts and keepalives.
     :param epoch: returns the time of day, s since the epoch.
-    :param keepalive: how often the node is probed, s; one that says nothing is given up within three of them.
-    :param connect: how long the connection may take, s.
-    :param handshake: how long everything else may take until the node has let us in, s.
-    :param dial: connects; a test gives its own.
-    :ivar node: where it leads.
-    :ivar host_key: the fingerprint of the node's key, once it has let us in.
-    :ivar version: what its server calls itself.
-    :ivar draining: whether it takes no new streams.
-    :ivar lost: fires with the reason when the tunnel, which was open, is gone.
+    :param keepalive: interval between probes of the node, s; a silent node is given up within three of them.
+    :param connect: time limit for the TCP connection, s.
+    :param handshake: time limit for the SSH handshake and login, s.
+    :param dial: connects to the node's sshd instead of *reactor*.
+    :ivar host_key: fingerprint of the node's key; empty before the login.
+    :ivar version: of the node's SSH server.
+    :ivar draining: whether it accepts no new streams.
+    :ivar lost: fires with the reason when the open tunnel is lost.
     """
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         clock: Clock,
         node: Node,
         login: NodeLogin,
@@ -146,9 +144,9 @@ class NodeTunnel:
     # Opening
 
     def open(self) -> Deferred[None]:
-        """Connect and have us let in; fires once streams may be dialled.  Cancelling leaves nothing behind.
+        """Connect and log in; fires once streams can be opened.  Cancelling leaves nothing behind.
 
-        :raise ConfigurationError: through the Deferred: the private key is unusable; nobody was asked.
+        :raise ConfigurationError: through the Deferred: the private key is unusable; no connection was tried.
         :raise OpenFailed: through the Deferred.
         """
         assert self._opening is None, "a tunnel is opened once"
@@ -169,14 +167,14 @@ class NodeTunnel:
         )
         try:
             pipe = await dial_node(self._clock, node, self._dial, self._connect)
-            peer = await self._authenticated(pipe, ssh)
+            peer = await self._authenticate(pipe, ssh)
         except CancelledError:
             raise
         except Exception as error:
             raise OpenFailed(user, node, error) from error
         self.host_key, self.version = fingerprint(peer.host_key), peer.version
 
-    def _authenticated(self, pipe: Any, ssh: NodeTransport) -> Deferred[NodePeer]:
+    def _authenticate(self, pipe: Pipe, ssh: NodeTransport) -> Deferred[NodePeer]:
         tunnel = SSHTunnel(self._reactor, pipe, ssh, UNFRAMED, UNFRAMED)
         tunnel.lost.addCallback(self._gone)
         ssh.ready.addCallback(self._open_up, tunnel)
@@ -198,22 +196,22 @@ class NodeTunnel:
     # Streams
 
     def dial(self, host: str, port: int, timeout: float = DIAL) -> Deferred[Channel]:
-        """Have the node connect to *port* of *host*, a name or an address as the node sees it.
+        """Open a stream to *port* of *host*, a name or an address as the node sees it.
 
         The channel comes paused.  Cancelling is allowed.
 
-        :param timeout: how long the node may take, s.
-        :raise StreamRefused: through the Deferred: the node did not connect, in time.
-        :raise TunnelLost: through the Deferred: there is no tunnel any more.
-        :raise NotOpened: through the Deferred: there never was.
+        :param timeout: s.
+        :raise StreamRefused: through the Deferred: the node did not connect in time, or at all.
+        :raise TunnelLost: through the Deferred: the tunnel is closed or closing.
+        :raise NotOpened: through the Deferred: the tunnel was never open.
         """
         tunnel = self._tunnel
         if tunnel is None:
             if not self._was_opened:
                 return fail(NotOpened("tunnel is not opened."))
-            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} is gone"))
+            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} is closed"))
         if self.draining:
-            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} takes no new streams"))
+            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} accepts no new streams"))
         where = NS(host.encode()) + port.to_bytes(4, "big")
         from_here = NS(b"127.0.0.1") + bytes(4)
         opening = tunnel.open_channel(_DIRECT, where + from_here)
@@ -221,7 +219,9 @@ class NodeTunnel:
         node = self.node
 
         def late() -> StreamRefused:
-            return StreamRefused("timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s")
+            return StreamRefused(
+                "timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s"
+            )
 
         def refused(failure: Failure) -> Channel:
             error = failure.value
@@ -232,41 +232,41 @@ class NodeTunnel:
         return within(self._clock, timeout, opening, late).addErrback(refused)
 
     def endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
-        """Return an endpoint that leads to *port* of *host* as the node sees it, for all of Twisted."""
+        """Return a Twisted endpoint for *port* of *host*, as the node sees it; it uses only this tunnel."""
         return NodeEndpoint(self, host, port)
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return 0 if self._tunnel is None else self._tunnel.streams
 
     @property
     def round_trip(self) -> float:
-        """To the node, s; 0 while unknown."""
+        """Round-trip time to the node, s; 0 while unknown."""
         return 0.0 if self._tunnel is None else self._tunnel.round_trip
 
     @property
     def bytes_in(self) -> int:
-        """What came from the node so far, answers to probes too, B; 0 while it is not open."""
+        """Bytes received from the node, including answers to probes; 0 while not open."""
         return 0 if self._tunnel is None else self._tunnel.bytes_in
 
     @property
     def since(self) -> float:
-        """When it opened, s since the epoch; 0 while it is not open."""
+        """When it opened, s since the epoch; 0 while not open."""
         return 0.0 if self._tunnel is None else self._tunnel.since
 
     @property
     def is_open(self) -> bool:
-        """Whether streams go through it."""
+        """Whether streams can be opened."""
         return self._tunnel is not None
 
-    # Ends
+    # Closing
 
     def close(self, reason: str) -> None:
-        """Close it, with all of its streams; one that is being opened is given up.
+        """Close the tunnel with all of its streams, or cancel its opening.
 
-        :param reason: for whoever waits for `lost`; the node is not told.
-        :raise NotOpened: nobody tried to open it.
+        :param reason: the result of `lost`; it is not sent to the node.
+        :raise NotOpened: `open` was never called.
         """
         if self._opening is None:
             raise NotOpened("Cannot close tunnel. Tunnel was not opened.")
@@ -276,9 +276,9 @@ class NodeTunnel:
             self._opening.cancel()
 
     def retire(self, grace: float) -> None:
-        """Take no new streams, and close when those that are there have ended, after *grace* s at the latest.
+        """Accept no new streams; close when the open ones have ended, after *grace* s at the latest.
 
-        What keeps connections for later does not use those through this tunnel again.
+        Connection pools do not reuse connections through this tunnel.
         """
         tunnel = self._tunnel
         self.draining = True
@@ -287,19 +287,19 @@ class NodeTunnel:
                 self._opening.cancel()
             return
         tunnel.draining = True
-        self._timers.set("grace", grace, partial(self.close, "the node is left"))
-        self._look()
+        self._timers.set("grace", grace, partial(self.close, "the node left the list"))
+        self._close_if_idle()
 
-    def _look(self) -> None:
+    def _close_if_idle(self) -> None:
         if not self.streams:
-            self.close("the node is left")
+            self.close("the node left the list")
         else:
-            self._timers.set("look", _LOOK, self._look)
+            self._timers.set("idle", _RETIRE_PERIOD, self._close_if_idle)
 
 
 @implementer(IStreamClientEndpoint)
 class NodeEndpoint:
-    """Leads to *port* of *host* through *tunnel*; :ivar tunnel: that one and no other."""
+    """See `NodeTunnel.endpoint`."""
 
     def __init__(self, tunnel: NodeTunnel, host: str, port: int) -> None:
         self.tunnel = tunnel
@@ -307,15 +307,15 @@ class NodeEndpoint:
         self._port = port
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Open a stream and run a protocol of *protocolFactory* on it.
+        """Open a stream and connect a protocol of *protocolFactory* to it.
 
         :raise twisted.internet.error.ConnectError: through the Deferred, with the node's reason.
         """
-        opening = self.tunnel.dial(self._host, self._port).addCallbacks(_with_nothing, _not_connected)
+        opening = self.tunnel.dial(self._host, self._port).addCallbacks(_no_data, _not_connected)
         return connected(opening, protocolFactory, HostnameAddress(self._host.encode(), self._port))
 
 
-def _with_nothing(channel: Channel) -> tuple[Pipe, bytes]:
+def _no_data(channel: Channel) -> tuple[Pipe, bytes]:
     return channel, b""
 
 
@@ -327,20 +327,21 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
 
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
-    """Make a node's refusal one of ours; what a server's text says is more than its number."""
-    said = refused.told_by("its sshd")
+    """Translate a node's refusal; the server's text is more precise than its reason code."""
+    text = refused.told_by("its sshd")
     reason = refused.reason
     if reason == _PROHIBITED:
         return StreamRefused(
             "not-allowed",
-            f"{describe_node(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
-            "yes, and PermitOpen there or permitopen in authorized_keys, where there is one, has to name it",
+            f"{describe_node(node)} does not allow connections to {target} ({text}): set AllowTcpForwarding "
+            "yes in its sshd_config, and add the address to PermitOpen there or to permitopen in "
+            "authorized_keys, if set",
             reason,
         )
     code = "failed"
     if reason == _SHORTAGE:
         code = "busy"
     elif reason == _CONNECT_FAILED:
-        lower = said.lower()
-        code = next((code for text, code in _TEXTS if text in lower), "failed")
-    return StreamRefused(code, f"{describe_node(node)} did not connect to {target}: {said}", reason)
+        lower = text.lower()
+        code = next((code for known, code in _TEXTS if known in lower), "failed")
+    return StreamRefused(code, f"{describe_node(node)} did not connect to {target}: {text}", reason)

@@ -1,4 +1,5 @@
-"""Who may do what at the front door: authentication, admission, sessions, the audit of requests.
+"""Access control: authentication, authorization, sessions and the audit log.
 
-Start with `tower.web.access.filters`, the list of filters that every request passes.
+Start with `filters`, the list of filters that every request passes.  It imports `tower.web.gateway`,
+`tower.web.outcome` and lower rooms.
 """

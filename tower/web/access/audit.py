@@ -1,8 +1,8 @@
-"""The audit: who asked what of which cluster, and what became of it.
+"""The audit log: each request's user, cluster and result.
 
-An `Entry` accompanies a request from the moment at which its user is known: a request that nobody vouches for
-(401) has none, as in kube-apiserver's own chain of filters, and one that is forbidden has.  Its ID is sent
-along to the cluster's API server, which writes the same one in its own audit log.
+An `Entry` accompanies a request from the moment its user is authenticated.  As in kube-apiserver, a request
+that fails authentication (401) has no entry, and a forbidden one has.  The entry's ID is sent to the
+cluster's API server, which writes the same ID to its own audit log.
 """
 
 from __future__ import annotations
@@ -10,31 +10,26 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
 
-from tower.web.access.audit_formats import GIVEN_ID, Format, ResponseRecord
+from tower.store.audit_log import AuditLog
+from tower.web.access.audit_formats import VALID_ID, Format
+from tower.web.gateway.request import Request
+from tower.web.outcome import ResponseRecord
 
-if TYPE_CHECKING:
-    from tower.web.gateway.request import Request
-
-#: Who comes to a port that asks nobody who he is; Kubernetes' names for him.
-ANONYMOUS = "system:anonymous"
-UNAUTHENTICATED = "system:unauthenticated"
+#: Kubernetes' names for the user and the group of a client on a port without authentication.
+ANONYMOUS_USER = "system:anonymous"
+UNAUTHENTICATED_GROUP = "system:unauthenticated"
 
 _UNANSWERED = ResponseRecord(0)
 
 
-class Sink(Protocol):
-    """What is needed of `tower.store.audit_log.AuditLog`."""
-
-    def put(self, line: bytes) -> None:
-        """Write a line soon."""
-
-
 class Audit:
-    """:param seconds: the time of day, s since the epoch."""
+    """Writes audit entries.
 
-    def __init__(self, log: Sink, form: Format, seconds: Callable[[], float]) -> None:
+    :param seconds: returns the time, s since the epoch.
+    """
+
+    def __init__(self, log: AuditLog, form: Format, seconds: Callable[[], float]) -> None:
         self._log = log
         self._form = form
         self.seconds = seconds
@@ -42,34 +37,44 @@ class Audit:
         self._numbers = itertools.count(1)
 
     def begin(self, request: Request, cluster: str) -> Entry:
-        """Write that somebody known asks something.
+        """Begin an entry, and write that the request was received.
 
-        :param request: with its identity.
-        :param cluster: where it wants to go; empty for Tower's own API.
+        :param request: after its identity was set.
+        :param cluster: the requested cluster; empty for Tower's own API.
         """
         entry = Entry(self, request, cluster)
         self._log.put(self._form.received(entry))
         return entry
 
     def new_id(self) -> str:
-        """Return what names one request among all, in the form of a UUID."""
+        """Return a unique ID in the form of a UUID."""
         return f"{self._series}{next(self._numbers):012x}"
 
     def answered(self, entry: Entry, answer: ResponseRecord) -> None:
-        """Write what has to be written when the status is sent."""
+        """Write that the status was sent, if the format has a line for it."""
         if line := self._form.answered(entry, answer, self.seconds()):
             self._log.put(line)
 
     def ended(self, entry: Entry, answer: ResponseRecord) -> None:
-        """Write what has to be written at the end."""
+        """Write that the request has ended, if the format has a line for it."""
         if line := self._form.ended(entry, answer, self.seconds()):
             self._log.put(line)
 
 
 class Entry:
-    """One request; a `tower.web.access.audit_formats.Question`.
+    """The audit entry of one request.
 
-    :ivar header: the line with which the API server is told the ID; empty if the user did that.
+    :ivar id: audit ID: the client's, if it sent a valid one.
+    :ivar header: the header line with the ID for the API server; empty if the client sent it.
+    :ivar received: s since the epoch.
+    :ivar uri: path and query of the request.
+    :ivar relative: the same below the cluster's prefix.
+    :ivar credential: ID of the credential, or empty.
+    :ivar cluster: empty for Tower's own API.
+    :ivar address: the client's IP address.
+    :ivar agent: User-Agent.
+    :ivar impersonated: requested user and group, None each if not requested.
+    :ivar upgrades: whether the request changes the protocol.
     """
 
     __slots__ = (
@@ -78,12 +83,12 @@ class Entry:
         "_over",
         "address",
         "agent",
-        "claimed",
         "cluster",
         "credential",
         "groups",
         "header",
         "id",
+        "impersonated",
         "method",
         "received",
         "relative",
@@ -96,7 +101,8 @@ class Entry:
         self._audit = audit
         self._answer = _UNANSWERED
         self._over = False
-        identity: Any = request.identity
+        identity = request.identity
+        assert identity is not None, "the router has not authenticated the request"
         fields, channel = request.fields, request.channel
         self.received = audit.seconds()
         self.method = request.method
@@ -106,33 +112,33 @@ class Entry:
             prefix = b"/clusters/%b/" % cluster.encode()
             if self.uri.startswith(prefix):
                 self.relative = self.uri[len(prefix) - 1 :]
-        self.user = identity.user or ANONYMOUS
-        self.groups: tuple[str, ...] = tuple(identity.groups) if identity.user else (UNAUTHENTICATED,)
-        credential = getattr(identity, "credential", None)
-        self.credential: str = "" if credential is None else credential.id
+        self.user = identity.user or ANONYMOUS_USER
+        self.groups: tuple[str, ...] = identity.groups if identity.user else (UNAUTHENTICATED_GROUP,)
+        credential = identity.credential
+        self.credential = "" if credential is None else credential.id
         self.address = channel.peer.address
         self.agent = fields.get(b"user-agent") or b""
-        self.claimed = (
+        self.impersonated = (
             (fields.get(b"impersonate-user"), fields.get(b"impersonate-group"))
             if fields.foreign
             else (None, None)
         )
         self.upgrades = bool(fields.upgrade)
-        given = fields.get(b"audit-id")
-        if given is not None and GIVEN_ID.fullmatch(given):
-            self.id, self.header = given.decode("ascii"), b""
+        client_id = fields.get(b"audit-id")
+        if client_id is not None and VALID_ID.fullmatch(client_id):
+            self.id, self.header = client_id.decode("ascii"), b""
         else:
             self.id = audit.new_id()
             self.header = b"Audit-Id: %b\r\n" % self.id.encode()
 
     def answered(self, answer: ResponseRecord) -> None:
-        """Note that the status is sent; only the first time counts."""
+        """Record that the status was sent; only the first call counts."""
         if self._answer is _UNANSWERED:
             self._answer = answer
             self._audit.answered(self, answer)
 
     def ended(self) -> None:
-        """Note that the answer is complete, or that its user has gone; only the first time counts."""
+        """Record that the request has ended; only the first call counts."""
         if not self._over:
             self._over = True
             self._audit.ended(self, self._answer)

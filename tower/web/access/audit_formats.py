@@ -1,9 +1,9 @@
-"""How a line of the audit log looks: an event of today's Kubernetes, or as kube-apiserver 1.5 had it.
+"""Formats of the audit log: events of current Kubernetes, or lines of kube-apiserver 1.5.
 
 `JSONLines` writes an ``audit.k8s.io/v1`` Event of level Metadata for each stage of a request:
-``RequestReceived`` before anything is done, ``ResponseStarted`` for what may take for ever (watch, exec,
-port-forward), ``ResponseComplete`` at the end.  `LegacyLines` writes one line for the request and one for its
-answer, with ``cluster`` at the end of the first.
+``RequestReceived`` before it has any effect, ``ResponseStarted`` for long-running requests (watch, exec,
+port-forward), and ``ResponseComplete`` at the end.  `LegacyLines` writes one line for the request, with
+``cluster`` at its end, and one for its answer.
 """
 
 from __future__ import annotations
@@ -11,121 +11,94 @@ from __future__ import annotations
 import re
 import time
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tower.escaping import quoted as _quoted
 from tower.kube.request_info import RequestInfo, parse_request_info
+from tower.web.outcome import ResponseRecord
 
-#: Longest User-Agent that is written whole, in characters; as kube-apiserver has it.
+if TYPE_CHECKING:
+    from tower.web.access.audit import Entry
+
+#: Length to which a User-Agent is truncated, characters; as in kube-apiserver.
 AGENT_LIMIT = 1024
 
 #: Annotations of events.
 CLUSTER = "cluster.kubesphere.io/name"
 CREDENTIAL = "cluster.kubesphere.io/credential"
 
-# Longer ones are not remembered: the memory that takes is bounded.
-_LONGEST_KNOWN = 256
-
-
-class ResponseRecord(NamedTuple):
-    """How a request was answered.
-
-    :ivar code: the HTTP status; 0: not at all, as the user had gone.
-    :ivar reason: of a refusal of Tower's own.
-    :ivar message: its text.
-    """
-
-    code: int
-    reason: str = ""
-    message: str = ""
-
-
-class Question(Protocol):
-    """What is known of a request; see `tower.web.access.audit.Entry`."""
-
-    id: str
-    received: float
-    method: bytes
-    uri: bytes
-    relative: bytes
-    user: str
-    groups: tuple[str, ...]
-    credential: str
-    cluster: str
-    address: str
-    agent: bytes
-    claimed: tuple[bytes | None, bytes | None]
-    upgrades: bool
+# Longer values are not cached, which bounds the cache's memory.
+_LONGEST_CACHED = 256
 
 
 class Format(Protocol):
-    """Writes the lines of one request, each with its line feed; empty where the format has none."""
+    """A format; each method returns a line with its line feed, or nothing."""
 
-    def received(self, question: Question) -> bytes:
-        """Return what is written before anything is done."""
+    def received(self, entry: Entry) -> bytes:
+        """Return the line for a new request."""
 
-    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
-        """Return what is written when the status is sent."""
+    def answered(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
+        """Return the line for the status of the answer."""
 
-    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
-        """Return what is written when the answer is complete, or the user has gone."""
+    def ended(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
+        """Return the line for the end of the answer, or of the connection."""
 
 
 class JSONLines:
-    """``audit.k8s.io/v1``."""
+    """``audit.k8s.io/v1`` events."""
 
-    def received(self, question: Question) -> bytes:
+    def received(self, entry: Entry) -> bytes:
         """See `Format.received`."""
-        return _event(question, "RequestReceived", "", question.received)
+        return _event(entry, "RequestReceived", "", entry.received)
 
-    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
+    def answered(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.answered`."""
-        if not (question.upgrades or _asked(question).is_long):
+        if not (entry.upgrades or _request_line(entry).is_long):
             return b""
-        return _event(question, "ResponseStarted", _status(answer), now)
+        return _event(entry, "ResponseStarted", _status(answer), now)
 
-    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
+    def ended(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.ended`."""
-        return _event(question, "ResponseComplete", _status(answer), now)
+        return _event(entry, "ResponseComplete", _status(answer), now)
 
 
 class LegacyLines:
-    """The format of kube-apiserver 1.5."""
+    """Lines of kube-apiserver 1.5."""
 
-    def received(self, question: Question) -> bytes:
+    def received(self, entry: Entry) -> bytes:
         """See `Format.received`."""
-        claimed_user, claimed_groups = question.claimed
-        groups = ",".join(map(_quoted, question.groups)) or "<none>"
-        as_user = "<self>" if claimed_user is None else _text(claimed_user)
-        as_groups = "<lookup>" if claimed_groups is None else _quoted(_text(claimed_groups))
-        namespace = parse_request_info(question.method, question.relative).namespace
+        user, group = entry.impersonated
+        groups = ",".join(map(_quoted, entry.groups)) or "<none>"
+        as_user = "<self>" if user is None else _text(user)
+        as_groups = "<lookup>" if group is None else _quoted(_text(group))
+        namespace = parse_request_info(entry.method, entry.relative).namespace
         return (
-            f"{_moment(question.received)} AUDIT: id={_quoted(question.id)} ip={_quoted(question.address)} "
-            f"method={_quoted(question.method.decode('ascii'))} user={_quoted(question.user)} "
+            f"{_moment(entry.received)} AUDIT: id={_quoted(entry.id)} ip={_quoted(entry.address)} "
+            f"method={_quoted(entry.method.decode('ascii'))} user={_quoted(entry.user)} "
             f"groups={_quoted(groups)} as={_quoted(as_user)} asgroups={_quoted(as_groups)} "
             f"namespace={_quoted(namespace or '<none>')} "
-            f"uri={_quoted(_text(question.uri))} cluster={_quoted(question.cluster or '<none>')}\n"
+            f"uri={_quoted(_text(entry.uri))} cluster={_quoted(entry.cluster or '<none>')}\n"
         ).encode("utf-8", "replace")
 
-    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
+    def answered(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.answered`."""
-        return f'{_moment(now)} AUDIT: id={_quoted(question.id)} response="{answer.code}"\n'.encode()
+        return f'{_moment(now)} AUDIT: id={_quoted(entry.id)} response="{answer.code}"\n'.encode()
 
-    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
+    def ended(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.ended`."""
         return b""
 
 
-#: By the name that ``--audit-log-format`` has for it.
+#: The values of ``--audit-log-format``.
 FORMATS: dict[str, type[Format]] = {"json": JSONLines, "legacy": LegacyLines}
 
 
-class _Asked(NamedTuple):
-    """What a request line says, as JSON.
+class _RequestLine(NamedTuple):
+    """JSON fields made from a request line.
 
-    :ivar fields: the first fields.
-    :ivar object: the field ``objectRef``, if there is an object.
-    :ivar is_long: the answer may take for ever.
+    :ivar fields: ``requestURI`` and ``verb``.
+    :ivar object: ``objectRef``, or empty.
+    :ivar is_long: whether the request is long-running.
     """
 
     fields: str
@@ -133,29 +106,29 @@ class _Asked(NamedTuple):
     is_long: bool
 
 
-def _event(question: Question, stage: str, status: str, now: float) -> bytes:
-    asked = _asked(question)
-    begin = _moment(question.received)
+def _event(entry: Entry, stage: str, status: str, now: float) -> bytes:
+    line = _request_line(entry)
+    begin = _moment(entry.received)
     return (
         '{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",'
-        f'"auditID":"{question.id}","stage":"{stage}",{asked.fields}'
-        f'"user":{_user(question.user, question.groups)},{_sender(question.address, question.agent)}'
-        f'{asked.object}{status}"requestReceivedTimestamp":"{begin}",'
-        f'"stageTimestamp":"{begin if now == question.received else _moment(now)}"'
-        f"{_annotations(question.cluster, question.credential)}}}\n"
+        f'"auditID":"{entry.id}","stage":"{stage}",{line.fields}'
+        f'"user":{_user(entry.user, entry.groups)},{_sender(entry.address, entry.agent)}'
+        f'{line.object}{status}"requestReceivedTimestamp":"{begin}",'
+        f'"stageTimestamp":"{begin if now == entry.received else _moment(now)}"'
+        f"{_annotations(entry.cluster, entry.credential)}}}\n"
     ).encode("utf-8", "replace")
 
 
-def _asked(question: Question) -> _Asked:
-    known = len(question.uri) <= _LONGEST_KNOWN
-    return (_read if known else _read.__wrapped__)(question.method, question.uri, question.relative)
+def _request_line(entry: Entry) -> _RequestLine:
+    cacheable = len(entry.uri) <= _LONGEST_CACHED
+    return (_parse if cacheable else _parse.__wrapped__)(entry.method, entry.uri, entry.relative)
 
 
 @lru_cache(maxsize=1024)
-def _read(method: bytes, uri: bytes, relative: bytes) -> _Asked:
+def _parse(method: bytes, uri: bytes, relative: bytes) -> _RequestLine:
     info = parse_request_info(method, relative)
     fields = f'"requestURI":{_quoted(_text(uri))},"verb":{_quoted(info.verb)},'
-    return _Asked(fields, _object(info), info.is_long_running)
+    return _RequestLine(fields, _object(info), info.is_long_running)
 
 
 def _object(info: RequestInfo) -> str:
@@ -167,18 +140,18 @@ def _object(info: RequestInfo) -> str:
         "apiVersion": info.version,
         "subresource": info.subresource,
     }
-    said = ",".join(f'"{name}":{_quoted(value)}' for name, value in parts.items() if value)
-    return f'"objectRef":{{{said}}},' if info.is_resource else ""
+    fields = ",".join(f'"{name}":{_quoted(value)}' for name, value in parts.items() if value)
+    return f'"objectRef":{{{fields}}},' if info.is_resource else ""
 
 
 @lru_cache(maxsize=1024)
 def _user(user: str, groups: tuple[str, ...]) -> str:
-    said = f',"groups":[{",".join(map(_quoted, groups))}]' if groups else ""
-    return f'{{"username":{_quoted(user)}{said}}}'
+    member_of = f',"groups":[{",".join(map(_quoted, groups))}]' if groups else ""
+    return f'{{"username":{_quoted(user)}{member_of}}}'
 
 
 def _sender(address: str, agent: bytes) -> str:
-    shown = _agent(agent) if len(agent) <= _LONGEST_KNOWN else _agent.__wrapped__(agent)
+    shown = _agent(agent) if len(agent) <= _LONGEST_CACHED else _agent.__wrapped__(agent)
     return f'"sourceIPs":["{address}"],{shown}'
 
 
@@ -193,16 +166,16 @@ def _agent(agent: bytes) -> str:
 @lru_cache(maxsize=1024)
 def _annotations(cluster: str, credential: str) -> str:
     parts = {CLUSTER: cluster, CREDENTIAL: credential}
-    said = ",".join(f'"{name}":{_quoted(value)}' for name, value in parts.items() if value)
-    return f',"annotations":{{{said}}}' if said else ""
+    fields = ",".join(f'"{name}":{_quoted(value)}' for name, value in parts.items() if value)
+    return f',"annotations":{{{fields}}}' if fields else ""
 
 
 def _status(answer: ResponseRecord) -> str:
     if answer.message:
-        told = f'"status":"Failure","message":{_quoted(answer.message)},"reason":{_quoted(answer.reason)},'
-        return f'"responseStatus":{{"metadata":{{}},{told}"code":{answer.code}}},'
+        details = f'"status":"Failure","message":{_quoted(answer.message)},"reason":{_quoted(answer.reason)},'
+        return f'"responseStatus":{{"metadata":{{}},{details}"code":{answer.code}}},'
     if not answer.code:
-        return '"responseStatus":{"metadata":{},"status":"Failure","message":"the user has gone"},'
+        return '"responseStatus":{"metadata":{},"status":"Failure","message":"client disconnected"},'
     return f'"responseStatus":{{"metadata":{{}},"code":{answer.code}}},'
 
 
@@ -221,5 +194,5 @@ def _moment(seconds: float) -> str:
     return f"{_second(whole)}.{int((seconds - whole) * 1_000_000):06d}Z"
 
 
-#: What a request may name as its own audit ID.
-GIVEN_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
+#: A valid audit ID of a client.
+VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")

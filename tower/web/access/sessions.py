@@ -1,66 +1,58 @@
-"""What is going on in whose name, so that it can be ended when the credential ends.
+"""Sessions: connections in use, by credential and by cluster, so that they end when either becomes invalid.
 
-An exchange (one request and its answer, a watch, an upgraded stream) enters when it is let in and leaves when
-it is over.  Whoever revokes a credential or removes a cluster calls `Sessions.cut`; a timer calls
-`Sessions.sweep`, which ends what has expired.
+A connection enters with the first request of a user to a cluster and leaves when it closes or another session
+begins.  The revocation of a credential and the removal of a cluster call `Sessions.cut`; a timer calls
+`Sessions.sweep`, which ends sessions of expired credentials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from twisted.logger import Logger
 
 from tower.errors import Unauthorized
-from tower.web.access.authentication import Anybody, Identity
+from tower.web.access.authentication import AnyIdentity, Authenticates, Identity
 
-#: How often to sweep, s; an expired credential works no longer than this in what runs already.
+#: Interval of `Sessions.sweep`, s: requests in progress end this long after their credential at the latest.
 SWEEP_PERIOD = 2.0
 
 
-class Checks(Protocol):
-    """Knows whether an identity still holds; see `tower.web.access.authentication.Authenticator`."""
-
-    def check(self, identity: Identity) -> None:
-        """Raise `Unauthorized` unless *identity* still holds."""
-
-
 class Session:
-    """Something that goes on in the name of *identity*.
+    """The use of one connection by *identity*.
 
-    :ivar cluster: the name of the cluster it goes to; empty for Tower's own API.
-    :ivar abort: ends it, given a reason for people.
+    :ivar cluster: name of the cluster in use; empty for Tower's own API.
+    :ivar abort: ends the use, given a reason for the user.
     """
 
     __slots__ = ("abort", "cluster", "identity")
 
-    def __init__(self, identity: Identity | Anybody, cluster: str, abort: Callable[[str], None]) -> None:
+    def __init__(self, identity: AnyIdentity, cluster: str, abort: Callable[[str], None]) -> None:
         self.identity = identity
         self.cluster = cluster
         self.abort = abort
 
     @property
     def credential(self) -> str:
-        """The id of the credential that was shown; empty if none was."""
+        """The ID of the credential; empty without one."""
         return "" if self.identity.credential is None else self.identity.credential.id
 
 
 class Sessions:
-    """All sessions; entering and leaving cost the same however many there are."""
+    """All sessions; the cost of entering and leaving does not depend on their number."""
 
     _log = Logger()
 
-    def __init__(self, authenticator: Checks) -> None:
+    def __init__(self, authenticator: Authenticates) -> None:
         self._authenticator = authenticator
-        self._by_credential: dict[str, set[Session]] = {}  # without those who showed none
+        self._by_credential: dict[str, set[Session]] = {}  # without anonymous ones
         self._by_cluster: dict[str, set[Session]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_cluster.values()))
 
-    def enter(self, identity: Identity | Anybody, cluster: str, abort: Callable[[str], None]) -> Session:
-        """Note that something begins, after *identity* was let in."""
+    def enter(self, identity: AnyIdentity, cluster: str, abort: Callable[[str], None]) -> Session:
+        """Begin a session of *identity*, which was admitted to *cluster*."""
         session = Session(identity, cluster, abort)
         if session.credential:
             self._by_credential.setdefault(session.credential, set()).add(session)
@@ -68,39 +60,39 @@ class Sessions:
         return session
 
     def leave(self, session: Session) -> bool:
-        """Note that it is over; tell whether it was still going on, which it was not if it has been cut."""
-        was_there = False
+        """End *session*; return False if it was cut before."""
+        found = False
         for sessions, key in (
             (self._by_credential, session.credential),
             (self._by_cluster, session.cluster),
         ):
             members = sessions.get(key)
             if members is not None and session in members:
-                was_there = True
+                found = True
                 members.remove(session)
                 if not members:
                     del sessions[key]
-        return was_there
+        return found
 
     def cut(self, reason: str, *, credential: str | None = None, cluster: str | None = None) -> int:
-        """End at once what goes on with this credential (its id), or to this cluster; with both: either.
+        """Abort all sessions with this credential (its ID) or this cluster; with both: either.
 
-        :param reason: for people.
-        :return: how many were ended.
+        :param reason: for users.
+        :return: number of sessions aborted.
         """
         doomed: set[Session] = set()
         if credential is not None:
             doomed |= self._by_credential.get(credential, set())
         if cluster is not None:
             doomed |= self._by_cluster.get(cluster, set())
-        # Ending one may end another, which is then not ended twice.
+        # aborting one may end another, which is then not counted
         return sum(self._end(session, reason) for session in doomed)
 
     def sweep(self) -> None:
-        """End what goes on with credentials that hold no longer; a timer's body, never raises."""
+        """Abort the sessions of credentials that have expired; never raises."""
         for sessions in list(self._by_credential.values()):
             session = next(iter(sessions), None)
-            if session is None or isinstance(session.identity, Anybody):
+            if session is None or not isinstance(session.identity, Identity):
                 continue
             try:
                 self._authenticator.check(session.identity)
@@ -112,6 +104,6 @@ class Sessions:
             return False
         try:
             session.abort(reason)
-        except Exception:  # noqa: BLE001 - one that cannot be ended must not keep the others alive
+        except Exception:  # noqa: BLE001 - the other sessions must still be aborted
             self._log.failure("cannot end a session of {user}", user=session.identity.user)
         return True

@@ -1,4 +1,5 @@
 """Tower's own API: clusters, nodes, join tokens, credentials, discovery, OpenAPI, watches.
 
-Start with `tower.web.api.resources`, the table of resources, and `tower.web.api.dispatch`.
+Start with `resources`, the table of resources, and `dispatch`.  `clusters` and `cluster_object` are the
+resource `clusters`.  It imports `tower.web.access`, `tower.web.gateway`, `tower.web.outcome` and lower rooms.
 """

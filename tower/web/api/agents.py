@@ -1,4 +1,4 @@
-"""The resource `agents` below a cluster: its enrolled keys, its tokens for old agents, and live tunnels."""
+"""The resource `clusters/<name>/agents`: enrolled keys, tokens of v1 agents, and live tunnels."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Cluster, timestamp
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
 from tower.errors import Invalid, NotFound
-from tower.kube.status import StatusError
 from tower.tunnels import Tunnel, Tunnels
-from tower.web.api.clusters import Clock
-from tower.web.api.dispatch import Call
-from tower.web.api.objects import gone, listed
-from tower.web.api.table import Column, Object, name_column
+from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.objects import delete_response, list_response
+from tower.web.api.table import Column, Object, name_column, round_trip
 from tower.web.outcome import Outcome, Response
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 
 @frozen
 class _Agent:
-    """What lets agents in: a key, which is one agent's, or a token, which any number may share.
+    """A credential of agents: a key of one agent, or a v1 token, which any number of agents may share.
 
-    :ivar name: fingerprint of the key, or id of the token.
-    :ivar since: when it was enrolled or made, s since the epoch.
+    :ivar name: fingerprint of the key, or ID of the token.
+    :ivar since: time of enrolment or creation, s since the epoch.
     """
 
     name: str
@@ -36,12 +35,12 @@ class _Agent:
 
 
 class AgentsApi:
-    """`clusters/<name>/agents`: what lets agents in, with their live tunnels; a delete revokes it.
+    """`clusters/<name>/agents`: the agents' credentials, with their live tunnels; a delete revokes one.
 
-    In a path a fingerprint's `/` is written `_` and its `+` is written `-`, as in base64url.
+    In a path, a fingerprint's `/` is written `_` and its `+` is written `-`, as in base64url.
     """
 
-    def __init__(self, keys: JoinTokens, tokens: V1Tokens, tunnels: Tunnels, clock: Clock) -> None:
+    def __init__(self, keys: JoinTokens, tokens: V1Tokens, tunnels: Tunnels, clock: IReactorTime) -> None:
         self._keys = keys
         self._tokens = tokens
         self._tunnels = tunnels
@@ -51,22 +50,22 @@ class AgentsApi:
         """See `tower.web.api.clusters.Below`."""
         if cluster.ssh is not None:
             raise Invalid(
-                f"cluster {cluster.name} is of type ssh: it has no agents but nodes, and "
+                f"cluster {cluster.name} is of type ssh: it has nodes instead of agents; "
                 f"'tower cluster show {cluster.name}' shows them"
             )
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 items = [self._object(cluster, agent) for agent in self._agents(cluster)]
-                return listed(call, "Agent", items, AGENT_COLUMNS, self._clock.seconds(), _by_tunnel)
+                return list_response(call, "Agent", items, AGENT_COLUMNS, self._clock.seconds(), _by_tunnel)
             case (("GET" | "HEAD"), (name,)):
                 return Response.of_json(self._object(cluster, self._find(cluster, name)))
             case "DELETE", (name,):
                 agent = self._find(cluster, name)
                 await self._revoke(cluster, agent)
-                return gone("agents", agent.name)
+                return delete_response("agents", agent.name)
             case _, (() | (_,)):
-                raise StatusError(405, f"{call.method} is not for agents")
-        raise StatusError(404, "the server could not find the requested resource")
+                raise method_not_allowed(call)
+        raise not_found()
 
     def _agents(self, cluster: Cluster) -> Sequence[_Agent]:
         return [
@@ -79,8 +78,7 @@ class AgentsApi:
             if name in (agent.name, agent.name.replace("+", "-").replace("/", "_")):
                 return agent
         raise NotFound(
-            f"cluster {cluster.name} has no agent {name}: "
-            f"'tower cluster agents {cluster.name}' shows those it has"
+            f"cluster {cluster.name} has no agent {name}: 'tower cluster agents {cluster.name}' shows all"
         )
 
     def _revoke(self, cluster: Cluster, agent: _Agent) -> Deferred[None]:
@@ -114,7 +112,7 @@ def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
 
 
 def _by_tunnel(items: list[Object]) -> list[Object]:
-    """Return one row for each tunnel, and one for each agent without one."""
+    """Return one row for each tunnel, and one for each credential without one."""
     return [
         {**item, "status": {"tunnel": tunnel}}
         for item in items
@@ -122,23 +120,18 @@ def _by_tunnel(items: list[Object]) -> list[Object]:
     ]
 
 
-def _round_trip(item: Object, _now: float) -> str:
-    value = item["status"]["tunnel"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
 AGENT_COLUMNS = (
-    name_column("Fingerprint of the agent's key, or id of the token of agents without one."),
+    name_column("Fingerprint of the agent's key, or ID of its token."),
     Column(
         "Enrolled",
-        "When the key was enrolled or the token made.",
+        "Time of enrolment, or of creation of the token.",
         lambda item, _: item["metadata"]["creationTimestamp"],
     ),
+    Column("Address", "Address of the agent.", lambda item, _: item["status"]["tunnel"].get("address", "")),
     Column(
-        "Address", "Where its tunnel comes from.", lambda item, _: item["status"]["tunnel"].get("address", "")
+        "Since", "Time when the tunnel was opened.", lambda item, _: item["status"]["tunnel"].get("since", "")
     ),
-    Column("Since", "When the tunnel was opened.", lambda item, _: item["status"]["tunnel"].get("since", "")),
     Column("Version", "Version of the agent.", lambda item, _: item["status"]["tunnel"].get("version", "")),
-    Column("Round trip", "To the agent and back.", _round_trip),
-    Column("Protocol", "What the agent speaks.", lambda item, _: item["spec"]["protocol"]),
+    Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]["tunnel"])),
+    Column("Protocol", "Protocol of the agent.", lambda item, _: item["spec"]["protocol"]),
 )

@@ -1,4 +1,4 @@
-"""What a client may write into a cluster's object.  Sans-IO."""
+"""Parsing and validation of cluster objects that clients write.  Sans-IO."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KNOWN = {
     SPEC_PATH: frozenset(NAMES.values()),
 }
 
-#: Where `kubectl apply` keeps what was applied: the whole object, also what it must not keep.
+#: `kubectl apply` stores the whole applied object here, including secrets.
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 _KUBECONFIG = "spec.connection.kubeconfig"
@@ -51,12 +51,12 @@ _VERSION = re.compile(r"[0-9]{1,18}")
 
 
 @frozen
-class Wish:
-    """What a client wants of a cluster.
+class DesiredCluster:
+    """A cluster as a client wants it.
 
-    :ivar version: the resource version that it has seen, or None.
-    :ivar port: the port that the cluster is to have for its own, or None.
-    :ivar ssh: how its nodes are reached; None: it has an agent.
+    :ivar version: the resource version that the client has read, or None.
+    :ivar port: the cluster's own port, or None to have one chosen.
+    :ivar ssh: for type ssh; None: type proxy.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Wish:
 
     @property
     def type(self) -> ClusterType:
-        """The way into it."""
+        """The cluster's type."""
         return "proxy" if self.ssh is None else "ssh"
 
     def apply(self, cluster: Cluster) -> Cluster:
-        """Return *cluster* as wished."""
+        """Return *cluster* with these settings."""
         return evolve(
             cluster,
             enabled=self.enabled,
@@ -85,12 +85,12 @@ class Wish:
 
 
 def is_version(value: object) -> TypeGuard[str]:
-    """Tell whether *value* may be a resource version of ours; ours are numbers, and not long ones."""
+    """Return whether *value* is a valid resource version: a number of up to 18 digits."""
     return isinstance(value, str) and _VERSION.fullmatch(value) is not None
 
 
 def unknown_fields(value: Mapping[str, Any]) -> list[str]:
-    """Return the fields of an object that we know nothing of, as paths."""
+    """Return the unknown fields of an object, as paths."""
     found = []
     for path, known in _KNOWN.items():
         part: Any = value
@@ -101,15 +101,15 @@ def unknown_fields(value: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def read_wish(value: Mapping[str, Any]) -> Wish:
-    """Return what the object *value* asks for.
+def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
+    """Return the cluster that the object *value* describes.
 
-    :raise Invalid: naming the field and what may stand there.
-    :raise Refusal: it is another kind of object.
+    :raise Invalid: with the field and its valid values.
+    :raise StatusError: it is another kind of object.
     """
     for key, right in (("apiVersion", API_VERSION), ("kind", "Cluster")):
         if value.get(key, right) != right:
-            raise StatusError(400, f"{key} {value[key]!r}: objects here have {key} {right}")
+            raise StatusError(400, f"{key} {value[key]!r}: must be {right}")
     metadata, spec = _part(value, "metadata"), _part(value, "spec")
     connection = _part(spec, "connection", "spec.")
     name = metadata.get("name")
@@ -120,8 +120,8 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
         raise Invalid(f"spec.enable: {enabled!r}: must be true or false")
     version = metadata.get("resourceVersion") or None
     if version is not None and not is_version(version):
-        raise Invalid(f"metadata.resourceVersion: {version!r}: must be one that was read here")
-    return Wish(
+        raise Invalid(f"metadata.resourceVersion: {version!r}: must be one that this API returned")
+    return DesiredCluster(
         str(name),
         enabled,
         _strings(metadata, "labels"),
@@ -134,9 +134,9 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
 
 
 def read_access(value: Mapping[str, Any]) -> KubeAccess | None:
-    """Return the credential for the member that an object or a patch brings, if it does.
+    """Return the credential for the member in an object or a patch, or None.
 
-    :raise Invalid: it cannot be used; nothing of it is in the text but names and the server's URL.
+    :raise Invalid: it cannot be used; the text contains only names and the server's URL of it.
     """
     text = _part(_part(value, "spec"), "connection", "spec.").get("kubeconfig")
     if text is None:
@@ -161,21 +161,21 @@ def _ssh(name: str, connection: Mapping[str, Any]) -> SSHSpec | None:
     kind = connection.get("type", "proxy")
     if kind not in ("proxy", "ssh"):
         raise Invalid(
-            f"spec.connection.type: {kind!r}: must be 'proxy' (its agent dials out) or 'ssh' (its nodes are "
-            "reached by SSH)"
+            f"spec.connection.type: {kind!r}: must be 'proxy' (an agent in the cluster connects) or 'ssh' "
+            "(Tower connects to the cluster's nodes)"
         )
     if kind == "ssh":
         return check_spec(read_spec(_part(connection, "ssh", "spec.connection.")))
     for key in ("ssh", "kubeconfig"):
         if connection.get(key) is not None:
             raise Invalid(
-                f"spec.connection.{key}: is for clusters of type 'ssh', and cluster {name} is of type 'proxy'"
+                f"spec.connection.{key}: only for clusters of type 'ssh'; cluster {name} is of type 'proxy'"
             )
     return None
 
 
 def _without_kubeconfig(annotations: dict[str, str]) -> dict[str, str]:
-    """Return *annotations* without the secret that `kubectl apply` puts there."""
+    """Return *annotations* without the secret that `kubectl apply` stores there."""
     try:
         applied = json.loads(annotations.get(_APPLIED, ""))
         del applied["spec"]["connection"]["kubeconfig"]
@@ -188,7 +188,7 @@ def _port(connection: Mapping[str, Any]) -> int | None:
     port = connection.get("kubernetesAPIServerPort")
     if port is None or (isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536):
         return port
-    raise Invalid(f"spec.connection.kubernetesAPIServerPort: {port!r}: must be a port, from 1 to 65535")
+    raise Invalid(f"spec.connection.kubernetesAPIServerPort: {port!r}: must be a port from 1 to 65535")
 
 
 def _part(value: Mapping[str, Any], key: str, prefix: str = "") -> dict[str, Any]:
@@ -211,17 +211,21 @@ def _strings(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
 def patched(cluster: Cluster, patch: Mapping[str, Any]) -> Cluster:
     """Return *cluster* with a merge patch applied (RFC 7396).
 
-    :raise Invalid: what comes out is no cluster, or another one.
+    :raise Invalid: the result is invalid, or another cluster.
     """
     old = to_object(cluster)
-    wish = read_wish(merge(old, patch))
-    if wish.name != cluster.name or wish.uid != cluster.uid:
+    desired = read_cluster(merge(old, patch))
+    if desired.name != cluster.name or desired.uid != cluster.uid:
         raise Invalid("metadata.name and metadata.uid cannot be changed: add another cluster")
-    if wish.type != cluster.type:
-        raise Invalid(f"spec.connection.type: {wish.type!r}: cannot be changed: add the cluster anew")
-    if wish.port not in (None, cluster.kubernetes_port):
-        raise Invalid("spec.connection.kubernetesAPIServerPort cannot be changed: add the cluster anew")
-    return wish.apply(cluster)
+    if desired.type != cluster.type:
+        raise Invalid(
+            f"spec.connection.type: {desired.type!r}: cannot be changed: remove the cluster and add it again"
+        )
+    if desired.port not in (None, cluster.kubernetes_port):
+        raise Invalid(
+            "spec.connection.kubernetesAPIServerPort cannot be changed: remove the cluster and add it again"
+        )
+    return desired.apply(cluster)
 
 
 def merge(value: Any, patch: Any) -> Any:

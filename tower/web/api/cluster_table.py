@@ -1,8 +1,17 @@
-"""How a table shows a cluster's object.  Sans-IO."""
+"""Columns of a table of clusters.  Sans-IO."""
 
 from __future__ import annotations
 
-from tower.web.api.table import Cell, Column, Object, age_column, human_duration, name_column, seconds_since
+from tower.web.api.table import (
+    Cell,
+    Column,
+    Object,
+    age_column,
+    human_duration,
+    name_column,
+    round_trip,
+    seconds_since,
+)
 
 
 def _available(item: Object, _now: float) -> str:
@@ -24,13 +33,8 @@ def _last_seen(item: Object, now: float) -> Cell:
     return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
 
 
-def _round_trip(item: Object, _now: float) -> Cell:
-    value = item["status"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
 def _agents(item: Object, _now: float) -> Cell:
-    """Return how many agents are connected, or how many of its nodes can be used."""
+    """Return the number of connected agents, or of usable nodes."""
     if not _is_ssh(item):
         return str(item["status"].get("agents", 0))
     ssh = item["status"].get("ssh", {})
@@ -40,23 +44,31 @@ def _agents(item: Object, _now: float) -> Cell:
 COLUMNS = (
     name_column("Name of the cluster."),
     Column("Enabled", "Whether the cluster may be used.", lambda item, _: item["spec"]["enable"], "boolean"),
-    Column("Available", "Whether an agent is connected, or a node can be used.", _available),
+    Column("Available", "Whether an agent is connected, or a node is usable.", _available),
     Column(
         "Port",
         "The cluster's own port on the proxy.",
         lambda item, _: str(item["spec"]["connection"].get("kubernetesAPIServerPort", "")),
     ),
     Column("Version", "Version of the agent.", lambda item, _: item["status"].get("agentVersion", "")),
-    Column("Last seen", "When an agent or a node was last connected.", _last_seen),
+    Column("Last seen", "Time since an agent or a node was last connected.", _last_seen),
     age_column(),
-    Column("Agents", "How many agents are connected; of nodes, how many of how many.", _agents, priority=1),
-    Column("Round trip", "To an agent or a node and back.", _round_trip, priority=1),
+    Column("Agents", "Number of connected agents, or of usable nodes and all nodes.", _agents, priority=1),
     Column(
-        "Type", "The way into the cluster.", lambda item, _: item["spec"]["connection"]["type"], priority=1
+        "Round trip",
+        "Round-trip time.",
+        lambda item, _: round_trip(item["status"]),
+        priority=1,
+    ),
+    Column(
+        "Type",
+        "Type of the connection to the cluster.",
+        lambda item, _: item["spec"]["connection"]["type"],
+        priority=1,
     ),
     Column(
         "Endpoint",
-        "Where users reach the cluster.",
+        "URL of the cluster for users.",
         lambda item, _: item["spec"]["connection"].get("kubernetesAPIEndpoint", ""),
         priority=1,
     ),

@@ -5,81 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from twisted.internet.interfaces import IReactorTime
+
 from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import AlreadyExists, Conflict, Invalid
+from tower.escaping import json_text
+from tower.kube.flatten import warnings_of
+from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.tunnels import Tunnels
-from tower.web.api import discovery
-from tower.web.api.cluster_object import is_version, patched, read_access, read_wish
+from tower.web.api.cluster_object import is_version, patched, read_access, read_cluster, unknown_fields
 from tower.web.api.cluster_table import COLUMNS
-from tower.web.api.dispatch import Call
-from tower.web.api.field_validation import check_fields, kubeconfig_warnings, written
+from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.issuer import Published
-from tower.web.api.selectors import Requirement, parse_fields, parse_labels, read_fields
-from tower.web.api.ssh_status import shown_status
+from tower.web.api.nodes import ssh_status_object
+from tower.web.api.objects import delete_response
+from tower.web.api.selectors import Selection
 from tower.web.api.table import TABLES, Object, table
 from tower.web.api.watch import Watching, WatchLimits
-from tower.web.outcome import Outcome, Response, StreamingResponse
+from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
 
 _FIELDS: dict[str, Callable[[Object], str]] = {"metadata.name": lambda item: str(item["metadata"]["name"])}
 _MERGE_PATCH = "application/merge-patch+json"
-_JSON_TYPE = (b"Content-Type", b"application/json")
-
-
 #: See `tower.nodes.record_files.NodeFiles.check`.
 CheckFiles: TypeAlias = Callable[[str, SSHSpec, SSHSpec | None], None]
 
 
-class Clock(Protocol):
-    """What is needed of a reactor."""
-
-    def seconds(self) -> float:
-        """Return the time, s since the epoch."""
-
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
-        """Call *callable* after *delay* s."""
-
-
-class Below(Protocol):
-    """What is below one cluster, such as `agents`."""
+class Subresource(Protocol):
+    """A resource below one cluster, such as `agents`."""
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """Return the answer to *call*.
 
-        :param below: what follows in the path.
+        :param below: the rest of the path.
         """
 
 
-class Selection:
-    """Which objects a list or a watch is about.
-
-    :raise BadSelector: it cannot be read.
-    """
-
-    def __init__(self, call: Call) -> None:
-        self._fields: list[Requirement] = parse_fields(call.query.get("fieldSelector", ""), _FIELDS)
-        self._labels: list[Requirement] = parse_labels(call.query.get("labelSelector", ""))
-
-    def is_about(self, item: Object) -> bool:
-        """Say whether the fields that never change are those wanted."""
-        values = read_fields(item, _FIELDS)
-        return all(holds(values) for holds in self._fields)
-
-    def is_labelled(self, item: Object) -> bool:
-        """Say whether the labels are those wanted."""
-        labels = item["metadata"].get("labels", {})
-        return all(holds(labels) for holds in self._labels)
-
-
 class ClusterApi:
-    """:param version: returns the version of the last change in the store.
-    :param below: what there is below a cluster, by name.
-    :param accesses: keeps the credentials for clusters of type ssh.
-    :param ssh_status: returns what is known of such a cluster's nodes, by the cluster's name.
-    :param check_files: refuses what a cluster may not name, with what it named before.
+    """The resource `clusters`.
+
+    :param version: returns the store's resource version.
+    :param below: the subresources by name.
+    :param accesses: the credentials for clusters of type ssh.
+    :param ssh_status: returns the status of such a cluster's nodes, by the cluster's name.
+    :param check_files: checks the files that a cluster names; also gets the spec before the change.
     """
 
     def __init__(
@@ -88,8 +60,8 @@ class ClusterApi:
         tunnels: Tunnels,
         version: Callable[[], int],
         published: Published,
-        clock: Clock,
-        below: dict[str, Below],
+        clock: IReactorTime,
+        below: dict[str, Subresource],
         limits: WatchLimits | None = None,
         *,
         accesses: MemberCredentials | None = None,
@@ -108,7 +80,7 @@ class ClusterApi:
         self._watching = Watching(clusters, version, self.show, clock, limits or WatchLimits())
 
     def show(self, cluster: Cluster) -> Object:
-        """Return the object of *cluster* as it is this moment."""
+        """Return the current object of *cluster*."""
         tunnels = self._tunnels.live(cluster.name)
         round_trips = [tunnel.round_trip for tunnel in tunnels if tunnel.round_trip]
         live = Live(
@@ -122,7 +94,7 @@ class ClusterApi:
         item = to_object(cluster, live)
         status = self._ssh_status(cluster.name) if cluster.ssh is not None else None
         if status is not None:
-            item["status"]["ssh"] = shown_status(status)
+            item["status"]["ssh"] = ssh_status_object(status)
         return item
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
@@ -141,15 +113,15 @@ class ClusterApi:
             case _, (name, kind, *rest) if kind in self._below:
                 return await self._below[kind].answer(call, self._clusters.require(name), tuple(rest))
             case _, (() | (_,)):
-                raise StatusError(405, f"{call.method} is not for clusters")
-        raise StatusError(404, "the server could not find the requested resource")
+                raise method_not_allowed(call)
+        raise not_found()
 
     def _list_or_watch(self, call: Call) -> Outcome:
-        selection = Selection(call)
+        selection = Selection(call.query, _FIELDS)
         if call.flag("watch"):
             return self._watch(call, selection)
         items = [self.show(cluster) for cluster in self._clusters.list()]
-        items = [item for item in items if selection.is_about(item) and selection.is_labelled(item)]
+        items = [item for item in items if selection.matches_fields(item) and selection.matches_labels(item)]
         version = str(self._version())
         if call.table:
             return self._table(call, items, version)
@@ -171,7 +143,7 @@ class ClusterApi:
             return table(COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
-        return StreamingResponse(start, 200, (_JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
+        return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
 
     def _one(self, call: Call, cluster: Cluster) -> Response:
         item = self.show(cluster)
@@ -187,56 +159,47 @@ class ClusterApi:
 
     async def _create(self, call: Call) -> Response:
         value = await call.read()
-        warnings = check_fields(call, value)
-        wish, access = read_wish(value), read_access(value)
-        warnings += kubeconfig_warnings(access)
-        if wish.ssh is not None:
-            self._check_files(wish.name, wish.ssh, None)
-        if wish.ssh is not None and access is None:
+        warnings = _check_fields(call, value)
+        wanted, access = read_cluster(value), read_access(value)
+        warnings += _kubeconfig_warnings(access)
+        if wanted.ssh is not None:
+            self._check_files(wanted.name, wanted.ssh, None)
+        if wanted.ssh is not None and access is None:
             raise Invalid(
                 "spec.connection.kubeconfig: required for type 'ssh': a kubeconfig in base64, with the "
                 "API server's address as the nodes see it, and a credential that may impersonate"
             )
         if call.dry_run:
-            if self._clusters.get(wish.name) is not None:
-                raise AlreadyExists(f"cluster {wish.name} already exists")
-            cluster = Cluster(
-                wish.name,
-                "",
-                0,
-                self._clock.seconds(),
-                enabled=wish.enabled,
-                labels=wish.labels,
-                annotations=wish.annotations,
-                ssh=wish.ssh,
-            )
+            if self._clusters.get(wanted.name) is not None:
+                raise AlreadyExists(f"cluster {wanted.name} already exists")
+            cluster = wanted.apply(Cluster(wanted.name, "", 0, self._clock.seconds()))
         else:
             cluster = await self._clusters.add(
-                wish.name,
-                enabled=wish.enabled,
-                labels=wish.labels,
-                annotations=wish.annotations,
-                port=wish.port,
-                ssh=wish.ssh,
+                wanted.name,
+                enabled=wanted.enabled,
+                labels=wanted.labels,
+                annotations=wanted.annotations,
+                port=wanted.port,
+                ssh=wanted.ssh,
                 access=access,
             )
-        return written(self._shown(call, cluster), 201, warnings)
+        return _write_response(self._shown(call, cluster), 201, warnings)
 
     async def _patch(self, call: Call, name: str) -> Response:
         media = call.content_type.partition(";")[0].strip().lower()
         if media != _MERGE_PATCH:
-            raise StatusError(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
+            raise StatusError(415, f"patch type {media or 'none'} is not supported: send {_MERGE_PATCH}")
         patch = await call.read()
-        warnings = check_fields(call, patch)
+        warnings = _check_fields(call, patch)
         version, access = _version_in(patch), read_access(patch)
-        warnings += kubeconfig_warnings(access)
+        warnings += _kubeconfig_warnings(access)
         if call.dry_run:
             cluster = self._patched(self._clusters.require(name), patch)
         else:
             cluster = await self._clusters.change(
                 name, lambda old: self._patched(old, patch), version, access
             )
-        return written(self._shown(call, cluster), 200, warnings)
+        return _write_response(self._shown(call, cluster), 200, warnings)
 
     def _patched(self, old: Cluster, patch: dict[str, Any]) -> Cluster:
         cluster = patched(old, patch)
@@ -252,23 +215,10 @@ class ClusterApi:
         cluster = self._clusters.require(name)
         version = conditions.get("resourceVersion")
         if version is not None and version != str(cluster.resource_version):
-            raise Conflict(f"cluster {name} was changed in between: read it again and retry")
+            raise Conflict(f"cluster {name} was changed meanwhile: read it again and retry")
         if not dry:
             await self._clusters.remove(name, conditions.get("uid"))
-        return Response.of_json(
-            {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "details": {
-                    "name": name,
-                    "group": discovery.GROUP,
-                    "kind": "clusters",
-                    "uid": cluster.uid,
-                },
-            }
-        )
+        return delete_response("clusters", name, uid=cluster.uid)
 
     def _shown(self, call: Call, cluster: Cluster) -> Object:
         item = self.show(cluster)
@@ -283,5 +233,40 @@ def _version_in(patch: dict[str, Any]) -> int | None:
     if version is None:
         return None
     if not is_version(version):
-        raise StatusError(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
+        raise StatusError(422, f"metadata.resourceVersion: {version!r}: must be one that this API returned")
     return int(version)
+
+
+def _check_fields(call: Call, value: dict[str, Any]) -> list[str]:
+    """Return warnings about unknown fields; see Kubernetes' field validation.
+
+    :raise StatusError: there are unknown fields, and the client requests strict validation.
+    """
+    wanted = call.query.get("fieldValidation") or "Warn"
+    if wanted not in ("Ignore", "Warn", "Strict"):
+        raise StatusError(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
+    if wanted == "Ignore":
+        return []
+    texts = [f'unknown field "{path}"' for path in unknown_fields(value)]
+    if texts and wanted == "Strict":
+        raise StatusError(400, f"strict decoding error: {', '.join(texts)}")
+    return texts
+
+
+def _kubeconfig_warnings(access: KubeAccess | None) -> list[str]:
+    """Return warnings about the credential for a member."""
+    return [f"spec.connection.kubeconfig: {text}" for text in (warnings_of(access) if access else ())]
+
+
+def _write_response(item: Object, code: int, warnings: list[str]) -> Response:
+    """Return the answer to a write of *item*, with *warnings*."""
+    body = json_text(item, separators=(",", ":")).encode()
+    notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
+    return Response(code, body, (JSON_TYPE, *notes))
+
+
+def _warning(text: str) -> bytes:
+    """Return the value of a `Warning` header, as kube-apiserver writes it (RFC 7234 section 5.5)."""
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode("ascii")

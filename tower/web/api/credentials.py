@@ -1,24 +1,25 @@
-"""The resource `credentials`: what was issued to users and still opens something."""
+"""The resource `credentials`: the valid credentials of users."""
 
 from __future__ import annotations
+
+from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, timestamp
 from tower.clusters.credentials import Credential, Credentials
 from tower.errors import NotFound
 from tower.kube.status import StatusError
 from tower.store import IStore
-from tower.web.api.clusters import Clock
-from tower.web.api.dispatch import Call
-from tower.web.api.objects import gone, listed
-from tower.web.api.selectors import parse_fields, parse_labels, read_fields
+from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.objects import delete_response, list_response
+from tower.web.api.selectors import Selection
 from tower.web.api.table import Column, Object, age_column, human_duration, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
 
 class CredentialsApi:
-    """`credentials`: what was issued to users and still opens something; a delete revokes."""
+    """`credentials`: the valid credentials of users; a delete revokes one."""
 
-    def __init__(self, store: IStore, credentials: Credentials, clock: Clock) -> None:
+    def __init__(self, store: IStore, credentials: Credentials, clock: IReactorTime) -> None:
         self._store = store
         self._credentials = credentials
         self._clock = clock
@@ -29,7 +30,7 @@ class CredentialsApi:
             case (("GET" | "HEAD"), ()):
                 if call.flag("watch"):
                     raise StatusError(405, "credentials cannot be watched: list them again")
-                return listed(
+                return list_response(
                     call, "Credential", self._select(call), CREDENTIAL_COLUMNS, self._clock.seconds()
                 )
             case (("GET" | "HEAD"), (name,)):
@@ -42,30 +43,24 @@ class CredentialsApi:
             case "DELETE", (name,):
                 self._find(name)
                 await self._credentials.revoke(name)
-                return gone("credentials", name)
+                return delete_response("credentials", name)
             case _, (() | (_,)):
-                raise StatusError(405, f"{call.method} is not for credentials")
-        raise StatusError(404, "the server could not find the requested resource")
+                raise method_not_allowed(call)
+        raise not_found()
 
     def _select(self, call: Call) -> list[Object]:
-        fields = parse_fields(call.query.get("fieldSelector", ""), _CREDENTIAL_FIELDS)
-        labels = parse_labels(call.query.get("labelSelector", ""))
+        selection = Selection(call.query, _CREDENTIAL_FIELDS)
         now = self._clock.seconds()
         names = sorted(self._store.snapshot("credentials"))
         found = [self._credentials.get(name) for name in names]
         valid = [credential for credential in found if credential is not None and credential.valid(now)]
         items = [_credential(credential) for credential in sorted(valid, key=lambda one: one.issued)]
-        return [
-            item
-            for item in items
-            if all(holds(read_fields(item, _CREDENTIAL_FIELDS)) for holds in fields)
-            and all(holds({}) for holds in labels)
-        ]
+        return [item for item in items if selection.matches_fields(item) and selection.matches_labels(item)]
 
     def _find(self, name: str) -> Credential:
         credential = self._credentials.get(name)
         if credential is None or not credential.valid(self._clock.seconds()):
-            raise NotFound(f"there is no credential {name}: 'tower credential list' shows those there are")
+            raise NotFound(f"there is no credential {name}: 'tower credential list' shows all")
         return credential
 
 
@@ -97,11 +92,11 @@ def _expires(item: Object, now: float) -> str:
 
 
 CREDENTIAL_COLUMNS = (
-    name_column("Names the credential; no secret."),
-    Column("Cluster", "What it opens.", lambda item, _: item["spec"]["cluster"] or "(Tower's API)"),
-    Column("User", "Whose it is.", lambda item, _: item["spec"]["user"]),
+    name_column("ID of the credential; not a secret."),
+    Column("Cluster", "Cluster that it is for.", lambda item, _: item["spec"]["cluster"] or "(Tower's API)"),
+    Column("User", "Its user.", lambda item, _: item["spec"]["user"]),
     Column("Groups", "Groups of the user.", lambda item, _: ",".join(item["spec"]["groups"])),
-    Column("Auth", "What is shown: a certificate or a token.", lambda item, _: item["spec"]["auth"]),
-    Column("Expires", "When it ends.", _expires),
+    Column("Auth", "Credential type: certificate or token.", lambda item, _: item["spec"]["auth"]),
+    Column("Expires", "Time of expiry.", _expires),
     age_column(),
 )

@@ -1,6 +1,6 @@
-"""What Tower's own API says about itself: groups, versions, resources, in the plain and the aggregated form.
+"""Discovery of Tower's own API: groups, versions and resources, in the plain and the aggregated form.
 
-kubectl reads these before anything else.  Sans-IO: every function returns a JSON-able value.
+kubectl reads these documents first.  Sans-IO: every function returns a JSON-able value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = "v1alpha1"
 GROUP_VERSION = f"{GROUP}/{VERSION}"
 
 JSON = "application/json"
-#: The aggregated form, newest first; v2beta1 is what kubectl 1.27 to 1.29 ask for.
+#: Media types of the aggregated form, newest first; kubectl 1.27 to 1.29 request v2beta1.
 AGGREGATED = tuple(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
     for version in ("v2", "v2beta1")
@@ -31,7 +31,7 @@ class Resource:
     """One resource of the API, or a subresource (`clusters/agents`).
 
     :ivar name: plural, in the path.
-    :ivar verbs: what may be done with it, as Kubernetes names it.
+    :ivar verbs: supported verbs of Kubernetes.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Resource:
 
     @property
     def parent(self) -> str:
-        """Return what comes before the slash, or an empty string for a resource of its own."""
+        """The resource above a subresource, or empty."""
         return self.name.partition("/")[0] if "/" in self.name else ""
 
 
@@ -61,13 +61,13 @@ def git_version(release: str = tower.__version__) -> str:
     """Return a Python *release* number as the semantic version that Kubernetes clients parse."""
     match = re.fullmatch(r"(\d+\.\d+\.\d+)(?:\.?(a|b|rc|dev)(\d+))?(?:\+.*)?", release)
     if match is None:
-        raise ValueError(f"{release!r} is no release number")
+        raise ValueError(f"{release!r} is not a release number")
     number, stage, count = match.groups()
     return f"v{number}" + (f"-{stage}.{count}" if stage else "")
 
 
 def version_info() -> dict[str, str]:
-    """Return what `/version` answers."""
+    """Return the answer to `/version`."""
     version = git_version()
     major, minor, _ = version[1:].split(".", 2)
     return {
@@ -84,7 +84,7 @@ def version_info() -> dict[str, str]:
 
 
 def api_versions(accept: str) -> tuple[str, dict[str, Any]]:
-    """Return the media type and the answer to `/api`: no core group here."""
+    """Return the media type and the answer to `/api`: there is no core group."""
     media = _negotiate(accept)
     if media != JSON:
         return media, _aggregated(media, [])

@@ -1,6 +1,6 @@
-"""Tower's own API, as kubectl and the `tower` command use it.
+"""Dispatch of requests to Tower's own API, which kubectl and the `tower` command use.
 
-`Api` takes a request apart, finds the resource, and answers; who may ask was settled by the chain before.
+`Api` parses a request, finds the resource, and answers; the filter chain has authorized the request before.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tower.web.api.table import TABLES
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Response
 
-#: Longest body that is read as YAML, B: it takes a hundred times as long as JSON.
+#: Longest YAML body, B: parsing takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
 
-#: Most parameters in a query.
+#: Maximum number of query parameters.
 PARAMETER_LIMIT = 64
 
 
@@ -38,10 +38,10 @@ def _no_body() -> Deferred[bytes]:
 
 @frozen
 class Call:
-    """A request to the API, taken apart.
+    """A parsed request to the API.
 
     :ivar segments: of the path.
-    :ivar body: reads it.
+    :ivar body: reads the body.
     """
 
     method: str
@@ -53,35 +53,35 @@ class Call:
 
     @property
     def table(self) -> str:
-        """The media type of the table that is wanted, or empty for the objects themselves."""
+        """The media type of the requested table, or empty for plain objects."""
         media = choose(self.accept, [discovery.JSON, *TABLES])
         return media if media in TABLES else ""
 
     @property
     def include(self) -> str:
-        """What the rows of that table shall carry of their objects."""
+        """The part of the object that a table's rows include."""
         return self.query.get("includeObject", "Metadata")
 
     def flag(self, name: str) -> bool:
-        """Return a parameter that is true or false; given without a value it is true."""
+        """Return a boolean parameter; without a value it is true."""
         value = self.query.get(name)
         return value is not None and value.lower() not in ("false", "0")
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing shall be changed.
+        """Whether nothing must be changed.
 
-        :raise Refusal: the parameter has another value than there is.
+        :raise StatusError: the parameter has an invalid value.
         """
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            raise StatusError(422, f"dryRun: {value!r}: must be All, or left out")
+            raise StatusError(422, f"dryRun: {value!r}: must be All or empty")
         return value == "All"
 
     async def read(self) -> dict[str, Any]:
-        """Return the object in the body, which may be empty.
+        """Return the object in the body; an empty body is an empty object.
 
-        :raise Refusal: it is none, or comes in a form we cannot read.
+        :raise StatusError: it is not an object, or its media type is not supported.
         """
         raw = await self.body()
         if not raw.strip():
@@ -90,35 +90,50 @@ class Call:
         try:
             if media in ("application/yaml", "text/yaml", "application/x-yaml"):
                 if len(raw) > YAML_LIMIT:
-                    raise StatusError(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
+                    raise StatusError(413, f"the YAML body is longer than {YAML_LIMIT} B: send JSON")
                 value = yaml.safe_load(raw)
             elif media in ("application/json", "application/merge-patch+json"):
                 value = json.loads(raw)
             else:
-                # browsers send other types, or none, to any site, with the user's certificate
+                # browsers send other types, or none, cross-site, with the user's certificate
                 raise StatusError(
-                    415, f"the body comes as {media or 'no type'}: send application/json or application/yaml"
+                    415,
+                    f"media type {media or 'none'} is not supported: "
+                    "send application/json or application/yaml",
                 )
         except (ValueError, yaml.YAMLError, RecursionError) as e:
-            raise StatusError(400, "the body cannot be read: it is no JSON or YAML object") from e
+            raise StatusError(400, "the body is not a valid JSON or YAML object") from e
         if not isinstance(value, dict):
-            raise StatusError(400, "the body is no object")
+            raise StatusError(400, "the body is not an object")
         return value
 
 
+def not_found() -> StatusError:
+    """Return kube-apiserver's answer to an unknown path."""
+    return StatusError(404, "the server could not find the requested resource")
+
+
+def method_not_allowed(call: Call) -> StatusError:
+    """Return the answer to a method that the path does not support."""
+    return StatusError(405, f"{call.method} is not supported on this path")
+
+
 class ResourceHandler(Protocol):
-    """What is below one plural name of the API."""
+    """Handles one plural name of the API."""
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """Return the answer to *call*.
 
-        :param below: what follows the plural name in the path.
-        :raise TowerError: there is none.
+        :param below: the path segments after the plural name.
+        :raise TowerError: the request is rejected.
         """
 
 
 class Api:
-    """:param resources: what there is, by plural name."""
+    """Tower's own API.
+
+    :param resources: handlers by plural name.
+    """
 
     def __init__(self, resources: Mapping[str, ResourceHandler]) -> None:
         self._resources = resources
@@ -130,14 +145,14 @@ class Api:
     async def answer(self, call: Call) -> Outcome:
         """Return the answer to *call*.
 
-        :raise Refusal: there is none; every error of Tower's comes out as one.
+        :raise StatusError: the request is rejected; other errors of resources are converted.
         """
         match call.segments:
             case ("apis", discovery.GROUP, discovery.VERSION, plural, *below) if plural in self._resources:
                 return await self._resource(plural, call, tuple(below))
         document = _document(call)
         if call.method not in ("GET", "HEAD"):
-            raise StatusError(405, f"{call.method} is not for this path")
+            raise method_not_allowed(call)
         return document
 
     async def _resource(self, plural: str, call: Call, below: tuple[str, ...]) -> Outcome:
@@ -148,7 +163,7 @@ class Api:
 
 
 def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
-    """Return *error* with what it is about, as clients of Kubernetes look for it."""
+    """Return *error* as a Status with the details that Kubernetes clients expect."""
     details = {"name": name, "group": discovery.GROUP, "kind": kind}
     match error:
         case StatusError():
@@ -171,9 +186,9 @@ def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
 
 
 def call_of(request: Request) -> Call:
-    """Return *request*, whose path is plain, taken apart.
+    """Parse *request*, whose path has no escapes.
 
-    :raise Refusal: its query is none.
+    :raise StatusError: its query is invalid.
     """
     path = request.path.decode("ascii").removesuffix("/")
     try:
@@ -184,7 +199,7 @@ def call_of(request: Request) -> Call:
             errors="strict",
         )
     except ValueError as e:
-        raise StatusError(400, f"the query cannot be read: {e}") from e
+        raise StatusError(400, f"the query is invalid: {e}") from e
 
     def header(name: bytes) -> str:
         return (request.fields.get(name) or b"").decode("latin-1")
@@ -192,7 +207,7 @@ def call_of(request: Request) -> Call:
     return Call(
         request.method.decode("ascii"),
         tuple(path.split("/")[1:]),
-        dict(reversed(pairs)),  # of several values the first counts, as in Go
+        dict(reversed(pairs)),  # the first of several values counts, as in Go
         header(b"accept"),
         header(b"content-type"),
         request.body,
@@ -200,7 +215,7 @@ def call_of(request: Request) -> Call:
 
 
 def _document(call: Call) -> Response:
-    """Return what the API says about itself."""
+    """Return a discovery document."""
     match call.segments:
         case ("api",):
             return _negotiated(*discovery.api_versions(call.accept))
@@ -217,7 +232,7 @@ def _document(call: Call) -> Response:
             return Response.of_json(openapi.index())
         case ("openapi", "v3", *group) if "/".join(group) == openapi.GROUP_KEY:
             return Response.of_json(openapi.group_document())
-    raise StatusError(404, "the server could not find the requested resource")
+    raise not_found()
 
 
 def _negotiated(media: str, value: dict[str, Any]) -> Response:

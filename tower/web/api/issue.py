@@ -1,4 +1,4 @@
-"""The resources that let others in: join tokens for agents, kubeconfigs for users and administrators."""
+"""The resources that issue credentials: join tokens for agents, kubeconfigs for users and administrators."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from tower.errors import Invalid
 from tower.options.values import parse_duration
 from tower.web.api.dispatch import Call
 from tower.web.api.issuer import Auth, Grant, Issuer, Via
-from tower.web.api.objects import created, posted
+from tower.web.api.objects import created_response, read_spec
 from tower.web.outcome import Outcome, Response
 
 DEFAULT_TOKEN_TTL = 3600.0  # s
 
 
 class JoinTokensApi:
-    """`clusters/<name>/jointokens`: a post makes one, and only its answer ever shows it."""
+    """`clusters/<name>/jointokens`: a POST creates one; only its answer contains it."""
 
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
-        spec = await posted(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
+        spec = await read_spec(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
         if _choice(spec, "protocol", ("v2", "v1")) == "v1":
             return await self._v1(cluster, spec)
-        _without(spec, ("token",), "only agents of v1 bring tokens of their own: add protocol v1")
+        _reject(spec, ("token",), "only v1 agents may use an existing token: add protocol v1")
         uses = spec.get("uses", 1)
         if isinstance(uses, bool) or not isinstance(uses, int):
-            raise Invalid(f"spec.uses: {uses!r}: must be a number from 1 on")
+            raise Invalid(f"spec.uses: {uses!r}: must be a number, at least 1")
         ttl = _ttl(spec)
         invitation = await self._issuer.invitation(
             cluster.name, DEFAULT_TOKEN_TTL if ttl is None else ttl, uses
         )
-        return created(
+        return created_response(
             "JoinToken",
             cluster.name,
             {
@@ -47,12 +47,12 @@ class JoinTokensApi:
         )
 
     async def _v1(self, cluster: Cluster, spec: dict[str, Any]) -> Outcome:
-        _without(spec, ("ttl", "uses"), "tokens of v1 have no end: old agents never get another one")
+        _reject(spec, ("ttl", "uses"), "v1 tokens do not expire, because v1 agents cannot renew them")
         token = spec.get("token")
         if token is not None and not isinstance(token, str):
             raise Invalid("spec.token: must be a string")
         invitation = await self._issuer.v1_invitation(cluster.name, token)
-        return created(
+        return created_response(
             "JoinToken",
             cluster.name,
             {
@@ -66,17 +66,17 @@ class JoinTokensApi:
 
 
 class KubeconfigsApi:
-    """`clusters/<name>/kubeconfigs`: a post issues a credential, and only its answer ever shows it."""
+    """`clusters/<name>/kubeconfigs`: a POST issues a credential; only its answer contains it."""
 
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
-        spec = await posted(call, below, "Kubeconfig", {"user", "groups", "ttl", "via", "auth"})
+        spec = await read_spec(call, below, "Kubeconfig", {"user", "groups", "ttl", "via", "auth"})
         groups = spec.get("groups", [])
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-            raise Invalid("spec.groups: must be a list of names")
+            raise Invalid("spec.groups: must be a list of strings")
         via = cast(Via, _choice(spec, "via", ("front-door", "port")))
         grant = await self._issuer.kubeconfig(cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec))
         return _granted(grant, cluster.name)
@@ -90,12 +90,12 @@ class AdminKubeconfigsApi:
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
-        spec = await posted(call, below, "Kubeconfig", {"user", "ttl", "auth"})
+        spec = await read_spec(call, below, "Kubeconfig", {"user", "ttl", "auth"})
         return _granted(await self._issuer.admin_kubeconfig(_user(spec), _ttl(spec), _auth(spec)), "tower")
 
 
 def _granted(grant: Grant, name: str) -> Response:
-    return created(
+    return created_response(
         "Kubeconfig",
         name,
         {
@@ -109,7 +109,7 @@ def _granted(grant: Grant, name: str) -> Response:
 def _user(spec: dict[str, Any]) -> str:
     user = spec.get("user")
     if not isinstance(user, str) or not user:
-        raise Invalid("spec.user: required: who the kubeconfig is for")
+        raise Invalid("spec.user: required: the user's name")
     return user
 
 
@@ -127,10 +127,10 @@ def _ttl(spec: dict[str, Any]) -> float | None:
         raise Invalid(f"ttl {text!r} {e}") from e
 
 
-def _without(spec: dict[str, Any], keys: tuple[str, ...], why: str) -> None:
+def _reject(spec: dict[str, Any], keys: tuple[str, ...], why: str) -> None:
     for key in keys:
         if spec.get(key) is not None:
-            raise Invalid(f"spec.{key}: not for these agents: {why}")
+            raise Invalid(f"spec.{key}: not supported: {why}")
 
 
 def _choice(spec: dict[str, Any], key: str, choices: tuple[str, ...]) -> str:

@@ -1,9 +1,9 @@
-"""What lets others in: kubeconfigs for users, and what an agent needs in order to join."""
+"""Issues kubeconfigs for users, and join tokens with their parameters for agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
@@ -20,49 +20,37 @@ from tower.options.values import format_duration
 from tower.trust.pki import Authority
 from tower.web.access.authentication import check_grant
 
-#: How long a kubeconfig works if nobody says otherwise, s; less where the proxy allows less.
+#: Default lifetime of a kubeconfig, s; less if the proxy's limit is lower.
 DEFAULT_TTL = 8 * 3600.0
 
 Via: TypeAlias = Literal["front-door", "port"]
 Auth: TypeAlias = Literal["cert", "token"]
 
 
-class Serves(Protocol):
-    """What is needed of the authority that signs what we serve."""
-
-    @property
-    def pem(self) -> bytes:
-        """Its certificates."""
-
-    @property
-    def hash(self) -> str:
-        """What pins it."""
-
-
 @frozen
 class Published:
-    """Where others reach this proxy.
+    """The address of this proxy for users and agents.
 
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
-    :ivar secure_port: the front door's.
-    :ivar plain_port: the one without TLS, for agents.
+    :ivar secure_port: the port with TLS.
+    :ivar plain_port: the port without TLS, for agents; None without one.
     """
 
     host: str
     address: str | None
     secure_port: int
-    plain_port: int
+    plain_port: int | None
 
     @property
     def is_known(self) -> bool:
-        """Whether it was said how others reach this proxy."""
+        """Whether the address is known."""
         return bool(self.address) or not is_wildcard(self.host)
 
     def authority(self, port: int | None = None) -> str:
         """Return host and port of the front door, or of another *port*.
 
-        :raise Invalid: nobody said how others reach us; names the flag.
+        :raise Invalid: the address is not known; the text names the option.
         """
         try:
             host = public_host(self.host, self.address)
@@ -74,10 +62,16 @@ class Published:
         """Return the URL of a cluster on the front door."""
         return f"https://{self.authority()}/clusters/{name}"
 
+    @property
+    def v1_url(self) -> str:
+        """URL for ``kubesphere-v1`` agents: the plain port, or the front door if there is no plain port."""
+        scheme = "https" if self.plain_port is None else "http"
+        return f"{scheme}://{self.authority(self.plain_port)}"
+
 
 @frozen
 class Grant:
-    """A kubeconfig that was made.
+    """An issued kubeconfig.
 
     :ivar text: the file.
     """
@@ -88,12 +82,12 @@ class Grant:
 
 @frozen
 class Invitation:
-    """What an agent needs in order to join.
+    """The parameters with which a v2 agent joins.
 
     :ivar server: URL of the agent endpoint.
-    :ivar host_keys: fingerprints that the proxy proves itself by, `SHA256:…`.
-    :ivar ca_hash: pins the authority behind *server*'s certificate, `sha256:…`.
-    :ivar expires: when the token ends, s since the epoch.
+    :ivar host_keys: fingerprints of the proxy's SSH host keys, `SHA256:…`.
+    :ivar ca_hash: hash that pins the CA of *server*'s certificate, `sha256:…`.
+    :ivar expires: expiry of the token, s since the epoch.
     """
 
     token: str = field(repr=False)
@@ -105,13 +99,13 @@ class Invitation:
 
 @frozen
 class V1Invitation:
-    """What agents of ``kubesphere-v1`` need in order to join.
+    """The parameters with which ``kubesphere-v1`` agents join.
 
-    :ivar token: it has no end.
-    :ivar id: names the token.
-    :ivar server: URL of the agent endpoint without TLS, which works with nothing else.
-    :ivar secure_server: of the one with TLS; such agents verify its certificate by the CAs of their system.
-    :ivar ca_pem: the authority behind that certificate, where the system does not have it.
+    :ivar token: does not expire.
+    :ivar id: ID of the token.
+    :ivar server: URL of the agent endpoint without TLS, which requires no CA; with TLS if there is no other.
+    :ivar secure_server: URL of the endpoint with TLS; such agents verify it with their system's CAs.
+    :ivar ca_pem: the CA of that certificate, to be installed where the system does not have it.
     """
 
     token: str = field(repr=False)
@@ -122,13 +116,13 @@ class V1Invitation:
 
 
 class Issuer:
-    """Issues.
+    """Issues credentials.
 
-    :param v1_tokens: None where agents of ``kubesphere-v1`` are not let in.
+    :param v1_tokens: None if ``kubesphere-v1`` agents are rejected.
     :param users: signs users' certificates.
-    :param serving: signs the front door's.
-    :param host_keys: returns the fingerprints of our SSH host keys, the one in use first.
-    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    :param serving: signs the front door's certificate.
+    :param host_keys: returns the fingerprints of the proxy's SSH host keys, the one in use first.
+    :param clock: its ``seconds()`` count from the epoch.
     """
 
     def __init__(
@@ -138,7 +132,7 @@ class Issuer:
         tokens: JoinTokens,
         v1_tokens: V1Tokens | None,
         users: Authority,
-        serving: Serves,
+        serving: Authority,
         host_keys: Callable[[], Sequence[str]],
         published: Published,
         clock: IReactorTime,
@@ -154,28 +148,28 @@ class Issuer:
         self._clock = clock
 
     async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
-        """Return what lets *uses* agents join a cluster within *ttl* s.
+        """Issue a token with which *uses* agents may join a cluster within *ttl* s.
 
-        :raise TowerError: the cluster is not there, or a value makes no sense.
+        :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         self._require_agents(name)
-        _check_ttl(ttl, MAX_TTL, "join tokens live")
+        _check_ttl(ttl, MAX_TTL, "the limit for join tokens is")
         server = f"wss://{self.published.authority()}"
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
         return Invitation(token, server, list(self._host_keys()), self._serving.hash, expires)
 
     async def v1_invitation(self, name: str, token: str | None = None) -> V1Invitation:
-        """Return what lets agents of ``kubesphere-v1`` join a cluster.
+        """Issue a token with which ``kubesphere-v1`` agents may join a cluster.
 
-        :param token: one that they have already; None makes a new one.
-        :raise TowerError: the cluster is not there, or a value makes no sense.
+        :param token: an existing one of the agents; None creates one.
+        :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         self._require_agents(name)
         if self._v1_tokens is None:
-            raise Invalid("the proxy runs with --require-v2: no agent of kubesphere-v1 is let in")
+            raise Invalid("the proxy runs with --require-v2: it rejects kubesphere-v1 agents")
         published = self.published
-        server = f"http://{published.authority(published.plain_port)}"
+        server = published.v1_url
         token = await self._v1_tokens.mint(name, token)
         return V1Invitation(
             token, id_of_token(token), server, f"https://{published.authority()}", self._serving.pem
@@ -192,8 +186,8 @@ class Issuer:
     ) -> Grant:
         """Return a kubeconfig for one user of one cluster.
 
-        :param ttl: how long it works, s; None: `DEFAULT_TTL`, or the most that is allowed.
-        :raise TowerError: the cluster is not there, or a value makes no sense.
+        :param ttl: lifetime, s; None: `DEFAULT_TTL`, or the proxy's limit if that is lower.
+        :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         cluster = self._clusters.require(name)
         allowing = name if cluster.type == "ssh" else ""
@@ -202,10 +196,10 @@ class Issuer:
         return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
 
     async def admin_kubeconfig(self, user: str, ttl: float | None = None, auth: Auth = "cert") -> Grant:
-        """Return a kubeconfig for an administrator, that is, for Tower's own API.
+        """Return a kubeconfig for Tower's own API.
 
         :param ttl: as for `kubeconfig`.
-        :raise TowerError: a value makes no sense.
+        :raise TowerError: a value is invalid.
         """
         check_grant(user, ())
         return await self._grant(None, f"https://{self.published.authority()}", user, [ADMINS], ttl, auth)
@@ -246,7 +240,7 @@ class Issuer:
     def _require_agents(self, name: str) -> None:
         if self._clusters.require(name).type == "ssh":
             raise Invalid(
-                f"cluster {name} is of type ssh: no agent joins it, as its nodes are reached by SSH; "
+                f"cluster {name} is of type ssh: it has nodes instead of agents; "
                 f"'tower cluster show {name}' shows them"
             )
 
@@ -256,7 +250,7 @@ class Issuer:
         port = cluster.kubernetes_port if self._clusters.ports is not None else None
         if port is None:
             raise Invalid(
-                f"cluster {cluster.name} has no port of its own: the proxy runs with --cluster-ports none; "
+                f"cluster {cluster.name} has no own port: the proxy runs with --cluster-ports none; "
                 "use --via front-door"
             )
         return f"https://{self.published.authority(port)}"
@@ -264,6 +258,4 @@ class Issuer:
 
 def _check_ttl(ttl: float, limit: float, what: str) -> None:
     if not 0 < ttl <= limit:
-        raise Invalid(
-            f"ttl {format_duration(ttl)}: must be more than 0; {what} {format_duration(limit)} at most"
-        )
+        raise Invalid(f"ttl {format_duration(ttl)}: must be more than 0; {what} {format_duration(limit)}")

@@ -1,40 +1,78 @@
-"""The resources below a cluster of type ssh: `nodes`, and `hostkeys`, the keys that were learned of them."""
+"""The resources of a cluster of type ssh: `nodes`, their status, and `hostkeys`, their pinned keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tower.clusters import API_VERSION, Cluster
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters import API_VERSION, Cluster, timestamp
 from tower.clusters.node_status import NodeStatus, SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Invalid, NotFound
-from tower.kube.status import StatusError
+from tower.escaping import escaped
 from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
-from tower.web.api.clusters import Clock
-from tower.web.api.dispatch import Call
-from tower.web.api.objects import gone, listed
-from tower.web.api.ssh_status import shown_node
-from tower.web.api.table import Column, Object, human_duration, name_column, seconds_since
+from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.objects import delete_response, list_response
+from tower.web.api.table import Column, Object, human_duration, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome
+
+#: The states of a node whose tunnel carries streams.
+USABLE = ("open", "degraded")
+
+
+def ssh_status_object(status: SSHStatus) -> dict[str, Any]:
+    """Return *status* for the cluster's object, without unknown values."""
+    shown: dict[str, Any] = {
+        "usableNodes": sum(node.state in USABLE for node in status.nodes),
+        "nodes": [node_status_object(node) for node in status.nodes],
+    }
+    if status.last_sync is not None:
+        shown["lastSync"] = timestamp(status.last_sync)
+    if status.last_key_install is not None:
+        shown["lastKeyInstall"] = timestamp(status.last_key_install)
+    if status.last_error:
+        shown["lastError"] = escaped(status.last_error)
+    return shown
+
+
+def node_status_object(node: NodeStatus) -> dict[str, Any]:
+    """Return the status of one node."""
+    shown: dict[str, Any] = {
+        "name": node.name,
+        "address": node.address,
+        "state": node.state,
+        "since": timestamp(node.since),
+        "streams": node.streams,
+    }
+    if node.host_key:
+        shown["hostKey"] = node.host_key
+    if node.round_trip:
+        shown["roundTripMilliseconds"] = round(node.round_trip * 1000, 3)
+    if node.checked is not None:
+        shown["lastCheck"] = timestamp(node.checked)
+    if node.error:
+        shown["error"] = escaped(node.error)
+    return shown
 
 
 def _require_ssh(cluster: Cluster) -> None:
     if cluster.ssh is None:
         raise Invalid(
-            f"cluster {cluster.name} is of type proxy: it has agents, and 'tower cluster agents "
-            f"{cluster.name}' shows them"
+            f"cluster {cluster.name} is of type proxy: it has agents instead of nodes; "
+            f"'tower cluster agents {cluster.name}' shows them"
         )
 
 
 class NodesApi:
-    """`clusters/<name>/nodes`: the nodes that are reached, or shall be, and how that goes.
+    """`clusters/<name>/nodes`: the nodes and the state of their tunnels.
 
     :param status: see `tower.web.api.clusters.ClusterApi`.
     """
 
-    def __init__(self, status: Callable[[str], SSHStatus | None], clock: Clock) -> None:
+    def __init__(self, status: Callable[[str], SSHStatus | None], clock: IReactorTime) -> None:
         self._status = status
         self._clock = clock
 
@@ -45,19 +83,19 @@ class NodesApi:
             case (("GET" | "HEAD"), ()):
                 status = self._status(cluster.name) or SSHStatus()
                 items = [_node(cluster, node) for node in status.nodes]
-                return listed(call, "Node", items, NODE_COLUMNS, self._clock.seconds())
+                return list_response(call, "Node", items, NODE_COLUMNS, self._clock.seconds())
             case _, ():
-                raise StatusError(405, f"{call.method} is not for nodes")
-        raise StatusError(404, "the server could not find the requested resource")
+                raise method_not_allowed(call)
+        raise not_found()
 
 
 class HostKeysApi:
-    """`clusters/<name>/hostkeys`: the keys that nodes had at first; a delete forgets one.
+    """`clusters/<name>/hostkeys`: the pinned host keys of nodes; a delete removes one.
 
-    In a path a node is called by its name, its host, or its address, IPv6 without brackets.
+    A path contains a node's name, host or address, IPv6 without brackets.
     """
 
-    def __init__(self, store: IStore, clock: Clock) -> None:
+    def __init__(self, store: IStore, clock: IReactorTime) -> None:
         self._store = store
         self._clock = clock
 
@@ -68,30 +106,30 @@ class HostKeysApi:
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 items = [_host_key(cluster, pin) for pin in pins.all()]
-                return listed(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
+                return list_response(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
             case "DELETE", (node,):
                 try:
                     await pins.forget(node)
                 except NotFound as e:
                     raise NotFound(_not_learned(cluster.ssh, cluster.name, node) or str(e)) from e
-                return gone("hostkeys", node)
+                return delete_response("hostkeys", node)
             case _, (() | (_,)):
-                raise StatusError(405, f"{call.method} is not for host keys")
-        raise StatusError(404, "the server could not find the requested resource")
+                raise method_not_allowed(call)
+        raise not_found()
 
 
 def _not_learned(spec: SSHSpec | None, cluster: str, node: str) -> str:
-    """Return why no key of *node* is there to be forgotten if no node's is."""
+    """Return why no key of any node is pinned, or an empty string if keys are."""
     if spec is None or spec.host_keys == "accept-new":
         return ""
-    who = f"{spec.known_hosts or 'known_hosts'} says which keys nodes have: change it there"
+    why = f"the keys are in {spec.known_hosts or 'known_hosts'}: change that file"
     if spec.host_keys == "insecure-ignore":
-        who = "nodes are believed to be who they say"
-    return f"no host key of {node} was learned in cluster {cluster}: with {spec.host_keys} {who}"
+        why = "host keys are not checked"
+    return f"no host key of {node} is pinned in cluster {cluster}: with {spec.host_keys} {why}"
 
 
 def _node(cluster: Cluster, node: NodeStatus) -> Object:
-    status = shown_node(node)
+    status = node_status_object(node)
     return {
         "apiVersion": API_VERSION,
         "kind": "Node",
@@ -111,7 +149,7 @@ def _host_key(cluster: Cluster, pin: Pin) -> Object:
 
 
 def _ago(field: str, form: str) -> Callable[[Object, float], str]:
-    """Return what writes how long ago a time of the status was."""
+    """Return a cell function for the age of a timestamp in the status."""
 
     def cell(item: Object, now: float) -> str:
         seconds = seconds_since(item["status"].get(field), now)
@@ -120,25 +158,20 @@ def _ago(field: str, form: str) -> Callable[[Object, float], str]:
     return cell
 
 
-def _round_trip(item: Object, _now: float) -> str:
-    value: Any = item["status"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
 NODE_COLUMNS = (
     name_column("Name of the node."),
-    Column("Address", "Where its sshd is.", lambda item, _: item["spec"]["address"]),
-    Column("State", "Of the tunnel to it.", lambda item, _: item["status"]["state"]),
-    Column("Since", "How long it has been in that state.", _ago("since", "{}")),
-    Column("Round trip", "To its sshd and back.", _round_trip),
-    Column("Streams", "How many are open.", lambda item, _: item["status"]["streams"], "integer"),
-    Column("Checked", "When its health was last looked at.", _ago("lastCheck", "{} ago")),
+    Column("Address", "Address of its sshd.", lambda item, _: item["spec"]["address"]),
+    Column("State", "State of its tunnel.", lambda item, _: item["status"]["state"]),
+    Column("Since", "Time in that state.", _ago("since", "{}")),
+    Column("Round trip", "Round-trip time to its sshd.", lambda item, _: round_trip(item["status"])),
+    Column("Streams", "Number of open streams.", lambda item, _: item["status"]["streams"], "integer"),
+    Column("Checked", "Time since its last health check.", _ago("lastCheck", "{} ago")),
     Column("Host key", "Fingerprint of its host key.", lambda item, _: item["status"].get("hostKey", "")),
-    Column("Error", "What last went wrong.", lambda item, _: item["status"].get("error", ""), priority=1),
+    Column("Error", "Its last error.", lambda item, _: item["status"].get("error", ""), priority=1),
 )
 
 HOST_KEY_COLUMNS = (
     name_column("Name of the node."),
-    Column("Address", "Where its sshd is.", lambda item, _: item["spec"]["address"]),
-    Column("Host key", "The key that it had at first.", lambda item, _: item["spec"]["hostKey"]),
+    Column("Address", "Address of its sshd.", lambda item, _: item["spec"]["address"]),
+    Column("Host key", "The pinned key.", lambda item, _: item["spec"]["hostKey"]),
 )

@@ -1,4 +1,4 @@
-"""What the resources of Tower's own API have in common: reading and writing their objects."""
+"""Requests and answers that the resources of Tower's own API have in common."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tower.clusters import API_VERSION
 from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api import discovery
-from tower.web.api.dispatch import Call
+from tower.web.api.dispatch import Call, not_found
 from tower.web.api.table import Column, Object, table
-from tower.web.outcome import Response
+from tower.web.outcome import JSON_TYPE, Response
 
 
-def listed(
+def list_response(
     call: Call,
     kind: str,
     items: list[Object],
@@ -22,9 +22,9 @@ def listed(
     now: float,
     rows: Callable[[list[Object]], list[Object]] | None = None,
 ) -> Response:
-    """Return the list of *items*, or the table of it that *call* wants.
+    """Return the list of *items*, or a table if *call* requests one.
 
-    :param rows: makes of the items what stands in the table's rows.
+    :param rows: converts the items to the objects of the table's rows.
     """
     if call.table:
         shown = rows(items) if rows is not None else items
@@ -34,42 +34,40 @@ def listed(
     )
 
 
-async def posted(call: Call, below: tuple[str, ...], kind: str, known: set[str]) -> dict[str, Any]:
-    """Return the spec of the posted object.
+async def read_spec(call: Call, below: tuple[str, ...], kind: str, known: set[str]) -> dict[str, Any]:
+    """Return the spec of the object of a POST.
 
-    :raise TowerError: it is none, or not of this kind.
+    :raise TowerError: the object is invalid or of another kind.
     """
     if below:
-        raise StatusError(404, "the server could not find the requested resource")
+        raise not_found()
     if call.method != "POST":
-        raise StatusError(405, f"{call.method} is not for these: they are made with POST and shown once")
+        raise StatusError(405, f"{call.method} is not supported on this path: use POST")
     if call.dry_run:
-        raise StatusError(400, f"there is no dry run of making a {kind}")
+        raise StatusError(400, f"dryRun: not supported for {kind}")
     value = await call.read()
     for key, right in (("apiVersion", API_VERSION), ("kind", kind)):
         if value.get(key, right) != right:
-            raise StatusError(400, f"{key} {value[key]!r}: objects here have {key} {right}")
+            raise StatusError(400, f"{key} {value[key]!r}: must be {right}")
     spec = value.get("spec") or {}
     if not isinstance(spec, dict):
         raise Invalid("spec: must be an object")
     if unknown := sorted(set(spec) - known):
-        raise Invalid(f"spec.{unknown[0]}: unknown: there are {', '.join(sorted(known))}")
+        raise Invalid(f"spec.{unknown[0]}: unknown; the fields are {', '.join(sorted(known))}")
     return spec
 
 
-def created(kind: str, cluster: str, status: dict[str, Any]) -> Response:
-    """Return the answer that shows, this once, what was made."""
+def created_response(kind: str, cluster: str, status: dict[str, Any]) -> Response:
+    """Return the only answer that contains the created secret."""
     answer = Response.of_json(
         {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": cluster}, "status": status}, 201
     )
-    return Response(
-        201, answer.body, ((b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store"))
-    )
+    return Response(201, answer.body, (JSON_TYPE, (b"Cache-Control", b"no-store")))
 
 
-def gone(kind: str, name: str) -> Response:
+def delete_response(kind: str, name: str, **more: str) -> Response:
     """Return the answer to a delete."""
-    details = {"name": name, "group": discovery.GROUP, "kind": kind}
+    details = {"name": name, "group": discovery.GROUP, "kind": kind, **more}
     return Response.of_json(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
     )

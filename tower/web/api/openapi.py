@@ -12,10 +12,10 @@ from typing import Any
 from tower.kube.accept import choose
 from tower.web.api.discovery import GROUP, GROUP_VERSION, VERSION, git_version
 
-#: What clients ask for, the old form with a character that no media type may have, and what they are given.
+#: Media types of the protobuf form; the old one has a character that is not valid in media types.
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _OLD_PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-#: Where the group's document is, below `/openapi/v3/`.
+#: Path of the group's document below `/openapi/v3/`.
 GROUP_KEY = f"apis/{GROUP_VERSION}"
 
 _TITLE = "Tower"
@@ -36,11 +36,11 @@ def _metadata() -> dict[str, Any]:
         "Standard object's metadata.",
         {
             "name": _text("Name; unique."),
-            "uid": _text("Names this object among all that had its name."),
-            "resourceVersion": _text("Changes with every change of the object."),
-            "creationTimestamp": _text("When the object was created.", format="date-time"),
-            "labels": {**strings, "description": "Labels to select by."},
-            "annotations": {**strings, "description": "Notes of other programs."},
+            "uid": _text("Unique ID of this object."),
+            "resourceVersion": _text("Version of the object; changes with each write."),
+            "creationTimestamp": _text("Time of creation.", format="date-time"),
+            "labels": {**strings, "description": "Labels for selectors."},
+            "annotations": {**strings, "description": "Annotations of other programs."},
         },
     )
 
@@ -48,7 +48,7 @@ def _metadata() -> dict[str, Any]:
 def _kind_properties() -> dict[str, Any]:
     return {
         "apiVersion": _text("Version of this representation."),
-        "kind": _text("What this object represents."),
+        "kind": _text("Kind of this object."),
         "metadata": _metadata(),
     }
 
@@ -67,28 +67,27 @@ def _texts(description: str) -> dict[str, Any]:
 
 def _ssh() -> dict[str, Any]:
     return _object(
-        "How the nodes are reached, for type ssh.  Files are on the proxy's machine, below its --node-files.",
+        "SSH settings, for type ssh.  Files are on the proxy's machine, below its --node-files.",
         {
-            "user": _text("Who logs in on the nodes."),
-            "keyFile": _text("The private key; made if there is none."),
-            "keyType": _text("Of the key that is made: ed25519 or, for old nodes, rsa (2048 bits)."),
-            "hostKeys": _text("How nodes prove who they are: known-hosts, accept-new or insecure-ignore."),
-            "knownHosts": _text("Their host keys, as OpenSSH keeps them; ssh's own files by default."),
+            "user": _text("SSH user on the nodes."),
+            "keyFile": _text("Private key; generated if the file does not exist."),
+            "keyType": _text("Type of a generated key: ed25519 or, for old nodes, rsa (2048 bits)."),
+            "hostKeys": _text("Host key policy: known-hosts, accept-new or insecure-ignore."),
+            "knownHosts": _text("known_hosts file of OpenSSH; default: the files of ssh."),
             "nodes": _texts("The nodes, HOST:PORT each."),
-            "nodesFile": _text("File with one node in a line."),
-            "cloudProvider": _text("Cloud that lists the nodes and installs the key."),
-            "cloudConfig": _text("File for the cloud provider."),
-            "addressTypes": _texts("Which of a listed node's addresses is dialled, the preferred one first."),
-            "sshPort": _number("Port of nodes that are given without one."),
-            "kubeletPort": _number("Port of the kubelets; 0: they are no target."),
-            "kubeletCertificateAuthority": _text(
-                "CAs that verify the kubelets; the API server's by default."
-            ),
-            "insecureSkipKubeletTLSVerify": _flag("Do not verify the kubelets."),
+            "nodesFile": _text("File with one node per line."),
+            "nodesFromAPI": _flag("List the nodes with the cluster's API; a cloud only installs the key."),
+            "cloudProvider": _text("Cloud provider that lists the nodes and installs the key."),
+            "cloudConfig": _text("Cloud provider configuration file."),
+            "addressTypes": _texts("Types of node addresses to use, in order of preference."),
+            "sshPort": _number("Default SSH port of nodes."),
+            "kubeletPort": _number("Port of the kubelets; 0: no kubelet target."),
+            "kubeletCertificateAuthority": _text("CAs of the kubelets; default: the API server's."),
+            "insecureSkipKubeletTLSVerify": _flag("Do not verify the kubelets' certificates; insecure."),
             "targets": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
-                "description": "Addresses as the nodes see them, HOST:PORT, for streams, by name.",
+                "description": "Targets of streams by name: HOST:PORT as the nodes see it.",
             },
             "allowSystemIdentities": _flag("Allow all system identities; insecure."),
             "allowedSystemIdentities": _texts("System users and groups that users may act as."),
@@ -100,47 +99,49 @@ def _ssh_status() -> dict[str, Any]:
     node = _object(
         "One node.",
         {
-            "name": _text("What the cluster calls it."),
-            "address": _text("HOST:PORT of its sshd."),
-            "state": _text("Of its tunnel: connecting, open, degraded, leaving or failed."),
-            "since": _text("When it came into this state.", format="date-time"),
-            "streams": _number("How many are open."),
+            "name": _text("Name of the node in the cluster."),
+            "address": _text("Address of its sshd, HOST:PORT."),
+            "state": _text("State of its tunnel: connecting, open, degraded, leaving or failed."),
+            "since": _text("Time of the last change of state.", format="date-time"),
+            "streams": _number("Number of open streams."),
             "hostKey": _text("Fingerprint of its host key."),
-            "roundTripMilliseconds": _number("To its sshd and back, ms.", "number"),
-            "lastCheck": _text("When its health was last looked at.", format="date-time"),
-            "error": _text("What last went wrong with it."),
+            "roundTripMilliseconds": _number("Round-trip time to its sshd, ms.", "number"),
+            "lastCheck": _text("Time of its last health check.", format="date-time"),
+            "error": _text("Its last error."),
         },
     )
     return _object(
-        "What is known of the nodes, for type ssh.",
+        "Status of the nodes, for type ssh.",
         {
-            "usableNodes": _number("How many nodes have a tunnel that carries streams."),
+            "usableNodes": _number("Number of nodes with a tunnel that carries streams."),
             "nodes": {"type": "array", "items": node, "description": "The nodes."},
-            "lastSync": _text("When the nodes were last listed.", format="date-time"),
-            "lastKeyInstall": _text("When the key was last installed.", format="date-time"),
-            "lastError": _text("What last went wrong, without a node of its own."),
+            "lastSync": _text("Time when the nodes were last listed.", format="date-time"),
+            "lastKeyInstall": _text("Time when the key was last installed.", format="date-time"),
+            "lastError": _text("Last error that does not belong to one node."),
         },
     )
 
 
 def _cluster() -> dict[str, Any]:
     condition = _object(
-        "One observation.",
+        "One condition.",
         {
             "type": _text("Type of the condition, such as AgentAvailable."),
             "status": _text("True, False or Unknown."),
             "reason": _text("Machine-readable reason of the last transition."),
-            "message": _text("What it means, for people."),
-            "lastTransitionTime": _text("When the status last changed.", format="date-time"),
+            "message": _text("Human-readable description."),
+            "lastTransitionTime": _text("Time of the last change of status.", format="date-time"),
         },
     )
     connection = _object(
-        "The way into the cluster.",
+        "Connection to the cluster.",
         {
-            "type": _text("proxy: the cluster's agent dials out; ssh: its nodes are reached by SSH."),
-            "kubernetesAPIEndpoint": _text("URL that users reach the cluster at; read only."),
+            "type": _text(
+                "proxy: an agent in the cluster connects to Tower; ssh: Tower connects to its nodes."
+            ),
+            "kubernetesAPIEndpoint": _text("URL of the cluster for users; read only."),
             "kubernetesAPIServerPort": _number(
-                "The cluster's own port on the proxy; given when it is added, or chosen."
+                "The cluster's own port on the proxy; by default a free one is chosen."
             ),
             "ssh": _ssh(),
             "kubeconfig": _text(
@@ -150,47 +151,47 @@ def _cluster() -> dict[str, Any]:
         },
     )
     spec = _object(
-        "What is wanted of the cluster.",
+        "Desired state of the cluster.",
         {
             "enable": _flag("Whether the cluster may be used; true by default."),
             "connection": connection,
         },
     )
     member = _object(
-        "The credential that the proxy keeps, for type ssh.",
+        "The credential that the proxy uses, for type ssh.",
         {
             "server": _text("URL of the API server, as the nodes see it."),
             "credential": _text("certificate, token or none."),
-            "expirationTimestamp": _text("When it ends, if that is known.", format="date-time"),
+            "expirationTimestamp": _text("Time of expiry, if known.", format="date-time"),
         },
     )
     status = _object(
-        "What is known of the cluster; read only.",
+        "Current status of the cluster; read only.",
         {
-            "conditions": {"type": "array", "items": condition, "description": "Observations."},
-            "agents": _number("How many agents are connected, for type proxy."),
+            "conditions": {"type": "array", "items": condition, "description": "Conditions."},
+            "agents": _number("Number of connected agents, for type proxy."),
             "agentVersion": _text("Version of a connected agent."),
-            "lastSeen": _text("When an agent or a node was last connected.", format="date-time"),
-            "roundTripMilliseconds": _number("To an agent or a node and back, ms.", "number"),
+            "lastSeen": _text("Time when an agent or a node was last connected.", format="date-time"),
+            "roundTripMilliseconds": _number("Round-trip time to an agent or a node, ms.", "number"),
             "member": member,
             "ssh": _ssh_status(),
         },
     )
     return _object(
-        "A Kubernetes cluster that is reached through Tower.",
+        "A Kubernetes cluster behind Tower.",
         {**_kind_properties(), "spec": spec, "status": status},
     )
 
 
 def _credential() -> dict[str, Any]:
     spec = _object(
-        "What was issued.",
+        "The issued credential.",
         {
-            "cluster": _text("The cluster it is for; empty for Tower's own API."),
-            "user": _text("Whose it is."),
+            "cluster": _text("Its cluster; empty for Tower's own API."),
+            "user": _text("Its user."),
             "groups": _texts("Groups of the user."),
             "auth": _text("cert or token."),
-            "expirationTimestamp": _text("When it ends.", format="date-time"),
+            "expirationTimestamp": _text("Time of expiry.", format="date-time"),
         },
     )
     return _object("A credential of a user; deleting it revokes it.", {**_kind_properties(), "spec": spec})
@@ -255,15 +256,15 @@ def group_document() -> dict[str, Any]:
 
 
 def index() -> dict[str, Any]:
-    """Return the answer to `/openapi/v3`: where each group's document is."""
+    """Return the answer to `/openapi/v3`: the path of each group's document."""
     digest = hashlib.sha256(json.dumps(group_document(), sort_keys=True).encode()).hexdigest()
     return {"paths": {GROUP_KEY: {"serverRelativeURL": f"/openapi/v3/{GROUP_KEY}?hash={digest[:32]}"}}}
 
 
 def version_two(accept: str) -> tuple[str, bytes]:
-    """Return media type and body of the answer to `/openapi/v2`: a document that describes nothing.
+    """Return media type and body of the answer to `/openapi/v2`: an empty document.
 
-    Old clients insist on one, and do without validation of what is not in it.
+    Old clients require the document, and do not validate objects that it does not describe.
     """
     media = choose(accept, ["application/json", PROTOBUF_V2, _OLD_PROTOBUF_V2]) or "application/json"
     version = git_version()

@@ -1,8 +1,10 @@
-"""All of Tower's own API, put together."""
+"""The table of resources of Tower's own API."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
@@ -13,7 +15,7 @@ from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.web.api.agents import AgentsApi
-from tower.web.api.clusters import Below, CheckFiles, Clock, ClusterApi
+from tower.web.api.clusters import CheckFiles, ClusterApi, Subresource
 from tower.web.api.credentials import CredentialsApi
 from tower.web.api.dispatch import Api
 from tower.web.api.issue import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
@@ -29,7 +31,7 @@ def tower_api(
     v1_tokens: V1Tokens,
     tunnels: Tunnels,
     issuer: Issuer,
-    clock: Clock,
+    clock: IReactorTime,
     accesses: MemberCredentials | None = None,
     ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
     *,
@@ -37,12 +39,12 @@ def tower_api(
 ) -> Api:
     """Return the API.
 
-    :param clock: the reactor; its ``seconds()`` count from the epoch.
+    :param clock: its ``seconds()`` count from the epoch.
     :param accesses: see `ClusterApi`.
     :param ssh_status: see `ClusterApi`.
     :param check_files: see `ClusterApi`.
     """
-    below: dict[str, Below] = {
+    below: dict[str, Subresource] = {
         "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
         "jointokens": JoinTokensApi(issuer),
         "kubeconfigs": KubeconfigsApi(issuer),

@@ -1,16 +1,17 @@
 """Label and field selectors of list and watch requests.
 
-The grammar is that of Kubernetes (`a=b,c!=d,e in (f,g),!h`).  A selector that we cannot read is refused:
-passing over it would make `kubectl delete -l` delete everything.  Sans-IO.
+The grammar is that of Kubernetes (`a=b,c!=d,e in (f,g),!h`).  An invalid selector is rejected: if it were
+ignored, `kubectl delete -l` would delete everything.  Sans-IO.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tower.errors import TowerError
+from tower.web.api.table import Object
 
 Labels: TypeAlias = Mapping[str, str]
 Requirement: TypeAlias = Callable[[Labels], bool]
@@ -22,13 +23,13 @@ _EXISTS = re.compile(rf"\s*(!?)\s*({_KEY})\s*")
 
 
 class BadSelector(TowerError):
-    """A selector that cannot be read or names a field that cannot be selected by: answer 400."""
+    """The selector is invalid or names a field that cannot be selected by: answer 400."""
 
 
 def parse_labels(text: str) -> list[Requirement]:
-    """Return what *text* requires; all of it has to hold.
+    """Return the requirements of the label selector *text*; all must hold.
 
-    :raise BadSelector: when it cannot be read.
+    :raise BadSelector: it is invalid.
     """
     found: list[Requirement] = []
     position = 0
@@ -44,11 +45,11 @@ def parse_labels(text: str) -> list[Requirement]:
     return found
 
 
-def parse_fields(text: str, fields: Mapping[str, Callable[[dict[str, Any]], str]]) -> list[Requirement]:
-    """Return what the field selector *text* requires of a mapping of field names to values.
+def parse_fields(text: str, fields: Mapping[str, Callable[[Object], str]]) -> list[Requirement]:
+    """Return the requirements of the field selector *text*, for a mapping of field names to values.
 
-    :param fields: the fields that may be selected by; `read_fields` makes the mapping.
-    :raise BadSelector: when it cannot be read or names another field.
+    :param fields: the supported fields.
+    :raise BadSelector: it is invalid or names another field.
     """
     found = []
     for part in text.split(","):
@@ -59,16 +60,32 @@ def parse_fields(text: str, fields: Mapping[str, Callable[[dict[str, Any]], str]
             raise BadSelector(f"unable to parse the field selector {text!r}")
         if match[1] not in fields:
             known = ", ".join(sorted(fields))
-            raise BadSelector(f"{match[1]!r} is not a field to select by; these are: {known}")
+            raise BadSelector(f"{match[1]!r} is not supported in field selectors: use {known}")
         found.append(_equal(*match.groups()))
     return found
 
 
-def read_fields(
-    item: dict[str, Any], fields: Mapping[str, Callable[[dict[str, Any]], str]]
-) -> dict[str, str]:
-    """Return the values of *fields* in the object *item*."""
-    return {name: read(item) for name, read in fields.items()}
+class Selection:
+    """The field and label selectors of a query.
+
+    :param fields: the supported fields, and how to read them.
+    :raise BadSelector: a selector is invalid.
+    """
+
+    def __init__(self, query: Mapping[str, str], fields: Mapping[str, Callable[[Object], str]]) -> None:
+        self._readers = fields
+        self._fields = parse_fields(query.get("fieldSelector", ""), fields)
+        self._labels = parse_labels(query.get("labelSelector", ""))
+
+    def matches_fields(self, item: Object) -> bool:
+        """Return whether the fields match, which never change."""
+        values = {name: read(item) for name, read in self._readers.items()}
+        return all(holds(values) for holds in self._fields)
+
+    def matches_labels(self, item: Object) -> bool:
+        """Return whether the labels match."""
+        labels = item["metadata"].get("labels", {})
+        return all(holds(labels) for holds in self._labels)
 
 
 def _set(key: str, operator: str, values: str) -> Requirement:

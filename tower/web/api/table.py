@@ -1,4 +1,4 @@
-"""Objects as the `Table` of meta.k8s.io/v1, which kubectl prints as it comes.  Sans-IO."""
+"""Tables of meta.k8s.io/v1, which kubectl prints unchanged.  Sans-IO."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import frozen
 Object: TypeAlias = dict[str, Any]
 Cell: TypeAlias = str | int | bool | None
 
-#: What a client names in `Accept` for a table, the current form first.
+#: Media types of tables in `Accept`, the current form first.
 TABLES = tuple(f"application/json;as=Table;v={version};g=meta.k8s.io" for version in ("v1", "v1beta1"))
 
 
@@ -19,7 +19,7 @@ TABLES = tuple(f"application/json;as=Table;v={version};g=meta.k8s.io" for versio
 class Column:
     """One column.
 
-    :ivar cell: takes an object and the time (Unix, s), returns what stands in its row.
+    :ivar cell: takes an object and the time (Unix, s), returns the value in its row.
     :ivar priority: 0 is always shown, 1 with `-o wide`.
     """
 
@@ -31,7 +31,7 @@ class Column:
     priority: int = 0
 
     def definition(self) -> Object:
-        """Return the column's definition as Kubernetes writes it."""
+        """Return the column's definition in Kubernetes' form."""
         return {
             "name": self.name,
             "type": self.type,
@@ -54,7 +54,7 @@ def table(
 
     :param now: Unix time, s, for ages.
     :param media: the negotiated one of `TABLES`.
-    :param include: what a row carries of its object: `None`, `Metadata` or `Object`.
+    :param include: the part of the object in its row: `None`, `Metadata` or `Object`.
     """
     version = "v1beta1" if "v=v1beta1" in media else "v1"
     columns = tuple(columns)
@@ -107,7 +107,7 @@ def _two(first: int, unit: str, second: int, lesser: str) -> str:
 
 
 def seconds_since(timestamp: str | None, now: float) -> float | None:
-    """Return how long ago an RFC 3339 *timestamp* was, s; None for one that is absent or unreadable."""
+    """Return the time since an RFC 3339 *timestamp*, s; None if it is absent or invalid."""
     if not timestamp:
         return None
     try:
@@ -117,9 +117,15 @@ def seconds_since(timestamp: str | None, now: float) -> float | None:
 
 
 def age(timestamp: str | None, now: float) -> str:
-    """Return the age of an RFC 3339 *timestamp*, for people."""
+    """Return the age of an RFC 3339 *timestamp*, human-readable."""
     seconds = seconds_since(timestamp, now)
     return "<unknown>" if seconds is None else human_duration(seconds)
+
+
+def round_trip(status: Object) -> str:
+    """Return the round-trip time in *status*, human-readable."""
+    value = status.get("roundTripMilliseconds")
+    return "" if value is None else f"{value:.1f}ms"
 
 
 def name_column(description: str) -> Column:
@@ -128,7 +134,7 @@ def name_column(description: str) -> Column:
 
 
 def age_column() -> Column:
-    """Return the column with the time since the object was made."""
+    """Return the column with the time since the object was created."""
     return Column(
         "Age",
         "Time since the object was created.",

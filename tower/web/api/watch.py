@@ -1,34 +1,36 @@
-"""Watches on the clusters: one JSON object a line, for as long as the client listens.
+"""Watches of clusters: one JSON object per line, until the client disconnects.
 
-Nothing is queued for a client who does not keep up.  Its watch remembers how far it got, reads on in the
-store's ring when there is room again, and ends with 410 when the ring no longer reaches back so far.
+Nothing is queued for a slow client.  Its watch remembers the last version sent, continues from the store's
+ring of changes when there is room again, and ends with 410 if the ring no longer contains that version.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from attrs import frozen
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.escaping import json_text
 from tower.kube.status import StatusError, status_object
-from tower.store.records import Expired
+from tower.store.records import Expired, Watch
 from tower.web.api.cluster_object import is_version
+from tower.web.api.selectors import Selection
 from tower.web.api.table import Object
 from tower.web.outcome import BodyStream
 
 
 @frozen
 class WatchLimits:
-    """What a watch may take.
+    """Time limits of watches, s.
 
-    :ivar shortest: how long a watch lasts if nobody says otherwise, s; twice as long at most.
-    :ivar longest: how long it may last at all, s.
-    :ivar bookmark: how often a client that wants to know is told how far it got, s.
+    :ivar shortest: minimum of the default duration; the maximum is twice as long.
+    :ivar longest: maximum duration that a client can request.
+    :ivar bookmark: interval of bookmarks, for clients that request them.
     """
 
     shortest: float = 1800.0
@@ -36,24 +38,15 @@ class WatchLimits:
     bookmark: float = 60.0
 
 
-class Selects(Protocol):
-    """What is needed of `tower.web.api.clusters.Selection`."""
-
-    def is_about(self, item: Object) -> bool:
-        """Say whether the fields that never change are those wanted."""
-
-    def is_labelled(self, item: Object) -> bool:
-        """Say whether the labels are those wanted."""
-
-
-Form = Callable[[Object], Object]
+#: Converts an object for an event.
+Form: TypeAlias = Callable[[Object], Object]
 
 
 class Watching:
-    """Begins watches.
+    """Starts watches.
 
-    :param version: returns the version of the last change in the store.
-    :param show: makes the object of a cluster.
+    :param version: returns the store's resource version.
+    :param show: returns the object of a cluster.
     """
 
     def __init__(
@@ -61,7 +54,7 @@ class Watching:
         clusters: Clusters,
         version: Callable[[], int],
         show: Callable[[Cluster], Object],
-        clock: Any,
+        clock: IReactorTime,
         limits: WatchLimits,
     ) -> None:
         self.clusters = clusters
@@ -71,19 +64,19 @@ class Watching:
         self.limits = limits
 
     def watch(
-        self, query: Mapping[str, str], selection: Selects, form: Form, *, bookmarks: bool
+        self, query: Mapping[str, str], selection: Selection, form: Form, *, bookmarks: bool
     ) -> Callable[[BodyStream], None]:
-        """Return what starts the watch that *query* asks for.
+        """Return the function that starts the watch that *query* requests.
 
-        :param form: makes what stands in an event of an object.
-        :param bookmarks: whether they can be had in this form.
-        :raise Refusal: a parameter makes no sense, or what it asks for is too long ago.
+        :param form: converts an object for an event.
+        :param bookmarks: whether the form has bookmarks.
+        :raise StatusError: a parameter is invalid, or its version is no longer available.
         """
         bookmarks = bookmarks and query.get("allowWatchBookmarks", "false").lower() in ("true", "1", "")
         initial = query.get("sendInitialEvents", "").lower() in ("true", "1")
         version = query.get("resourceVersion", "")
         if version and not is_version(version):
-            raise StatusError(400, f"resourceVersion {version!r}: must be one that was read here, or 0")
+            raise StatusError(400, f"resourceVersion {version!r}: must be one that this API returned, or 0")
         since = int(version) if version not in ("", "0") and not initial else None
         if since is not None:
             try:
@@ -100,7 +93,7 @@ class Watching:
 
     def _duration(self, text: str) -> float:
         if not text or text == "0":
-            return self.limits.shortest * (1 + random.random())  # noqa: S311 - spreads, hides nothing
+            return self.limits.shortest * (1 + random.random())  # noqa: S311 - jitter, not a secret
         if not text.isdecimal():
             raise StatusError(400, f"timeoutSeconds {text!r}: must be a number of seconds")
         return min(float(text), self.limits.longest)
@@ -112,24 +105,24 @@ class _Watch:
     _log = Logger()
 
     def __init__(
-        self, watching: Watching, stream: BodyStream, selection: Selects, form: Form, *, bookmarks: bool
+        self, watching: Watching, stream: BodyStream, selection: Selection, form: Form, *, bookmarks: bool
     ) -> None:
         self._watching = watching
         self._stream = stream
         self._selection = selection
         self._form = form
         self._bookmarks = bookmarks
-        self._reached = 0  # the version up to which the client knows everything
-        self._hidden: set[str] = set()  # clusters of which the client knows that their labels are others
+        self._reached = 0  # the last version that the client knows
+        self._hidden: set[str] = set()  # clusters that the client does not see: their labels do not match
         self._blocked = False
         self._over = False
-        self._calls: list[Any] = []
-        self._following: Any = None
+        self._calls: list[IDelayedCall] = []
+        self._following: Watch | None = None
 
     def begin(self, since: int | None, *, mark: bool, seconds: float) -> None:
-        """Send what is there (*since* is None) or what changed since then; follow for *seconds*.
+        """Send the current state (*since* is None) or the changes since a version; follow for *seconds*.
 
-        :param mark: say when what is there was all sent.
+        :param mark: send a bookmark after the current state.
         """
         watching, stream = self._watching, self._stream
         stream.on_drained, stream.on_closed = self._drained, self._closed
@@ -140,9 +133,9 @@ class _Watch:
         ]
         for cluster in watching.clusters.list():
             item = watching.show(cluster)
-            if not self._selection.is_labelled(item):
+            if not self._selection.matches_labels(item):
                 self._hidden.add(cluster.name)
-            elif since is None and self._selection.is_about(item):
+            elif since is None and self._selection.matches_fields(item):
                 self._send("ADDED", self._form(item))
         if since is None:
             self._reached = watching.version()
@@ -150,16 +143,16 @@ class _Watch:
                 self._send_bookmark({"k8s.io/initial-events-end": "true"})
         else:
             self._reached = since
-            self._read_on(first=True)
+            self._catch_up(first=True)
 
     def _changed(self, event: str, cluster: Cluster) -> None:
         if not self._blocked and cluster.resource_version > self._reached:
-            self._tell(event, cluster)
+            self._notify(event, cluster)
 
-    def _read_on(self, *, first: bool = False) -> None:
-        """Send what the client has missed, as far as there is room.
+    def _catch_up(self, *, first: bool = False) -> None:
+        """Send the changes that the client has missed, while there is room.
 
-        :param first: it does not know yet what was hidden before that.
+        :param first: the client does not know yet which objects were hidden before.
         """
         try:
             missed = self._watching.clusters.changes(self._reached)
@@ -172,14 +165,14 @@ class _Watch:
         for event, cluster in missed:
             if self._blocked or self._over:
                 return
-            self._tell(event, cluster)
+            self._notify(event, cluster)
 
-    def _tell(self, event: str, cluster: Cluster) -> None:
+    def _notify(self, event: str, cluster: Cluster) -> None:
         self._reached = cluster.resource_version
         item = self._watching.show(cluster)
-        if not self._selection.is_about(item):
+        if not self._selection.matches_fields(item):
             return
-        if self._selection.is_labelled(item):
+        if self._selection.matches_labels(item):
             if cluster.name in self._hidden and event == "MODIFIED":
                 event = "ADDED"
             self._hidden.discard(cluster.name)
@@ -210,7 +203,7 @@ class _Watch:
 
     def _drained(self) -> None:
         self._blocked = False
-        self._read_on()
+        self._catch_up()
 
     def _finish(self) -> None:
         if not self._over:
@@ -220,7 +213,7 @@ class _Watch:
             self._stream.finish()
 
     def _closed(self) -> None:
-        """Let go of everything; nobody listens any more."""
+        """Release everything: the client has disconnected."""
         self._over = True
         if self._following is not None:
             self._following.stop()

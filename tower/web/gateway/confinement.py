@@ -1,15 +1,15 @@
-"""Fields of a member's answer that act on a whole host, confined to the member's own paths.
+"""Header fields of a member's answer that affect a whole host, confined to the member's own paths.
 
-Browsers keep cookies by host and path (RFC 6265), and some other fields by host or origin alone.  The front
-door serves many members under one name, so there a member's cookies get a path below its own, and what
-knows no path is dropped.  A port of one cluster passes everything on as it is.
+Browsers apply cookies by host and path (RFC 6265), and some other fields by host or origin alone.  The front
+door serves many members under one name: there a member's cookies get a path below the member's prefix, and
+fields without a path are dropped.  A cluster's own port passes all fields unchanged.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Fields that act on every path of an origin, or of a host; nothing but leaving them out confines them.
+#: Fields that affect every path of an origin or of a host; they can only be dropped.
 ORIGIN_FIELDS = frozenset(
     (
         b"accept-ch",
@@ -36,33 +36,33 @@ _CONFINED = (_COOKIE, *sorted(ORIGIN_FIELDS))
 
 
 def _letters(index: int) -> bytes:
-    """Return a class of the letters that names have at *index*: few fields of an ordinary answer do."""
+    """Return a character class of the names' letters at *index*; most other fields do not match it."""
     letters = {name[index : index + 1] for name in _CONFINED}
     return b"[%b]" % b"".join(sorted(letters | {letter.upper() for letter in letters}))
 
 
-#: Finds a line of a head that `confined` would change.
+#: Matches a line of a head that `confined` would change.
 ACTS_ON_ORIGIN = re.compile(
     rb"\n(?=%b%b)(?i:%b):" % (_letters(0), _letters(1), b"|".join(map(re.escape, _CONFINED)))
 )
 
-#: The names of such fields, as trailers.
+#: Matches the name of such a field in trailers.
 TRAILERS = re.compile(rb"(?i:%b)" % b"|".join(map(re.escape, _CONFINED)))
 
-#: What a cookie keeps beside its path.
+#: Attributes of a cookie that are kept.
 _KEPT = frozenset((b"expires", b"httponly", b"max-age", b"partitioned", b"priority", b"samesite", b"secure"))
 
-# Characters that mean nothing to whoever reads a Set-Cookie, so that a path of them is one path.
+# Characters without a meaning in Set-Cookie.
 _PATH = re.compile(rb"/[0-9A-Za-z!$&'()*+,\-./:=@_~%]*")
 _DOT_SEGMENT = re.compile(rb"/(?:\.|%2e){1,2}(?:/|\Z)", re.IGNORECASE)
 
 
 def confined(lines: bytes, scope: bytes, path: bytes) -> bytes:
-    """Return a response's *lines* without what acts outside *scope*.
+    """Return a response's *lines* without the parts that affect paths outside *scope*.
 
     :param lines: status line and fields, each with its CRLF.
-    :param scope: the beginning of the member's own paths, without a slash at its end.
-    :param path: that the user asked for.
+    :param scope: prefix of the member's own paths, without a final slash.
+    :param path: of the request.
     """
     status, *fields = lines.split(b"\r\n")
     kept = [status]
@@ -79,17 +79,17 @@ def confined(lines: bytes, scope: bytes, path: bytes) -> bytes:
 
 
 def confined_cookie(value: bytes, scope: bytes, path: bytes) -> bytes:
-    """Return the value of a ``Set-Cookie`` that reaches no path outside *scope*; empty when there is none.
+    """Return the value of a ``Set-Cookie``, confined to paths in *scope*; empty: drop the cookie.
 
-    Attributes are read as browsers do (RFC 6265 section 5.2): the last ``Path`` counts, and one that is no
-    path is none.  Without one it is the directory of *path* (section 5.1.4), which is written down, since
-    for the cluster's root that would be the parent of *scope*.  The member's own paths begin below *scope*.
-    A ``__Host-`` cookie has to have the path ``/``, so there is none here.
+    Attributes are read as browsers do (RFC 6265 section 5.2): the last ``Path`` counts, and an invalid one is
+    ignored.  The default is the directory of *path* (section 5.1.4); it is made explicit, because for the
+    cluster's root it would be the parent of *scope*.  A ``__Host-`` cookie requires the path ``/``, so it is
+    dropped.
     """
     pair, *attributes = value.split(b";")
     pair = pair.strip(b"\t ")
     if not pair.strip(b"=\t ") or pair.count(b'"') % 2:
-        return b""  # an open quotation would hide the path from those who heed quotations
+        return b""  # an unterminated quotation would hide the path from parsers of quoted strings
     if pair.lstrip(b"=\t ").lower().startswith(b"__host-"):
         return b""
     own, kept = b"", []
@@ -104,7 +104,7 @@ def confined_cookie(value: bytes, scope: bytes, path: bytes) -> bytes:
 
 
 def _confined_path(own: bytes, scope: bytes, path: bytes) -> bytes:
-    """Return the path of a cookie of which the member says that it is *own*."""
+    """Return the confined path of a cookie whose ``Path`` attribute is *own*."""
     root = scope + b"/"
     if not own.startswith(b"/"):
         own = path[: path.rfind(b"/") + 1]

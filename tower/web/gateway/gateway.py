@@ -1,28 +1,27 @@
-"""The user's side of the gateway: who listens, and what a router, a chain and a composition root meet.
+"""The server side of users' connections.
 
-* `Gateway`: one for each router.  ``tower.net.listening.listen(reactor, port, host, gateway.accept, tls)`` makes
-  it serve, on as many ports as wanted; a ``TimerService(1.0, gateway.sweep)`` keeps its deadlines;
-  `Gateway.stop` ends its connections.  The front door and a per-cluster port differ in the router alone:
-  a per-cluster port's router fixes the cluster and answers with a `Relay` without a prefix.
+* `Gateway`: one for each router.  ``tower.net.listening.listen(reactor, port, host, gateway.accept, tls)``
+  serves it, on any number of ports; a ``TimerService(1.0, gateway.sweep)`` enforces its deadlines;
+  `Gateway.stop` ends its connections.  The front door and a cluster's own port differ only in the router: a
+  cluster port's router answers with a `Relay` without a prefix.
 * **router**: ``router(request) -> Outcome | Deferred[Outcome]``, or it raises; see `tower.web.outcome`.
-  It is called when the head of the request is here; a body may still be on its way.
-* `tower.web.gateway.http_channel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory`` makes
-  the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
+  It is called when the request's head is complete; a body may still follow.
+* `tower.web.gateway.http_channel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory``
+  makes the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
 * `tower.web.gateway.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
   ``twisted.web.proxy``: `tower.web.gateway.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
 * `tower.web.gateway.channel_pool.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
 
-What a router and its chain find on a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
+A router and its filters read from a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
 ``fields`` (`tower.http.requests.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
 ``certificate`` (DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for
-answers made here); ``request_id``.  What they leave there: ``identity``, without which nothing is relayed.
-``request.channel.authenticated`` is a place to keep, for the next requests of the same connection, whatever
-the authenticator wants to find again; it has to hold what the verdict depended on, such as the token.
+answers made by Tower); ``request_id``.  They set ``identity``; a relay requires it.
+``request.channel.authenticated`` caches the authenticator's result for the next requests of the same
+connection, with everything the result depends on, such as the token.  ``request.channel.admission`` caches
+the router's decision for similar requests.
 
-``request.channel.standing`` is where a router keeps what it decided, for the requests that are like it.
-
-`Request.target` has no dot segment, no ``#``, and printable ASCII only.  The part of it that is Tower's own
-(`Relay.prefix`) is for the router to check; what follows is relayed byte for byte.
+`Request.target` has no dot segment, no ``#``, and printable ASCII only.  The router must check Tower's own
+part of it (`Relay.prefix`); the rest is relayed byte for byte.
 """
 
 from __future__ import annotations
@@ -30,64 +29,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from tower.kube.status import StatusError
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
+from tower.net.connection import Connection
 from tower.reactor.log_batch import Summary
-from tower.web.access.audit import Audit
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.inflight import InFlight
-from tower.web.gateway.peer import UserConnection
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
 from tower.web.outcome import Outcome
 
-#: What a gateway without a share in the process's budget keeps of what it cannot place yet, B.
+if TYPE_CHECKING:
+    from tower.web.access.audit import Audit
+    from tower.web.access.sessions import Sessions
+
+#: Memory for bytes that cannot be forwarded yet, for a gateway without a share in the process's budget, B.
 UNPLACED = 16 * 1024 * 1024
 
-#: The same of what strangers keep, B.
-UNPLACED_STRANGERS = 2 * 1024 * 1024
+#: The same for unauthenticated connections, B.
+UNPLACED_UNPROVEN = 2 * 1024 * 1024
 
 Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
 
 
-class Clock(Protocol):
-    """The part of a reactor that is needed here."""
-
-    def seconds(self) -> float:
-        """Return the time, s since the epoch."""
-
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
-        """Call *callable* after *delay* s."""
-
-
-class Sessions(Protocol):
-    """What is needed of `tower.web.access.sessions.Sessions`."""
-
-    def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
-        """Note that *identity* uses *cluster* ("" is Tower's own API); *abort* ends that use."""
-
-    def leave(self, session: Any) -> object:
-        """Note the end of what `enter` returned."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a user's connection may take.
+    """Time limits of users' connections, s.
 
-    :ivar first_byte: for a new connection's first byte, s.
-    :ivar head: from the first byte of a head to its last, s.
-    :ivar idle: between an answer and the next request, s.
-    :ivar body: for a body that is read here, s.
-    :ivar answer: for the first byte of the cluster's answer, s; long-running requests are excepted.
-    :ivar stalled: for a user who takes nothing of what was sent, s.
-    :ivar stranger: how long a connection lives on which no valid credential is shown, s.
-    :ivar stranger_stalled: for such a one who takes nothing of what was sent, s.
+    :ivar first_byte: for a new connection's first byte.
+    :ivar head: from the first byte of a head to its last.
+    :ivar idle: between an answer and the next request.
+    :ivar body: for a body that Tower reads itself.
+    :ivar answer: for the first byte of the cluster's answer; not for long-running requests.
+    :ivar stalled: for a client that does not read what was sent.
+    :ivar unproven: lifetime of a connection without a valid credential.
+    :ivar unproven_stalled: as `stalled`, for such a connection.
     """
 
     first_byte: float = 30.0
@@ -96,55 +79,54 @@ class RequestLimits:
     body: float = 30.0
     answer: float = 120.0
     stalled: float = 3600.0
-    stranger: float = 120.0
-    stranger_stalled: float = 10.0
+    unproven: float = 120.0
+    unproven_stalled: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """What all gateways of a process share, so that a stranger has no more of it for using several ports.
+class SharedLimits:
+    """Limits for unauthenticated clients that all gateways share, so that using several ports gains nothing.
 
-    :ivar strangers: memory for connections on which no valid credential was shown.
-    :ivar turns: for pipelined requests.
-    :ivar rejections: writes the lines of log that strangers cause.
+    :ivar unproven: memory for connections without a valid credential.
+    :ivar round_robin: for pipelined requests.
+    :ivar rejections: summarizes the log lines that such connections cause.
     """
 
-    strangers: StrangersBudget
-    turns: RoundRobin
+    unproven: UnauthenticatedBudget
+    round_robin: RoundRobin
     rejections: Summary
 
     @classmethod
-    def of(cls, clock: Clock, strangers: int = UNPLACED_STRANGERS) -> Self:
-        """Return a new one.
+    def of(cls, clock: IReactorTime, unproven: int = UNPLACED_UNPROVEN) -> Self:
+        """Return new limits.
 
-        :param strangers: how much they may keep together, B.
+        :param unproven: memory for all connections without a valid credential together, B.
         """
         log = Logger(namespace="tower.web.gateway.request.Request")
-        return cls(StrangersBudget(strangers, clock.seconds), RoundRobin(clock), Summary(clock, log))
+        return cls(UnauthenticatedBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
 class Gateway:
     """Serves users' connections.
 
-    :param clock: the reactor, or a clock.
-    :param router: decides what becomes of each request.
+    :param router: decides how each request is answered.
     :param pool: the channels into the clusters.
-    :param sessions: ends what an expired or revoked credential still uses.
-    :param budget: lends memory for what users send faster than it can be placed; one of its own if None.
-    :param inflight: how many requests there may be at one time; None: any number.
-    :param audit: writes down who asks what; None: nobody does.
-    :param common: what gateways share; of its own if None.
+    :param sessions: ends the requests of expired and revoked credentials.
+    :param budget: lends memory for bytes that arrive faster than they can be forwarded; default: its own.
+    :param inflight: limit of concurrent requests; None: no limit.
+    :param audit: the audit log; None: no audit.
+    :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
-    :ivar requests: how many requests came.
-    :ivar failures: how many were answered with a Status of our own.
-    :ivar date: the time, as a ``Date`` line.
+    :ivar requests: number of requests.
+    :ivar failures: number of requests answered with Tower's own Status.
+    :ivar date: the current ``Date`` line.
     """
 
     protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
 
     def __init__(
         self,
-        clock: Clock,
+        clock: IReactorTime,
         router: Router,
         pool: ChannelPool,
         sessions: Sessions,
@@ -152,7 +134,7 @@ class Gateway:
         budget: Budget | None = None,
         inflight: InFlight | None = None,
         audit: Audit | None = None,
-        common: Common | None = None,
+        shared: SharedLimits | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
@@ -162,15 +144,19 @@ class Gateway:
         self.budget = budget or Budget(UNPLACED)
         self.inflight = inflight
         self.audit = audit
-        common = common or Common.of(clock)
-        self.strangers, self.turns, self.rejections = common.strangers, common.turns, common.rejections
+        shared = shared or SharedLimits.of(clock)
+        self.unproven, self.round_robin, self.rejections = (
+            shared.unproven,
+            shared.round_robin,
+            shared.rejections,
+        )
         self.requests = self.failures = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()
         self._stopped: Deferred[None] | None = None
         self.date = self._date()
 
-    def accept(self, connection: UserConnection) -> HTTPChannel | None:
+    def accept(self, connection: Connection) -> HTTPChannel | None:
         """Return the receiver of a new *connection*, or None to drop it."""
         if self.stopping:
             return None
@@ -180,26 +166,26 @@ class Gateway:
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
+        """Number of connections."""
         return len(self._channels)
 
     def forget(self, channel: HTTPChannel) -> None:
-        """Note that *channel* is closed or has given its connection away."""
+        """Remove *channel*, which is closed or has handed its connection over."""
         self._channels.discard(channel)
         if self._stopped is not None and not self._channels:
             stopped, self._stopped = self._stopped, None
             stopped.callback(None)
 
     def sweep(self) -> None:
-        """Keep the deadlines; to be called once a second."""
+        """Enforce the deadlines; to be called once a second."""
         self.date = self._date()
         for channel in list(self._channels):
             channel.tick()
 
     def stop(self, grace: float) -> Deferred[None]:
-        """Take no more connections and close the idle ones; others may finish within *grace* s.
+        """Reject new connections and close idle ones; requests in progress may finish within *grace* s.
 
-        The result fires when the last one is closed.
+        The result fires when all connections are closed.
         """
         self.stopping = True
         done: Deferred[None] = Deferred()
@@ -213,7 +199,7 @@ class Gateway:
 
         return done.addCallback(self._all_closed, cut)
 
-    def _all_closed(self, result: None, cut: Any) -> None:
+    def _all_closed(self, result: None, cut: IDelayedCall) -> None:
         if cut.active():
             cut.cancel()
 

@@ -1,117 +1,70 @@
-"""One user's connection: requests come in, one at a time goes on, answers leave in the same order.
+"""One user's connection: requests are served one at a time, and answered in order.
 
-The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
-takes the body yet, while a user pipelines too far ahead (`tower.web.gateway.pipelining`), and while pipelined requests
-wait for their turn (`tower.web.gateway.round_robin`).
+The connection is paused while its bytes cannot be forwarded: the body has no taker yet or the taker is full,
+the user pipelines too far ahead (`tower.web.gateway.pipelining`), or pipelined requests wait for their turn
+(`tower.web.gateway.round_robin`).
 
-Until its user shows a valid credential a connection is a stranger's: it has an age, little time to take its
-answers, one request a turn, and its memory comes from a small budget that strangers share.
+A connection without a valid credential has a limited lifetime, little time to read its answers, one request
+per turn, and memory from a small budget that all such connections share.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tower.http.bodies import BadBody
 from tower.http.requests import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
 from tower.kube.status import StatusError, status_response
-from tower.net.connection_slots import prove
+from tower.net.connection import Connection
 from tower.net.pipes import Buffer
-from tower.web.access.admission_cache import CachedAdmission
-from tower.web.gateway.memory_loan import Loan
-from tower.web.gateway.peer import Peer, UserConnection
 from tower.web.gateway.pipelining import Pipelined
-from tower.web.gateway.request import Identity, Request
+from tower.web.gateway.request import Request
 from tower.web.gateway.request_body import BodyTaker, RequestBody
-from tower.web.gateway.user_session import UserSession
+from tower.web.gateway.user_session import UserConnection
 
 if TYPE_CHECKING:
     from tower.web.gateway.gateway import Gateway
 
-#: Requests that are served in one turn of a connection whose user is known; a stranger has one.
+#: Requests served in one turn of an authenticated connection; another one gets one.
 TURN = 8
 
-#: A stranger's connection closes after the first answer of these last seconds of its life, s.
-NOTICE = 10
-
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
-_SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
-class HTTPChannel:
+class HTTPChannel(UserConnection):
     """The receiver of one user's connection.
 
-    :ivar requestFactory: makes a `Request` of what a head says.
-    :ivar authenticated: the chain's own; see `tower.web.gateway.gateway`.
-    :ivar standing: the router's own: the way that this connection was let into last.
-    :ivar peer: the user's end of it.
-    :ivar session: in whose name it is used, and for which cluster; see `enter`.
-    :ivar full: the user takes no more bytes for now.
-    :ivar proven: the user has shown a valid credential, or was let in where none is asked for.
-    :ivar last: the connection closes after the next answer, because of its age.
+    :ivar requestFactory: makes a `Request` from a parsed head.
+    :ivar full: the user accepts no more bytes for now.
     """
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
 
-    def __init__(self, gateway: Gateway, connection: UserConnection) -> None:
-        self.gateway = gateway
-        self.connection = connection
-        self.peer = Peer(connection)
-        self.session = UserSession(gateway.sessions, self.peer)
-        self.authenticated: Any = None
-        self.standing: CachedAdmission | None = None
+    def __init__(self, gateway: Gateway, connection: Connection) -> None:
+        super().__init__(gateway, connection)
         self.full = False
-        self.proven = self.last = False
         self._reader = HeadReader()
         self._request: Request | None = None
         self._waiting: Pipelined | None = None
-        self._body: RequestBody | None = None  # while some of it has not come yet
+        self._body: RequestBody | None = None  # while it is incomplete
         self._paused = self._serving = self._queued = self._closing = self._released = False
-        self._served = False  # anything yet
-        self._age = self._lifetime = 0
-        self._loan = Loan(gateway.budget, gateway.strangers)
+        self._served = False  # at least one request
+        self._age = 0
 
-    # What a request asks its connection
+    # For requests
 
     @property
     def body_pending(self) -> bool:
-        """Whether some of the current request's body has not come yet."""
+        """Whether the current request's body is incomplete."""
         return self._body is not None
 
-    def enter(self, identity: Identity, cluster: str) -> None:
-        """Have this connection end when *identity* or *cluster* ("" is Tower itself) does."""
-        session = self.session
-        if identity is not session.identity or cluster != session.cluster:
-            self.prove()
-            session.enter(identity, cluster, self.abort)
-
-    def prove(self) -> None:
-        """Note that the user has shown a valid credential: this is no stranger's connection any more."""
-        if not self.proven:
-            self._loan.repay(self)
-            self.proven, self.last = True, False
-        if self.authenticated is not None:  # not so at a port that is open to everybody
-            prove(self.connection)
-
-    def disprove(self) -> None:
-        """Note that the credential shown is not valid any more: whoever has no other is a stranger."""
-        self.authenticated = None
-        if self.proven:
-            self._loan.repay(self)
-            self.proven = False
-            self._grow_old()
-
-    def _grow_old(self) -> None:
-        """Have the next answer be the last one, if it is time."""
-        self.last = self._lifetime > self.gateway.limits.stranger - NOTICE
-
     def take_body(self, taker: BodyTaker | None, *, roomy: bool = True) -> None:
-        """Give what is still to come of the body to *taker*, which returns False when it is full.
+        """Forward the rest of the body to *taker*.
 
-        :param taker: None: nobody takes it for now.
-        :param roomy: False: it is full already.
+        :param taker: None: pause the body.
+        :param roomy: False: the taker is full already.
         """
         if self._body is not None:
             self._body.give_to(taker, roomy=roomy)
@@ -119,7 +72,7 @@ class HTTPChannel:
         self._settle()
 
     def taker_drained(self) -> None:
-        """Note that the taker of the body has room again."""
+        """Record that the taker of the body has room again."""
         if self._body is not None and self._body.drained():
             self._settle()
 
@@ -131,12 +84,12 @@ class HTTPChannel:
         return False
 
     def fill(self) -> None:
-        """Note that the user takes no more for now: `send` of the connection returned False."""
+        """Record that ``connection.send`` returned False: the user accepts no more bytes for now."""
         self.full = True
         self._age = 0
 
     def done(self, *, keep: bool) -> None:
-        """Note that the current request is answered; go on with the next, or close unless *keep*."""
+        """End the current request; serve the next one, or close unless *keep*."""
         self._request = None
         if self._loan.size:
             self._account()
@@ -148,7 +101,7 @@ class HTTPChannel:
             self._serve(*self._waiting.take())
 
     def release(self) -> bytes:
-        """Give up the connection, paused; return what came behind the current request."""
+        """Pause and give up the connection; return the bytes after the current request."""
         self.connection.pause()
         waiting, self._waiting = self._waiting, None
         self._released = True
@@ -159,14 +112,14 @@ class HTTPChannel:
         return data[at:]
 
     def forget(self) -> None:
-        """Note that the connection, given up before, is nobody's concern here any more."""
+        """Forget the connection, which was given up with `release`."""
         request, self._request = self._request, None
         if request is not None:
             request.forget()
         self.session.leave()
         self.gateway.forget(self)
 
-    # What comes from the user
+    # Bytes of the user
 
     def received(self, data: memoryview) -> None:
         """See `tower.net.pipes.Receiver.received`."""
@@ -174,21 +127,21 @@ class HTTPChannel:
             if self._waiting is None and not (self.full or self._closing):
                 self._serve(bytes(data))
             elif not self._closing:
-                self._go_on_with_head(data)
+                self._continue_head(data)
         elif self._body is not None:
             self._pass_body(data)
         else:
             self._keep(data)
 
     def _serve(self, raw: bytes, at: int = 0) -> None:
-        """Serve the requests in *raw* from *at* on, until one takes its time or more bytes are needed.
+        """Serve the requests in *raw* from index *at*, until one has no answer yet or is incomplete.
 
-        Of many, others have their turn after a few.
+        After `TURN` of them, other connections are served first.
         """
         self._serving = True
         served = 0
         while True:
-            # empty lines before a request are forgiven (RFC 9112 section 2.2)
+            # empty lines before a request are ignored (RFC 9112 section 2.2)
             if raw.startswith(b"\r\n", at):
                 at = _EMPTY_LINES.match(raw, at).end()  # type: ignore[union-attr]
             end = raw.find(b"\r\n\r\n", at) + 4
@@ -214,7 +167,7 @@ class HTTPChannel:
             served += 1
             if served >= (TURN if self.proven else 1):
                 self._queued = True
-                self.gateway.turns.join(self)
+                self.gateway.round_robin.join(self)
                 break
             raw, at = self._waiting.take()
         self._serving = False
@@ -227,7 +180,7 @@ class HTTPChannel:
             self._settle()
 
     def take_turn(self) -> None:
-        """Serve some more of the requests that wait here; see `tower.web.gateway.round_robin`."""
+        """Serve more of the pipelined requests; see `tower.web.gateway.round_robin`."""
         self._queued = False
         if self._waiting is not None and not (self._request is not None or self.full or self._closing):
             self._serve(*self._waiting.take())
@@ -235,7 +188,7 @@ class HTTPChannel:
             self._settle()
 
     def _begin_head(self, raw: bytes, end: int) -> None:
-        """Keep the beginning of a head, if it can become a good one."""
+        """Keep the beginning of a head, if it can become a valid one."""
         try:
             check_unfinished(raw if end < 4 else raw[:end])
         except BadHead as e:
@@ -245,7 +198,7 @@ class HTTPChannel:
             self._age = 0
 
     def _begin_body(self, body: int, raw: bytes, at: int) -> bytes:
-        """Return what in *raw* from *at* on belongs to the body."""
+        """Return the part of the body in *raw* from index *at*."""
         pending = RequestBody(body)
         end = pending.follow(raw, at)
         if end < 0:
@@ -253,8 +206,8 @@ class HTTPChannel:
             return raw[at:]
         return raw[at:end]
 
-    def _go_on_with_head(self, data: memoryview) -> None:
-        """Add to a head that came in pieces."""
+    def _continue_head(self, data: memoryview) -> None:
+        """Append *data* to an incomplete head."""
         waiting = self._waiting
         if waiting is None or self.full or self._queued:
             self._keep(data)
@@ -271,7 +224,7 @@ class HTTPChannel:
             self._keep_in_bounds()
 
     def _pass_body(self, data: memoryview) -> None:
-        """Pass on what belongs to the body of the current request, and keep what comes behind it."""
+        """Forward the body of the current request, and keep the bytes after it."""
         body, request = self._body, self._request
         assert body is not None
         assert request is not None
@@ -285,7 +238,7 @@ class HTTPChannel:
             self._body = None
             if stop < len(data):
                 self._keep(data[stop:])
-                if request is not self._request:  # no memory was left for it
+                if request is not self._request:  # no memory was left
                     return
                 data = data[:stop]
         self._age = 0
@@ -295,47 +248,48 @@ class HTTPChannel:
             request.body_complete()
 
     def _keep(self, data: memoryview) -> None:
-        """Keep what came too early."""
+        """Keep bytes of the next requests."""
         if self._waiting is None:
             self._waiting = Pipelined(bytes(data))
         else:
             self._waiting.add(data)
-        if self._waiting.too_much:
+        if self._waiting.is_full:
             self._settle()
         self._keep_in_bounds()
 
     def _keep_in_bounds(self) -> None:
-        """Give up rather than keep what the budget has no room for."""
+        """Give up if the budget has no memory for the kept bytes."""
         if not self._account():
             self._give_up()
 
     def evict(self) -> None:
-        """See `tower.net.budget.Stranger.evict`."""
-        self._loan.called_in()
+        """See `tower.net.budget.MemoryHolder.evict`."""
+        self._loan.evicted()
         self._give_up()
 
     def _give_up(self) -> None:
-        """Answer 503 and close, for want of memory."""
+        """Answer 503 and close: there is not enough memory."""
         if self._closing:
             return
-        refusal = StatusError(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
+        text = "Tower is short of memory: retry later"
+        refusal = StatusError(503, text, details={"retryAfterSeconds": 1}, close=True)
         if self._request is not None:
             self._request.fail(refusal)
         else:
             self._reject(refusal)
 
     def _account(self) -> bool:
-        """Borrow for what is kept here, or give back; return False when so much is not left."""
+        """Adjust the loan to the kept bytes; return False if the budget has not enough memory."""
         held = 0 if self._waiting is None else self._waiting.held
         if self._request is not None:
             held += len(self._request.early)
         return self._loan.cover(self, held)
 
     def _settle(self) -> None:
-        """Read from the user exactly when there is somewhere to put it."""
+        """Pause the connection, or resume it if its bytes can be forwarded."""
         blocked = (
             self._queued
-            or (self._waiting is not None and self._waiting.too_much)
+            or (self._waiting is not None and self._waiting.is_full)
             or (self._body is not None and self._body.blocked)
         )
         if blocked != self._paused and not self._closing:
@@ -346,9 +300,8 @@ class HTTPChannel:
                 self.connection.resume()
 
     def ended(self) -> None:
-        """End with the user: whoever has gone away says no more, and a silent watch would never notice."""
-        request = self._request
-        if request is None:
+        """Close or abort: the client disconnected, which a silent watch would never notice."""
+        if self._request is None:
             self.close()
         else:
             self.connection.abort()
@@ -368,7 +321,7 @@ class HTTPChannel:
         request, self._request = self._request, None
         if request is not None:
             request.abandon()
-        self._body = None  # its taker leads back here
+        self._body = None  # break the cycle
         self._waiting = None
         self._account()
         self.session.leave()
@@ -377,13 +330,13 @@ class HTTPChannel:
     # Ends
 
     def _reject(self, refusal: StatusError) -> None:
-        """Answer bytes that are no request, and close."""
+        """Answer an invalid request, and close."""
         self.gateway.failures += 1
         self.connection.send(status_response(refusal, close=True))
         self.close()
 
     def close(self) -> None:
-        """Close when everything is sent."""
+        """Close after everything was sent."""
         self._closing = True
         self._waiting = None
         self._account()
@@ -396,11 +349,11 @@ class HTTPChannel:
             self.close()
 
     def abort(self, reason: str) -> None:
-        """End everything on this connection because who is behind it may not go on."""
+        """End the connection and its request: the credential is no longer valid."""
         self.end(StatusError(401, reason, close=True))
 
     def end(self, refusal: StatusError) -> None:
-        """End everything on this connection; say *refusal* if it can still be said."""
+        """End the connection and its request; answer with *refusal* if no answer has begun."""
         if self._released:
             self.connection.abort()
         elif self._request is None:
@@ -409,24 +362,25 @@ class HTTPChannel:
             self._request.fail(refusal)
 
     def tick(self) -> None:
-        """Keep the deadlines; called once a second."""
+        """Enforce the deadlines; called once a second."""
         if self._released:
             return
         self._age += 1
         self._lifetime += 1
         age, limits = self._age, self.gateway.limits
         if not self.proven:
-            self._grow_old()
+            self._check_lifetime()
         if self.full or self._closing:
-            if age > (limits.stalled if self.proven else limits.stranger_stalled):
+            if age > (limits.stalled if self.proven else limits.unproven_stalled):
                 self.connection.abort()
         elif self._request is not None:
             self._request.tick(age)
         elif self._waiting is not None:
             if age > limits.head:
-                self._reject(StatusError(408, "the head of the request came too slowly", close=True))
+                text = f"the request head was not complete within {limits.head:.0f} s"
+                self._reject(StatusError(408, text, close=True))
         elif age > (limits.idle if self._served else limits.first_byte) or (
-            self.last and self._lifetime > limits.stranger
+            self.last and self._lifetime > limits.unproven
         ):
             self.close()
 

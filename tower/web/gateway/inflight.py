@@ -1,4 +1,4 @@
-"""How many requests each cluster may have under way: kube-apiserver's ``--max-requests-inflight``."""
+"""Limit of concurrent requests for each cluster: kube-apiserver's ``--max-requests-inflight``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tower.kube.status import StatusError
 
 
 class InFlight:
-    """Counts, for each cluster apart: one cluster's crowd takes no places of another's.
+    """Counts each cluster's requests in flight.
 
-    :param limit: how many of one cluster there may be; those that may rightly take for ever do not count.
+    :param limit: the largest number for each cluster; long-running requests do not count.
     """
 
     def __init__(self, limit: int) -> None:
@@ -16,9 +16,9 @@ class InFlight:
         self._counts: dict[str, int] = {}
 
     def enter(self, cluster: str) -> None:
-        """Count one more, until `leave`.
+        """Count one request until `leave`.
 
-        :raise Refusal: there are as many as there may be; with upstream's text.
+        :raise StatusError: 429 with upstream's text, if the limit is reached.
         """
         count = self._counts.get(cluster, 0)
         if count >= self._limit:
@@ -28,7 +28,7 @@ class InFlight:
         self._counts[cluster] = count + 1
 
     def leave(self, cluster: str) -> None:
-        """Count one less."""
+        """Count one request less."""
         left = self._counts[cluster] - 1
         if left:
             self._counts[cluster] = left

@@ -1,4 +1,4 @@
-"""Requests that are answered here: reading their bodies, writing answers at once or piece by piece."""
+"""Requests that Tower answers itself: reading their bodies, and answers written in pieces."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from tower.http.bodies import CHUNKED, ChunkedBody
 from tower.kube.status import StatusError, status_line
 from tower.net.pipes import Buffer
+from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import Headers, StreamingResponse
 
 if TYPE_CHECKING:
@@ -22,15 +23,15 @@ def response_head(code: int, headers: Headers, date: bytes, *, framing: bytes, c
     """Return the head of an answer.
 
     :param date: the Date line.
-    :param framing: the line that says where the body ends, or nothing.
+    :param framing: the line that defines the body's end, or nothing.
     """
     lines = [status_line(code), *(b"%b: %b\r\n" % header for header in headers), date, framing]
     lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(lines)
 
 
-class BodyReading:
-    """Collects the body of one request.
+class BodyReading(Exchange):
+    """Reads the body of one request into memory.
 
     :ivar done: fires with the body, or fails with a `StatusError`.
     """
@@ -48,7 +49,7 @@ class BodyReading:
         elif not self.done.called:
             if request.fields.expects and not request.early:
                 channel.send(_CONTINUE)
-                if request.over:  # the user went under it
+                if request.over:  # the client disconnected meanwhile
                     self.abandon()
                     return
             channel.take_body(self._take)
@@ -57,15 +58,13 @@ class BodyReading:
         self._size += len(data)
         if self._size > self._limit:
             self._pieces.clear()
-            self._fail(
-                StatusError(413, f"the body of the request is longer than {self._limit} B", close=True)
-            )
+            self._fail(StatusError(413, f"the request body is longer than {self._limit} B", close=True))
         else:
             self._pieces.append(bytes(data))
         return True
 
     def complete(self) -> None:
-        """Note that the body is here."""
+        """See `tower.web.gateway.exchange.Exchange.complete`."""
         if self.done.called:
             return
         body = b"".join(self._pieces)
@@ -76,60 +75,52 @@ class BodyReading:
             body = b"".join(payload)
         self.done.callback(body)
 
-    def drained(self) -> None:
-        """Nothing was held back."""
-
     def abandon(self) -> None:
-        """Tell the router that the user is gone, if it is still waiting."""
-        self._fail(StatusError(400, "the user has gone"))
+        """Fail, if the body is still incomplete."""
+        self._fail(StatusError(400, "client disconnected"))
 
     def tick(self, age: int) -> None:
-        """Give the user so long for the body, and the router so long for the rest."""
+        """Enforce the deadline of the body, and then of the router."""
         limits = self._request.channel.gateway.limits
         if not self.done.called:
             if age > limits.body:
-                self._fail(StatusError(408, "the body of the request came too slowly", close=True))
+                text = f"the request body was not complete within {limits.body:.0f} s"
+                self._fail(StatusError(408, text, close=True))
         elif age > limits.answer:
-            self._request.fail(StatusError(504, "Tower took too long to answer"))
+            self._request.fail(StatusError(504, f"Tower did not answer within {limits.answer:.0f} s"))
 
     def _fail(self, refusal: StatusError) -> None:
         if not self.done.called:
             self.done.errback(refusal)
 
 
-class BodyDiscarding:
-    """Drops what is still to come of a request's body after its answer, so that the connection can go on."""
+class BodyDiscarding(Exchange):
+    """Discards the rest of a request's body after its answer, so that the connection can be kept."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._seconds = 0
 
     def start(self) -> None:
-        """Take the rest of the body."""
+        """Receive the rest of the body."""
         self._request.channel.take_body(self._drop)
 
     def _drop(self, data: Buffer) -> bool:
         return True
 
     def complete(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request."""
         self._request.finish(keep=True)
 
-    def drained(self) -> None:
-        """Nothing was held back."""
-
-    def abandon(self) -> None:
-        """Nothing is held."""
-
     def tick(self, age: int) -> None:
-        """Close if the body takes longer than a head may: it does no good any more."""
+        """Close the connection if the body takes longer than a head may."""
         self._seconds += 1
         if self._seconds > self._request.channel.gateway.limits.head:
             self._request.finish(keep=False)
 
 
-class StreamedAnswer:
-    """Writes one answer of unknown length; a `tower.web.outcome.BodyStream`."""
+class StreamedAnswer(Exchange):
+    """Writes one answer of unknown length, without a deadline; a `tower.web.outcome.BodyStream`."""
 
     def __init__(self, request: Request) -> None:
         self.on_drained: Callable[[], None] | None = None
@@ -140,16 +131,11 @@ class StreamedAnswer:
         self._keep = self._chunked and request.keep
 
     def begin(self, response: StreamingResponse) -> None:
-        """Send the head and start."""
+        """Send the head and start the producer."""
         request = self._request
         framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
-        head = response_head(
-            response.code,
-            response.headers,
-            request.channel.gateway.date,
-            framing=framing,
-            close=not self._keep,
-        )
+        date, close = request.channel.gateway.date, not self._keep
+        head = response_head(response.code, response.headers, date, framing=framing, close=close)
         request.begun(response.code)
         request.channel.send(head)
         if request.method == b"HEAD":
@@ -176,20 +162,14 @@ class StreamedAnswer:
         self._request.finish_with_body(keep=self._keep)
 
     def drained(self) -> None:
-        """Tell the producer."""
+        """Notify the producer."""
         if self.on_drained is not None:
             self.on_drained()
 
     def abandon(self) -> None:
-        """Tell the producer that the user is gone."""
+        """Stop the producer."""
         if not self._over:
             self._close()
-
-    def tick(self, age: int) -> None:
-        """A watch may be silent for as long as it likes."""
-
-    def complete(self) -> None:
-        """Nobody reads the body of such a request."""
 
     def _close(self) -> None:
         self._over = True

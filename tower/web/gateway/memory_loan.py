@@ -1,53 +1,45 @@
-"""What a user's connection borrows for the bytes that it keeps.
+"""The memory that one connection borrows for bytes that it keeps.
 
-While its user is a stranger it borrows from the budget that strangers share, and may have to end for another;
-after that from the process's budget, which lends what it has and calls nothing in.
+An unauthenticated connection borrows from the small budget that all of them share, and may be evicted for
+another one.  An authenticated one borrows from the process's budget, which evicts nothing.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from tower.net.budget import Budget, Stranger, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 
-#: What a connection may keep without borrowing, B.
+if TYPE_CHECKING:
+    from tower.web.gateway.user_session import UserConnection
+
+#: Bytes that a connection may keep without borrowing, B.
 ALLOWANCE = 4 * 1024
 
 
-class Borrower(Stranger, Protocol):
-    """What is needed of `tower.web.gateway.http_channel.HTTPChannel`."""
-
-    @property
-    def proven(self) -> bool:
-        """Whether the user has shown a valid credential."""
-
-
 class Loan:
-    """The loan of one connection; it has to be repaid before `Borrower.proven` changes.
+    """The loan of one connection; repay it before `UserConnection.proven` changes.
 
     :ivar size: B.
     """
 
-    __slots__ = ("_budget", "_strangers", "size")
+    __slots__ = ("_budget", "_unproven", "size")
 
-    def __init__(self, budget: Budget, strangers: StrangersBudget) -> None:
+    def __init__(self, budget: Budget, unproven: UnauthenticatedBudget) -> None:
         self._budget = budget
-        self._strangers = strangers
+        self._unproven = unproven
         self.size = 0
 
-    def cover(self, borrower: Borrower, held: int) -> bool:
-        """Borrow for *held* bytes that *borrower* keeps, or give back.
-
-        :return: False when so much is not left.
-        """
+    def cover(self, borrower: UserConnection, held: int) -> bool:
+        """Adjust the loan to *held* bytes kept; return False if the budget does not have enough."""
         wanted = held - ALLOWANCE if held > ALLOWANCE else 0
         more = wanted - self.size
         if not more:
             return True
         if not borrower.proven:
-            stays = self._strangers.hold(borrower, wanted)
-            self.size = wanted if stays else 0
-            return stays
+            covered = self._unproven.hold(borrower, wanted)
+            self.size = wanted if covered else 0
+            return covered
         if more < 0:
             self._budget.give_back(-more)
         elif not self._budget.borrow(more):
@@ -55,16 +47,16 @@ class Loan:
         self.size = wanted
         return True
 
-    def repay(self, borrower: Borrower) -> None:
-        """Borrow nothing, until `cover` is asked next."""
+    def repay(self, borrower: UserConnection) -> None:
+        """Give everything back."""
         size, self.size = self.size, 0
         if not size:
             return
         if borrower.proven:
             self._budget.give_back(size)
         else:
-            self._strangers.hold(borrower, 0)
+            self._unproven.hold(borrower, 0)
 
-    def called_in(self) -> None:
-        """Note that the strangers' budget has ended the loan."""
+    def evicted(self) -> None:
+        """Forget the loan: the budget for unauthenticated connections has taken it back."""
         self.size = 0

@@ -1,4 +1,4 @@
-"""What a user has sent of requests that are not served yet."""
+"""Bytes of requests that are not served yet."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ PIPELINED = HEAD_LIMIT
 
 
 class Pipelined:
-    """Whole requests, or the beginning of one.
+    """Complete requests, or the beginning of one.
 
-    :param data: is where they are.
-    :param at: where in it they begin.
+    :param at: index of the first request in *data*.
     """
 
     __slots__ = ("_at", "_data")
@@ -24,29 +23,29 @@ class Pipelined:
 
     @property
     def held(self) -> int:
-        """How much memory it takes, B."""
+        """The memory it occupies, B."""
         return len(self._data)
 
     @property
-    def too_much(self) -> bool:
-        """Whether nothing more is to be read for now."""
+    def is_full(self) -> bool:
+        """Whether the connection must be paused."""
         return len(self._data) - self._at > PIPELINED
 
     def take(self) -> tuple[bytes, int]:
-        """Return the bytes, and where in them the requests begin."""
+        """Return the bytes and the index of the first request."""
         return bytes(self._data), self._at
 
     def add(self, data: Buffer) -> None:
-        """Add what came next."""
-        grown = self._growing()
+        """Append *data*."""
+        grown = self._writable()
         grown += data
 
     def add_to_head(self, data: Buffer) -> bool:
-        """Add to the beginning of a head; return whether it is whole now.
+        """Append to an incomplete head; return whether it is complete now.
 
-        :raise BadHead: it can no longer become a good one.
+        :raise BadHead: it cannot become a valid head.
         """
-        head = self._growing()
+        head = self._writable()
         start = max(len(head) - 3, 0)
         head += data
         if head.find(b"\r\n\r\n", start) >= 0:
@@ -54,8 +53,7 @@ class Pipelined:
         check_unfinished(head, start)
         return False
 
-    def _growing(self) -> bytearray:
-        """Return the bytes as something that can grow."""
+    def _writable(self) -> bytearray:
         data = self._data
         if isinstance(data, bytes):
             data = self._data = bytearray(data[self._at :])

@@ -1,4 +1,4 @@
-"""Receives the answer of a cluster to one request and passes it to the user; see `tower.web.gateway.relay`."""
+"""Receives a cluster's answer to one request and sends it to the user; see `tower.web.gateway.relay`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
     from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.relay import ProxyClientFactory
 
-# What may be sent again when it met a channel that was just closing (RFC 9110 section 9.2.2; Go's HTTP
-# client does the same).
+# Methods that may be retried if the channel was just closing (RFC 9110 section 9.2.2; as Go's HTTP client).
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
-#: Interim answers (1xx) before the final one; whoever sends more will never come to it.
+#: Maximum number of interim answers (1xx) before the final one.
 _MOST_INTERIM = 100
 
-#: What a member's API server did that answers 401 to a request with a credential of its own agent or cluster.
-_UNKNOWN_LENDER = (
-    "refuses the credential with which Tower acts for its users there (401): the administrator has to "
-    "renew it, see 'tower cluster show'"
+#: Error text for a 401 of a member's API server to its agent's or cluster's own credential.
+_CREDENTIAL_REJECTED = (
+    "rejects the credential that Tower uses there (401): an administrator must renew it, "
+    "see 'tower cluster show'"
 )
 
-#: What its kubelet did then: it has its own ways to know who somebody is.
-_UNKNOWN_TO_KUBELET = (
-    "has a kubelet that does not know the credential with which Tower acts for its users there (401): "
-    "kubelets know tokens with --authentication-token-webhook, and certificates by --client-ca-file"
+#: The same of a kubelet, which has its own authentication methods.
+_REJECTED_BY_KUBELET = (
+    "has a kubelet that rejects the credential that Tower uses there (401): kubelets accept tokens with "
+    "--authentication-token-webhook, and certificates with --client-ca-file"
 )
 
 
@@ -68,12 +67,12 @@ class ProxyClient:
         self.channel = channel = request.channel
         self.upstream = upstream
         self._scope = factory.relay.scope
-        self._head: bytearray | None = None  # what came of an answer's head
+        self._head: bytearray | None = None  # an incomplete head
         self._interim = 0  # answers before the final one
-        self._status = 0  # of the final answer, once its head was sent on
+        self._status = 0  # of the final answer, after its head was sent
         self._left = 0  # of its body, B; or UNTIL_CLOSE
         self._chunks: ChunkedBody | None = None
-        # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
+        # a server that rejects an upgrade may still read further bytes as that protocol (CVE-2018-1002105)
         fields = request.fields
         self._reusable = not fields.upgrade
         self._keep = self._reusable and not (fields.close or not request.minor or channel.gateway.stopping)
@@ -88,22 +87,22 @@ class ProxyClient:
         cls._hooked = True
 
     def handleResponseHead(self, status: int, head: bytes) -> bytes:
-        """Return what the user gets as the head of the answer, the empty line included."""
+        """Return the head for the user, including the empty line."""
         return head
 
     def handleResponsePart(self, data: Buffer) -> Buffer:
-        """Return what the user gets for this part of the body, of the same length."""
+        """Return this part of the body for the user, of the same length."""
         return data
 
     def handleResponseEnd(self) -> None:
-        """Note that the answer is complete."""
+        """Called when the answer is complete."""
 
-    # The way there
+    # The request
 
     def begin(self, head: bytes, plain: bool) -> None:
         """Send the request.
 
-        :param head: in the form that the agent takes.
+        :param head: in the agent's canonical form.
         :param plain: as in `tower.web.outcome.Relay`.
         """
         request, upstream = self.request, self.upstream
@@ -115,7 +114,7 @@ class ProxyClient:
                 self._refuse(e)
                 return
         elif plain and self.factory.relay.target == KUBERNETES:
-            self._refuse(_not_lent(self.factory.relay.cluster))
+            self._refuse(_no_agent_credential(self.factory.relay.cluster))
             return
         pipe.receiver = self
         if not request.fields.body:
@@ -130,7 +129,7 @@ class ProxyClient:
             pipe.resume()
 
     def _refuse(self, error: TowerError) -> None:
-        """Answer with a Status; the channel, on which nothing was sent, serves others."""
+        """Answer with a Status; the channel is still unused, so it goes back to the pool."""
         self._over = True
         self.factory.client = None
         relay, upstream = self.factory.relay, self.upstream
@@ -145,13 +144,13 @@ class ProxyClient:
         return self.upstream.channel.send(data)
 
     def drained(self) -> None:
-        """Read the request's body again."""
+        """Resume reading the request's body."""
         self.channel.taker_drained()
 
-    # The way back
+    # The answer
 
     def received(self, data: memoryview) -> None:
-        """Pass on a piece of the answer."""
+        """Forward a piece of the answer."""
         try:
             if self._status:
                 self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
@@ -170,13 +169,13 @@ class ProxyClient:
                 self._head = bytearray(data)
                 self._read_heads(0)
         except (BadResponse, BadBody) as e:
-            self._break(f"sent what is no HTTP answer: {e}")
+            self._break(f"sent an invalid HTTP answer: {e}")
 
     def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
-        """Pass on an answer whose head needs no change; mostly the whole answer is here."""
+        """Forward an answer whose head needs no change; *data* is usually the whole answer."""
         code, length = match.groups()
-        if code == b"401" and self._is_lent:
-            self._unknown()
+        if code == b"401" and self._uses_tower_credential:
+            self._credential_rejected()
             return
         end, request = match.end(), self.request
         if request.method == b"HEAD" or code == b"304":
@@ -199,7 +198,7 @@ class ProxyClient:
             self._finish(in_step=True)
 
     def _read_heads(self, start: int) -> None:
-        """Read the head of the answer, and interim ones before it."""
+        """Read the head of the answer, and of interim answers before it."""
         buffer = self._head
         assert buffer is not None
         while not self._over:
@@ -226,13 +225,13 @@ class ProxyClient:
                 self._pause()
 
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
-        """Pass on an answer whose head has to be written anew."""
-        if head.code == 401 and self._is_lent:
-            self._unknown()
+        """Forward an answer whose head must be rewritten."""
+        if head.code == 401 and self._uses_tower_credential:
+            self._credential_rejected()
             return
         request = self.request
         self._reusable = self._reusable and not head.close
-        # whoever answers before he has read the whole body will not read the rest
+        # a server that answers before the end of the request body does not read the rest
         keep = self._keep and not self.channel.body_pending
         lines, body = head.lines, head.body
         if body == UNTIL_CLOSE:
@@ -251,17 +250,17 @@ class ProxyClient:
         self._deliver_head(head.code, wire + rest, len(wire))
 
     def _location(self, location: bytes) -> bytes:
-        """Return *location* as the user has to ask for it."""
+        """Return *location* as the user must request it."""
         relay, host = self.factory.relay, self.request.fields.host
         if relay.target == KUBERNETES:
             return rewritten_location(location, relay.prefix, host, self.upstream.tunnel.server)
         if not relay.prefix:
             return location
-        # it was told our name as its own, and cannot know that TLS is spoken here
+        # the target knows itself by Tower's host name, but not that Tower is served with TLS
         return rewritten_location(location, relay.prefix, b"", host)
 
     def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
-        """Pass on *data*: *end* bytes of head, and the beginning of the body."""
+        """Forward *data*: *end* bytes of head, and the beginning of the body."""
         self.request.begun(status)
         if self._hooked:
             head = self.handleResponseHead(status, bytes(data[:end]))
@@ -269,9 +268,9 @@ class ProxyClient:
         self._deliver(data, end)
 
     def _deliver(self, data: Buffer, start: int) -> None:
-        """Pass on *data*, in which the body goes on at *start*.
+        """Forward *data*, in which the body continues at *start*.
 
-        :raise BadBody: nobody can tell where it ends.
+        :raise BadBody: the framing is invalid.
         """
         size = len(data)
         chunks, channel = self._chunks, self.channel
@@ -299,9 +298,9 @@ class ProxyClient:
             self._finish(in_step=stop == size)
 
     def _finish(self, *, in_step: bool) -> None:
-        """Note that the answer is complete; the channel goes back if nothing else came on it."""
+        """End the exchange; the channel goes back to the pool if it is in step."""
         self._over = True
-        self.factory.client = None  # no cycles: garbage is counted in requests
+        self.factory.client = None  # break the cycle: there would be one for each request
         upstream, request = self.upstream, self.request
         uploading = self._uploads and self.channel.body_pending
         if in_step and self._reusable and not (self._paused or uploading):
@@ -314,9 +313,9 @@ class ProxyClient:
         request.finish(keep=self._keep)
 
     def _switch(self, head: ResponseHead, rest: bytes) -> None:
-        """Go raw, now that the other side said so."""
+        """Forward raw bytes from now on: the other side accepted the upgrade."""
         if not self.request.fields.upgrade:
-            raise BadResponse("the answer changes a protocol that nobody asked to change")
+            raise BadResponse("the answer changes the protocol without a request to do so")
         self._over = True
         self.factory.client = None
         self.request.switched()
@@ -327,7 +326,7 @@ class ProxyClient:
         self.upstream.channel.pause()
 
     def resume(self) -> None:
-        """Read on, now that the user takes bytes again."""
+        """Resume reading the answer: the user accepts bytes again."""
         if self._paused:
             self._paused = False
             self.upstream.channel.resume()
@@ -335,14 +334,14 @@ class ProxyClient:
     # Ends
 
     def ended(self) -> None:
-        """Note that nothing more will come: for some answers that is how they end."""
+        """End an answer that is delimited by the end of the stream; any other one is broken."""
         if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
             self._finish(in_step=False)
         else:
             self._lost()
 
     def closed(self, reason: Exception) -> None:
-        """Note that the channel is gone."""
+        """See `tower.net.pipes.Receiver.closed`."""
         self._lost()
 
     def _lost(self) -> None:
@@ -351,48 +350,48 @@ class ProxyClient:
         self.factory.lost(self)
 
     @property
-    def _is_lent(self) -> bool:
-        """Whether the request went with a credential that we lent: then nobody else's can be unknown."""
+    def _uses_tower_credential(self) -> bool:
+        """Whether the proxy added its own credential to the request."""
         relay = self.factory.relay
         return self.upstream.rewrite is not None and (not relay.plain or relay.target != KUBERNETES)
 
-    def _unknown(self) -> None:
-        """Tell the user that it is not his credential that is not known."""
-        self._break(_UNKNOWN_LENDER if self.factory.relay.target == KUBERNETES else _UNKNOWN_TO_KUBELET)
+    def _credential_rejected(self) -> None:
+        """Fail with a text that names the proxy's credential, not the user's, as the rejected one."""
+        self._break(_CREDENTIAL_REJECTED if self.factory.relay.target == KUBERNETES else _REJECTED_BY_KUBELET)
 
     def _break(self, what: str) -> None:
-        """Give up on an answer that is of no use.
+        """Discard the channel and answer 502.
 
-        :param what: what the cluster did.
+        :param what: verb and object; the cluster is the subject.
         """
         self._over = True
         self.upstream.discard()
         self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))
 
     def abandon(self) -> None:
-        """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""
+        """Close the channel, which also ends the request at the far end."""
         if not self._over:
             self._over = True
             self.upstream.discard()
 
     @property
     def answering(self) -> bool:
-        """Whether the head of the answer is through."""
+        """Whether the head of the answer was sent."""
         return self._status != 0
 
     @property
     def repeatable(self) -> bool:
-        """Whether the request may be sent again although this channel took its head."""
+        """Whether the request may be retried although its head was sent on this channel."""
         if not self.upstream.reused or self._head is not None or self._status:
             return False
         if self.request.fields.body:
-            return not self._body_sent  # nobody acts on a head whose body never came
+            return not self._body_sent  # a server does not act on a head without its body
         return self.request.method in _REPEATABLE
 
 
-def _not_lent(cluster: str) -> Unauthorized:
+def _no_agent_credential(cluster: str) -> Unauthorized:
     return Unauthorized(
-        f"no credential was sent, and the agent of cluster {cluster} lends its own to nobody: "
+        f"no credential was sent, and the agent of cluster {cluster} does not add its own: "
         "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
         "anonymous",
     )

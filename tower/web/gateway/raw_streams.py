@@ -1,4 +1,4 @@
-"""Connections that are HTTP no more: upgraded ones, and raw streams to a target of a cluster."""
+"""Connections after a change of protocol: upgrades, and raw streams to a target of a cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from twisted.python.failure import Failure
 
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
+from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import RawStream
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.gateway.request import Request
 
-#: The protocol that ``tower forward`` asks to upgrade to.
+#: The protocol that ``tower forward`` upgrades to.
 TOWER_STREAM = b"tower-stream"
 
 _SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 
 
 class _UserSplice(Splice):
-    """The user's half of a splice; tells the channel when it is over."""
+    """The user's half of a splice; ends the channel when it closes."""
 
     def __init__(self, channel: HTTPChannel, pipe: Pipe) -> None:
         super().__init__(channel.connection, pipe)
@@ -38,7 +39,7 @@ class _UserSplice(Splice):
 def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
     """Pass bytes both ways between a user and *pipe* from now on.
 
-    :param first: what goes to the user before.
+    :param first: sent to the user before.
     """
     early = channel.release()
     user = channel.connection
@@ -52,22 +53,22 @@ def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
         user.resume()
 
 
-class StreamOpening:
+class StreamOpening(Exchange):
     """Opens a raw stream for one request."""
 
     def __init__(self, request: Request, stream: RawStream) -> None:
         if request.fields.upgrade.lower() != TOWER_STREAM:
             raise StatusError(
-                426, f"a stream needs the fields Connection: Upgrade and Upgrade: {TOWER_STREAM.decode()}"
+                426, f"a stream requires the fields Connection: Upgrade and Upgrade: {TOWER_STREAM.decode()}"
             )
         if request.fields.body:
-            raise StatusError(400, "a request that changes the protocol has no body", close=True)
+            raise StatusError(400, "an upgrade request must not have a body", close=True)
         self._request = request
         self._stream = stream
         self._opening: Deferred[ClusterUpstream] | None = None
 
     def start(self) -> None:
-        """Ask the tunnel."""
+        """Open the stream."""
         pool = self._request.channel.gateway.pool
         opening = self._opening = pool.open(self._stream.cluster, self._stream.target)
         opening.addCallbacks(self._opened, self._not_opened)
@@ -83,19 +84,18 @@ class StreamOpening:
         if not self._request.over:
             self._request.failed(failure)
 
-    def drained(self) -> None:
-        """Nothing was sent yet."""
-
-    def complete(self) -> None:
-        """There is no body."""
-
     def abandon(self) -> None:
-        """Let go of the channel when it comes."""
+        """Cancel the opening."""
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
 
     def tick(self, age: int) -> None:
-        """Give up on a tunnel that does not answer."""
-        if age > self._request.channel.gateway.limits.answer:
-            self._request.fail(StatusError(504, f"cluster {self._stream.cluster} did not open the stream"))
+        """Fail if the tunnel does not answer in time."""
+        limit = self._request.channel.gateway.limits.answer
+        if age > limit:
+            self._request.fail(
+                StatusError(
+                    504, f"cluster {self._stream.cluster} did not open the stream within {limit:.0f} s"
+                )
+            )

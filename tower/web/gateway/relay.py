@@ -1,8 +1,8 @@
-"""The proxy's end of the relay: one request goes to a cluster, its answer comes back.
+"""The proxy's end of the relay: sends one request to a cluster.
 
-The names are those of ``twisted.web.proxy``: a request's ``proxyClientFactoryClass`` finds a way into the
-cluster and makes, with its ``protocol``, the client that receives the answer.  Underneath is a pooled
-channel instead of a new connection for each request, and bodies are passed on while they come.
+The names are those of ``twisted.web.proxy``: a request's ``proxyClientFactoryClass`` connects to the cluster
+and makes, with its ``protocol``, the client that receives the answer.  Unlike there, a pooled channel serves
+many requests, and bodies are streamed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tower.errors import Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
+from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient
 from tower.web.outcome import Relay
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
 
-class ProxyClientFactory:
-    """Finds a way into the cluster for one request.
+class ProxyClientFactory(Exchange):
+    """Sends one request on a channel into its cluster.
 
-    :ivar protocol: makes what receives the answer.
-    :ivar client: that, until the answer is complete.
+    :ivar protocol: receives the answer.
+    :ivar client: its instance, until the answer is complete.
     """
 
     protocol: ClassVar[type[ProxyClient]] = ProxyClient
@@ -44,14 +45,14 @@ class ProxyClientFactory:
         self._head = b""
 
     def start(self) -> None:
-        """Write the head and send it on an unused channel, or open one.
+        """Make the head and send it on an idle channel, or open one.
 
-        :raise TowerError: the request is not to be sent.
+        :raise TowerError: the request must not be sent.
         """
         request, relay = self.request, self.relay
         channel, fields, identity = request.channel, request.fields, request.identity
         if identity is None:
-            raise Unauthorized(reason="the router let a request pass that nobody vouches for")
+            raise Unauthorized(reason="the router accepted a request without an identity")
         target, prefix = request.target, relay.prefix
         if prefix:
             rest = target[len(prefix) :]
@@ -62,16 +63,16 @@ class ProxyClientFactory:
             channel.enter(identity, relay.cluster)
         if plain:
             bearer = fields.bearer
-            lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.spent(bearer))
+            lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.uses(bearer))
         else:
             lines = session.write(fields)
-            if request.entry is not None and (told := request.entry.header):
-                lines = b"%b%b\r\n" % (lines[:-2], told)
+            if request.entry is not None and (audit_id := request.entry.header):
+                lines = b"%b%b\r\n" % (lines[:-2], audit_id)
         self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:
-                raise StatusError(400, "a request that changes the protocol has no body", close=True)
-            upstream = None  # the agent takes an upgrade on a new channel alone
+                raise StatusError(400, "an upgrade request must not have a body", close=True)
+            upstream = None  # the agent accepts an upgrade only as the first request of a channel
         else:
             upstream = self.pool.take(relay.cluster, relay.target)
         if upstream is None:
@@ -95,7 +96,7 @@ class ProxyClientFactory:
             self.request.failed(failure)
 
     def lost(self, client: ProxyClient) -> None:
-        """Note that the channel ended before the answer did: try once more, or say so."""
+        """Retry once on a new channel, or fail: the channel was lost before the end of the answer."""
         if client.repeatable:
             self.client = None
             self.request.channel.take_body(None)
@@ -103,19 +104,19 @@ class ProxyClientFactory:
             return
         self.request.fail(
             StatusError(
-                502, f"the connection to cluster {self.relay.cluster} broke before its answer was complete"
+                502, f"the connection to cluster {self.relay.cluster} was lost before its answer was complete"
             )
         )
 
-    # What the request asks of whoever makes its answer
+    # See `tower.web.gateway.exchange.Exchange`
 
     def drained(self) -> None:
-        """Read the answer again."""
+        """Resume reading the answer."""
         if self.client is not None:
             self.client.resume()
 
     def abandon(self) -> None:
-        """Let go of everything."""
+        """Cancel the opening, or discard the channel."""
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
@@ -123,11 +124,8 @@ class ProxyClientFactory:
         if client is not None:
             client.abandon()
 
-    def complete(self) -> None:
-        """Note that the body is through."""
-
     def tick(self, age: int) -> None:
-        """Give up on a cluster that does not answer, unless the request is one that may take for ever."""
+        """Fail if the cluster does not answer in time, unless the request is a long-running one."""
         client = self.client
         limit = self.request.channel.gateway.limits.answer
         if age <= limit or (client is not None and client.answering):
@@ -140,11 +138,11 @@ class ProxyClientFactory:
 
 
 def relative_target(target: bytes, prefix: bytes) -> bytes:
-    """Return *target* without *prefix*, which it has to begin with.
+    """Return *target* without *prefix*.
 
-    :raise Refusal: it does not: sending it would reach something else.
+    :raise StatusError: it does not begin with *prefix*, so it would reach another path.
     """
     rest = target[len(prefix) :]
     if not target.startswith(prefix) or rest[:1] not in (b"", b"/", b"?"):
-        raise StatusError(500, "the request does not belong where its router sent it", close=True)
+        raise StatusError(500, "the router chose a cluster that the request path does not name", close=True)
     return rest if rest.startswith(b"/") else b"/" + rest

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -14,66 +13,44 @@ from tower.errors import TowerError, Unauthorized
 from tower.http.requests import Fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
-from tower.web.access.audit_formats import ResponseRecord
+from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
-from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
+from tower.web.outcome import (
+    HandOver,
+    Outcome,
+    RawStream,
+    Relay,
+    Response,
+    ResponseRecord,
+    StreamingResponse,
+)
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
+    from tower.web.access.authentication import AnyIdentity
     from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.gateway.inflight import InFlight
 
-#: Longest body that is read here, B, unless the router says otherwise.
+#: Default limit of a body that Tower reads itself, B.
 BODY_LIMIT = 1024 * 1024
 
-#: Longest body that is read and discarded behind an answer that did not wait for it, B.
+#: Longest unread body that is discarded so that the connection can be kept, B.
 DISCARD_LIMIT = 64 * 1024
-
-
-class Identity(Protocol):
-    """What is needed of `tower.web.access.authentication.Identity`."""
-
-    @property
-    def user(self) -> str:
-        """The name."""
-
-    @property
-    def groups(self) -> Sequence[str]:
-        """The groups."""
-
-    def spent(self, bearer: bytes) -> bool:
-        """Whether a bearer token is for Tower, which then passes it on to nobody."""
-
-
-class Exchange(Protocol):
-    """Whatever is making the answer to a request."""
-
-    def drained(self) -> None:
-        """The user takes bytes again."""
-
-    def abandon(self) -> None:
-        """The user is gone, or the request is answered by somebody else: let go of everything."""
-
-    def complete(self) -> None:
-        """The request's body is through."""
-
-    def tick(self, age: int) -> None:
-        """Keep the deadlines; *age* is s since the request came or a part of its body did."""
 
 
 class Request:
     """One request.
 
     :ivar proxyClientFactoryClass: relays it to a cluster.
-    :ivar method: as it came, upper case.
-    :ivar target: path and query, as they came.
+    :ivar method: as received, upper case.
+    :ivar target: path and query, as received.
     :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
-    :ivar head: its bytes, the empty line included.
-    :ivar early: what came of the body together with the head, framing included.
-    :ivar identity: who asks; left here by the router.
-    :ivar entry: of the audit log; None where nobody keeps one, or nobody is known.
+    :ivar head: its bytes, including the empty line.
+    :ivar early: the part of the body that arrived together with the head, including framing.
+    :ivar identity: the user; set by the router.
+    :ivar entry: of the audit log; None without an audit log or before authentication.
     :ivar started: whether the head of a final answer was sent.
     """
 
@@ -117,7 +94,7 @@ class Request:
         self.fields = fields
         self.head = head
         self.early = early
-        self.identity: Identity | None = None
+        self.identity: AnyIdentity | None = None
         self.entry: Entry | None = None
         self.started = False
         self.over = False
@@ -127,26 +104,26 @@ class Request:
         self._counted = ""
         self._reads_body = False
 
-    # What a router wants to know
+    # For routers
 
     @property
     def path(self) -> bytes:
-        """The path, as it came."""
+        """The path, as received."""
         return self.target.partition(b"?")[0]
 
     @property
     def query(self) -> bytes:
-        """The query, as it came, without the question mark."""
+        """The query, as received, without the question mark."""
         return self.target.partition(b"?")[2]
 
     @property
     def certificate(self) -> bytes | None:
-        """The certificate that the user showed and proved, DER, or None."""
+        """The client certificate that TLS verified, DER, or None."""
         return self.channel.peer.certificate
 
     @property
     def request_id(self) -> str:
-        """Names this request in answers and in the log."""
+        """The ID of this request in answers and logs."""
         if not self._id:
             self._id = secrets.token_hex(6)
         return self._id
@@ -158,11 +135,11 @@ class Request:
 
     @property
     def keep(self) -> bool:
-        """Whether the connection is kept after an answer that is made here.
+        """Whether the connection is kept after an answer made by Tower.
 
-        The head decides, never how much of the body has come already: where the user's bytes are cut changes
-        nothing.  A body that is not read here is discarded if it is short; behind any other, and behind one
-        that the user may not send after this answer (``Expect``), the connection closes.
+        Only the head decides, not how much of the body has arrived: fragmentation of the user's bytes changes
+        nothing.  A short unread body is discarded.  After a long one, or one that the user might not send
+        after this answer (``Expect``), the connection closes.
         """
         if self.close:
             return False
@@ -173,8 +150,8 @@ class Request:
     def body(self, limit: int = BODY_LIMIT) -> Deferred[bytes]:
         """Return the whole body, without framing.
 
-        :param limit: longest, framing included, B.
-        :raise Refusal: through the Deferred: it is longer, or the user is gone.
+        :param limit: longest, including framing, B.
+        :raise StatusError: through the Deferred: it is longer, or the client disconnected.
         """
         self._reads_body = True
         reading = BodyReading(self, limit)
@@ -182,19 +159,19 @@ class Request:
         return reading.done
 
     def audit(self, cluster: str) -> None:
-        """Write down that it was asked, now that `identity` is known, and later what became of it.
+        """Begin the request's audit entry, after `identity` was set.
 
-        :param cluster: where it wants to go; empty for Tower's own API.
+        :param cluster: the requested cluster; empty for Tower's own API.
         """
         audit = self.channel.gateway.audit
         if audit is not None:
             self.entry = entry = audit.begin(self, cluster)
             self._id = entry.id
 
-    # What becomes of it
+    # The answer
 
     def process(self) -> None:
-        """Have the router decide, and act on that."""
+        """Call the router, and act on its result."""
         gateway = self.channel.gateway
         gateway.requests += 1
         try:
@@ -205,7 +182,7 @@ class Request:
                 self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
                 factory.start()
                 return
-        except Exception as e:  # noqa: BLE001 - whatever it is, the user gets a Status and the others go on
+        except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             self.fail(e)
             return
         if isinstance(outcome, Deferred):
@@ -224,7 +201,9 @@ class Request:
         if not self.over:
             self.failed(failure)
         elif not failure.check(CancelledError, TowerError):
-            self._log.failure("request {id} failed after its user had gone", failure, id=self.request_id)
+            self._log.failure(
+                "request {id} failed after its client disconnected", failure, id=self.request_id
+            )
 
     def _act(self, outcome: Outcome) -> None:
         try:
@@ -250,7 +229,7 @@ class Request:
             inflight.enter(relay.cluster)
             self._counted = relay.cluster
 
-    def _count_no_more(self) -> None:
+    def _uncount(self) -> None:
         cluster, self._counted = self._counted, ""
         inflight = self.channel.gateway.inflight
         if cluster and inflight is not None:
@@ -258,11 +237,9 @@ class Request:
 
     def respond(self, response: Response) -> None:
         """Answer with *response*."""
-        keep = self.keep
+        keep, date = self.keep, self.channel.gateway.date
         framing = b"Content-Length: %d\r\n" % len(response.body)
-        head = response_head(
-            response.code, response.headers, self.channel.gateway.date, framing=framing, close=not keep
-        )
+        head = response_head(response.code, response.headers, date, framing=framing, close=not keep)
         self.begun(response.code)
         self.channel.send(head if self.method == b"HEAD" else head + response.body)
         self.finish_with_body(keep=keep)
@@ -275,21 +252,21 @@ class Request:
 
     def _open_stream(self, stream: RawStream) -> None:
         if self.identity is None:
-            raise Unauthorized(reason="the router let a request pass that nobody vouches for")
+            raise Unauthorized(reason="the router accepted a request without an identity")
         self.channel.enter(self.identity, stream.cluster)
         self._exchange = opening = StreamOpening(self, stream)
         opening.start()
 
     def _hand_over(self, outcome: HandOver) -> None:
         if self.fields.body:
-            raise StatusError(400, "a request that changes the protocol has no body", close=True)
+            raise StatusError(400, "an upgrade request must not have a body", close=True)
         channel = self.channel
         self.over = True
         received = self.head + channel.release()
         channel.forget()
         try:
             outcome.take(channel.connection, received)
-        except Exception:  # noqa: BLE001 - nobody else would let go of the connection
+        except Exception:  # noqa: BLE001 - this is the last owner that can close the connection
             self._log.failure("cannot hand connection of request {id} over", id=self.request_id)
             channel.connection.abort()
 
@@ -301,7 +278,7 @@ class Request:
         self.fail(failure.value)
 
     def fail(self, error: BaseException) -> None:
-        """Answer with a Status for *error*; if an answer has begun, all that is left is to cut it."""
+        """Answer with a Status for *error*; if an answer has begun, abort the connection."""
         if self.over:
             return
         refusal = refusal_of(error)
@@ -310,7 +287,7 @@ class Request:
         channel = self.channel
         reason = ""
         if isinstance(error, Unauthorized):
-            reason = getattr(error, "reason", "")
+            reason = error.reason
             channel.disprove()
         self._log_refusal(refusal.code, reason or refusal.message)
         channel.gateway.failures += 1
@@ -318,7 +295,7 @@ class Request:
             channel.connection.abort()
             return
         self.over = True
-        self._let_go()
+        self._release()
         keep = self.keep and not refusal.close
         self.begun(refusal.code, refusal.reason, refusal.message)
         channel.send(
@@ -333,7 +310,7 @@ class Request:
         self.finish_with_body(keep=keep)
 
     def _log_refusal(self, code: int, text: str) -> None:
-        """Log it; what strangers cause is summed up."""
+        """Log it, or count it in a summary if the connection is unauthenticated."""
         channel = self.channel
         line = "request {id} from {peer}: {code} {text}"
         fields = {"id": self.request_id, "peer": channel.peer.address, "code": code, "text": text}
@@ -343,51 +320,54 @@ class Request:
             channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
-        """Note that the head of the final answer is sent; *reason* and *message* are of a refusal."""
+        """Record that the head of the final answer was sent.
+
+        :param reason: of Tower's own Status; *message* likewise.
+        """
         self.started = True
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))
 
     def finish_with_body(self, *, keep: bool) -> None:
-        """Note that the answer is complete; what is still to come of the body is discarded first."""
+        """End the request after its answer; the rest of its body is discarded first if *keep*."""
         if not keep or not self.channel.body_pending:
             self.finish(keep=keep)
             return
         self.over = False
         if self._counted:
-            self._count_no_more()
+            self._uncount()
         self._exchange = discarding = BodyDiscarding(self)
         discarding.start()
 
     def finish(self, *, keep: bool) -> None:
-        """Note that the answer is complete."""
+        """End the request after its answer."""
         self.over = True
         if self.entry is not None:
             self.entry.ended()
         self._exchange = None
         if self._counted:
-            self._count_no_more()
+            self._uncount()
         self.channel.done(keep=keep)
 
     def switched(self) -> None:
-        """Note that the connection is HTTP no more."""
+        """Record that the connection has changed its protocol."""
         self.begun(101)
         self.over = True
-        self._exchange = None  # or each would keep the other
+        self._exchange = None  # break the cycle
 
     def abandon(self) -> None:
-        """Let go: the user is gone."""
+        """Release everything: the client disconnected."""
         self.over = True
-        self._count_no_more()
-        self._let_go()
+        self._uncount()
+        self._release()
         self.forget()
 
     def forget(self) -> None:
-        """Note that nothing more comes of it, also where it has changed the protocol."""
+        """End the audit entry, also after a change of protocol."""
         if self.entry is not None:
             self.entry.ended()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abandon()
@@ -395,21 +375,22 @@ class Request:
         if deciding is not None:
             deciding.cancel()
 
-    # What happens meanwhile
+    # Events of the connection
 
     def drained(self) -> None:
-        """Note that the user takes bytes again."""
+        """See `Exchange.drained`."""
         if self._exchange is not None:
             self._exchange.drained()
 
     def body_complete(self) -> None:
-        """Note that the whole body is through."""
+        """See `Exchange.complete`."""
         if self._exchange is not None:
             self._exchange.complete()
 
     def tick(self, age: int) -> None:
-        """Keep the deadlines."""
+        """See `Exchange.tick`."""
+        limit = self.channel.gateway.limits.answer
         if self._exchange is not None:
             self._exchange.tick(age)
-        elif age > self.channel.gateway.limits.answer:
-            self.fail(StatusError(504, "Tower took too long to decide about the request"))
+        elif age > limit:
+            self.fail(StatusError(504, f"Tower did not decide about the request within {limit:.0f} s"))

@@ -1,4 +1,4 @@
-"""The body of a user's request, from the end of the head on."""
+"""The body of a user's request: its framing, and the function that receives it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeAlias
 from tower.http.bodies import CHUNKED, ChunkedBody
 from tower.net.pipes import Buffer
 
-#: Takes a piece of a body; returns False when it is full.
+#: Receives a piece of a body; returns False when it has no more room.
 BodyTaker: TypeAlias = Callable[[Buffer], bool]
 
 
 class RequestBody:
-    """What is still to come of one request's body, and who takes it.
+    """The rest of one request's body.
 
     :param length: B, or `CHUNKED`.
     """
@@ -28,14 +28,14 @@ class RequestBody:
 
     @property
     def blocked(self) -> bool:
-        """Whether nobody takes any of it for now."""
+        """Whether there is no taker, or it has no room."""
         return self._full or self._take is None
 
     def follow(self, data: Buffer, start: int = 0) -> int:
         """Follow the body through *data* from index *start*.
 
-        :return: the index just behind it, or -1 while it goes on.
-        :raise BadBody: nobody can tell where it ends.
+        :return: the index of its end, or -1 if it continues.
+        :raise BadBody: the framing is invalid.
         """
         if self._chunks is not None:
             return self._chunks.feed(data, start)
@@ -48,14 +48,14 @@ class RequestBody:
         self._take, self._full = taker, not roomy
 
     def pass_on(self, data: Buffer) -> bool:
-        """Give *data* to the taker; return False when it is full."""
-        assert self._take is not None, "the connection is paused while nobody takes the body"
+        """Give *data* to the taker; return whether it has room for more."""
+        assert self._take is not None, "the connection is paused while the body has no taker"
         roomy = self._take(data)
         if not roomy:
             self._full = True
         return roomy
 
     def drained(self) -> bool:
-        """Note that the taker has room again; return whether it had none."""
+        """Record that the taker has room again; return whether it had none."""
         was_full, self._full = self._full, False
         return was_full

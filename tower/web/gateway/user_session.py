@@ -1,26 +1,56 @@
-"""In whose name a user's connection is used, and for which cluster."""
+"""The user of a connection: address, credential, session, and the memory that the connection may use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tower.http.requests import Fields
-from tower.kube.canonical_head import identity_lines, write_fields
-from tower.web.gateway.peer import Peer
-from tower.web.gateway.request import Identity
+from tower.kube.canonical_head import forwarding_lines, identity_lines, write_fields
+from tower.net.connection import Connection
+from tower.net.connection_slots import prove
+from tower.web.gateway.memory_loan import Loan
 
 if TYPE_CHECKING:
-    from tower.web.gateway.gateway import Sessions
+    from tower.web.access.admission_cache import CachedAdmission
+    from tower.web.access.authentication import AnyIdentity, Identity
+    from tower.web.access.sessions import Session, Sessions
+    from tower.web.gateway.gateway import Gateway
+
+#: An unauthenticated connection closes after its first answer in this last part of its lifetime, s.
+NOTICE = 10
+
+
+class Peer:
+    """The client's end of a connection; each property is read once, on first use."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @cached_property
+    def certificate(self) -> bytes | None:
+        """The client certificate that TLS verified, DER, or None."""
+        return self._connection.peer_certificate()
+
+    @cached_property
+    def address(self) -> str:
+        """The client's IP address."""
+        return self._connection.getPeer().host
+
+    @cached_property
+    def forwarding(self) -> bytes:
+        """The header lines that name the client to a cluster."""
+        return forwarding_lines(self.address)
 
 
 class UserSession:
-    """What is entered in `tower.web.access.sessions.Sessions` for one connection, one thing at a time.
+    """The current entry of one connection in `tower.web.access.sessions.Sessions`.
 
-    It outlives the request, so that an idle connection ends too, and costs the next request nothing.
+    It outlives the request: so a revocation also ends an idle connection, and the next request costs nothing.
 
-    :ivar identity: who uses the connection; None: nobody does.
-    :ivar cluster: which cluster it is used for; empty for Tower itself.
+    :ivar identity: the user; None: there is no session.
+    :ivar cluster: the cluster in use; empty for Tower itself.
     """
 
     __slots__ = ("_entry", "_fields", "_lines", "_peer", "_sessions", "_writer", "cluster", "identity")
@@ -28,15 +58,15 @@ class UserSession:
     def __init__(self, sessions: Sessions, peer: Peer) -> None:
         self._sessions = sessions
         self._peer = peer
-        self._entry: Any = None
-        self._writer: Identity | None = None
-        self.identity: Identity | None = None
+        self._entry: Session | None = None
+        self._writer: AnyIdentity | None = None
+        self.identity: AnyIdentity | None = None
         self.cluster = ""
         self._fields: Fields | None = None
         self._lines = b""
 
-    def enter(self, identity: Identity, cluster: str, abort: Callable[[str], None]) -> None:
-        """Leave, and note that *identity* uses *cluster* from now on; *abort* ends that use."""
+    def enter(self, identity: AnyIdentity, cluster: str, abort: Callable[[str], None]) -> None:
+        """Replace the session by one of *identity* with *cluster*; *abort* ends it."""
         self.leave()
         if identity is not self._writer:
             self._writer, self._fields = identity, None
@@ -44,21 +74,77 @@ class UserSession:
         self.identity, self.cluster = identity, cluster
 
     def leave(self) -> None:
-        """Note that the connection is used no more; may be called more than once."""
-        if self.identity is not None:
-            entry, self._entry, self.identity = self._entry, None, None
+        """End the session, if there is one."""
+        entry, self._entry, self.identity = self._entry, None, None
+        if entry is not None:
             self._sessions.leave(entry)
 
     def write(self, fields: Fields) -> bytes:
-        """Return what follows the request line on the way to the agent, for a request with *fields*.
+        """Return the header lines for the agent, for a request of the last identity with *fields*.
 
-        It is said in the name of whoever entered last; requests that differ only before it cost nothing.
+        They are kept for the next request with the same fields.
 
-        :raise TowerError: such a request is not sent.
+        :raise TowerError: the request must not be sent.
         """
         if fields is not self._fields:
-            assert self._writer is not None, "nobody has entered"
+            assert self._writer is not None, "there was no session"
             identity = identity_lines(self._writer.user, self._writer.groups)
             self._lines = write_fields(fields, identity, self._peer.forwarding)
             self._fields = fields
         return self._lines
+
+
+class UserConnection:
+    """The user-related state of a connection; base of the HTTP channel.
+
+    :ivar authenticated: bearer token and identity of the last authentication, or None.
+    :ivar admission: the last request that passed all filters at once, or None.
+    :ivar proven: a valid credential was presented, or the port requires none.
+    :ivar last: the connection closes after the next answer, because of its age.
+    """
+
+    def __init__(self, gateway: Gateway, connection: Connection) -> None:
+        self.gateway = gateway
+        self.connection = connection
+        self.peer = Peer(connection)
+        self.session = UserSession(gateway.sessions, self.peer)
+        self.authenticated: tuple[bytes | None, Identity] | None = None
+        self.admission: CachedAdmission | None = None
+        self.proven = self.last = False
+        self._lifetime = 0  # s
+        self._loan = Loan(gateway.budget, gateway.unproven)
+
+    def enter(self, identity: AnyIdentity, cluster: str) -> None:
+        """End this connection when *identity* or *cluster* (empty: Tower itself) is revoked or removed."""
+        session = self.session
+        if identity is not session.identity or cluster != session.cluster:
+            self.prove()
+            session.enter(identity, cluster, self.abort)
+
+    def prove(self) -> None:
+        """Record that a valid credential was presented, or that none is required."""
+        if not self.proven:
+            self._loan.repay(self)
+            self.proven, self.last = True, False
+        if self.authenticated is not None:  # None on a port without authentication
+            prove(self.connection)
+
+    def disprove(self) -> None:
+        """Record that the credential has become invalid: the connection is unauthenticated again."""
+        self.authenticated = None
+        if self.proven:
+            self._loan.repay(self)
+            self.proven = False
+            self._check_lifetime()
+
+    def _check_lifetime(self) -> None:
+        """Close after the next answer, if the end of the lifetime is near."""
+        self.last = self._lifetime > self.gateway.limits.unproven - NOTICE
+
+    def abort(self, reason: str) -> None:
+        """End the connection and its request: the credential is no longer valid."""
+        raise NotImplementedError
+
+    def evict(self) -> None:
+        """See `tower.net.budget.Stranger.evict`."""
+        raise NotImplementedError

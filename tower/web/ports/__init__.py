@@ -1,4 +1,5 @@
-"""The proxy's ports and their routers: front door, plain port, ports of clusters.
+"""The proxy's ports: routers of the front door, the plain port and the clusters' ports.
 
-Start with `tower.web.ports.router`.
+Start with `router`.  `cluster_proxy` opens and closes the clusters' own ports.  It imports all of
+`tower.web`.
 """

@@ -1,8 +1,8 @@
 """One port per cluster, opened and closed as clusters are added, changed and removed.
 
-`ClusterProxy` is a Twisted ``TCPServer`` whose `Gateway` serves a single cluster.  `ClusterProxies` keeps one per
-cluster and reports its state in a condition of the cluster.  A `PortPolicy` decides the number and the kind of
-the port: `KubernetesPorts` here, and `tower.web.ports.kubesphere_port.KubeSpherePorts`.
+`ClusterProxy` is a Twisted ``TCPServer`` whose `Gateway` serves one cluster.  `ClusterProxies` keeps one per
+cluster and reports its state in a condition of the cluster.  A `PortPolicy` decides number and kind of the
+port: `KubernetesPorts` here, and `tower.web.ports.kubesphere_port.KubeSpherePorts`.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class ClusterProxies(MultiService):
         return stopped
 
     def drain(self, grace: float) -> Deferred[Any]:
-        """Close all ports for good; requests under way may finish within *grace* s.
+        """Close all ports for good; requests in progress may finish within *grace* s.
 
         The result fires when all connections are closed.  Keep calling `sweep` until then.
         """

@@ -13,7 +13,7 @@ from tower.clusters import Cluster
 from tower.net.connection_slots import prove
 from tower.net.listening import ConnectionReactor
 from tower.tunnels.targets import KUBESPHERE
-from tower.web.access.authentication import ANYBODY
+from tower.web.access.authentication import ANONYMOUS
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay
@@ -34,7 +34,7 @@ class KubeSpherePort:
 
     def __call__(self, request: Request) -> Relay:
         """Return the relay to KubeSphere."""
-        request.identity = ANYBODY
+        request.identity = ANONYMOUS
         prove(request.channel.connection)  # every client that reaches this port may use it
         request.audit(self._relay.cluster)
         return self._relay

@@ -1,4 +1,4 @@
-"""Pages about the state of the process, for whoever asks: probes, monitoring, people."""
+"""Health pages: probes of Kubernetes, monitoring, the version."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from tower.web.outcome import Response
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
-#: Says what is wrong; an empty text when nothing is.
+#: Returns the current problem, or an empty string.
 Check: TypeAlias = Callable[[], str]
 
 _TEXT = ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
-#: What a question for the state of the process gets.
+#: The answer to a successful probe.
 OK = Response(200, b"ok\n", _TEXT)
-#: The same, and the version, as KubeSphere's Tower answers on its port.
+#: Health and version, as KubeSphere Tower answers them.
 HEALTH = Response(200, b"OK\n", _TEXT)
 PLAIN_VERSION = Response(200, f"{__version__}\n".encode(), _TEXT)
 
-#: Where Kubernetes asks, as at an API server.
+#: Paths of Kubernetes' probes, as on an API server.
 PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
-#: What is on the port without TLS.
+#: Pages of the port without TLS.
 PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(PROBES, OK)}
 
-#: Tells whether nodes are listed, and keys are installed, as often as they should.
+#: Reports whether nodes were listed and keys were installed in time.
 SSH_TUNNEL = b"/healthz/ssh-tunnel"
 
 
-def nothing_wrong() -> str:
-    """Find nothing; for where there is nothing to look at."""
+def no_problem() -> str:
+    """Return that there is no problem."""
     return ""
 
 
 def only_read(request: Request) -> None:
-    """Refuse what wants to change a page.
+    """Check that the request only reads.
 
-    :raise Refusal: the request is no GET or HEAD.
+    :raise StatusError: its method is not GET or HEAD.
     """
     if request.method not in (b"GET", b"HEAD"):
-        raise StatusError(405, f"{request.method.decode('latin-1')} is not for this path: use GET")
+        raise StatusError(405, f"{request.method.decode('latin-1')} is not supported on this path: use GET")
 
 
 def ssh_tunnel_check(request: Request, check: Check) -> Response:
-    """Answer as kube-apiserver answers who asks for its check of that name; with ``?verbose`` it is told."""
+    """Answer as kube-apiserver's check of that name, also with ``?verbose``."""
     only_read(request)
     problem = check()
     if problem:

@@ -1,7 +1,7 @@
-"""Where a request goes, by the port it came to and its path.
+"""Routers: the destination of a request, by its port and path.
 
-Only Tower's own part of a path is looked at, byte for byte; what follows `/clusters/<name>` is the cluster's,
-and what follows `/clusters/<name>/targets/<target>` that target's.
+A router only interprets Tower's own part of a path, byte for byte.  The rest after `/clusters/<name>` belongs
+to the cluster, and after `/clusters/<name>/targets/<target>` to that target.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from twisted.internet.defer import Deferred
 from tower.clusters.credentials import PREFIX
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe
+from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
-from tower.web.access.authentication import ANYBODY
+from tower.web.access.authentication import ANONYMOUS
 from tower.web.access.filters import FilterChain
 from tower.web.api import discovery
+from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
-from tower.web.ports.kubelet_targets import KUBELET, NODE, FindKubelets, Kubelets, admitted, no_kubelets
+from tower.web.ports.kubelet_targets import KUBELET, NODE, FindKubelets, admitted, no_kubelets
 from tower.web.ports.probes import (
     OK,
     PLAIN,
     PROBES,
     SSH_TUNNEL,
     Check,
-    nothing_wrong,
+    no_problem,
     only_read,
     ssh_tunnel_check,
 )
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
 
-TOWER_STREAM = b"tower-stream"
-#: The subprotocols by which agents are known.
+#: The subprotocols of agents.
 AGENT_PROTOCOLS = frozenset({b"tower-v2", b"kubesphere-v1"})
 
 _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
@@ -49,70 +50,72 @@ _KUBERNETES = frozenset(
 )
 _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
-_OWN_TOKEN = PREFIX.encode()
+_TOKEN_PREFIX = PREFIX.encode()
 
-#: Gets an agent's connection and every byte of it so far.
+#: Takes an agent's connection and all bytes received on it.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
 
 
 class _ClusterRouter:
-    """What the routers of users' ports have in common: ways into clusters, through the chain."""
+    """Base of the routers of users' ports: routes into clusters, through the filter chain."""
 
-    def __init__(self, chain: FilterChain, rights: AdmissionGeneration) -> None:
+    def __init__(self, chain: FilterChain, generation: AdmissionGeneration) -> None:
         self._chain = chain
-        self._rights = rights
+        self._generation = generation
 
     def __call__(self, request: Request) -> Answer:
-        """Return where *request* goes: mostly where the last one of its connection went."""
-        standing = request.channel.standing
-        if standing is not None and standing.covers(request, self._rights):
-            request.identity = standing.identity
-            request.audit(standing.relay.cluster)
-            return standing.relay
+        """Return the destination of *request*: usually that of the connection's last request."""
+        admission = request.channel.admission
+        if admission is not None and admission.covers(request, self._generation):
+            request.identity = admission.identity
+            request.audit(admission.relay.cluster)
+            return admission.relay
         return self._route(request)
 
     def _route(self, request: Request) -> Answer:
         raise NotImplementedError
 
-    def _follow(self, request: Request, way: _Route) -> Answer:
-        """Send *request* through the chain and on its way."""
-        generation = self._rights.generation
-        outcome = self._chain(request, way.name, way.end)
-        if outcome is way.relay:  # every filter decided at once, so nothing changed in between
-            request.channel.standing = CachedAdmission(request, way.relay, generation)
+    def _follow(self, request: Request, route: _Route) -> Answer:
+        """Return the relay of *route*, if the filters accept *request*."""
+        generation = self._generation.current
+        outcome = self._chain(request, route.name, route.end)
+        if outcome is route.relay:  # every filter decided at once, so nothing changed meanwhile
+            identity: Any = request.identity
+            request.channel.admission = CachedAdmission(request, identity, route.relay, generation)
         return outcome
 
 
 class FrontDoor(_ClusterRouter):
-    """The router of the one TLS port for everything.
+    """The router of the TLS port for users, agents and Tower's own API.
 
-    :param who: finds out who asks, and no more.
-    :param api: answers the requests to Tower's own API, for those who passed the chain.
-    :param take_agent: gets the connections of agents.
-    :param ready: says whether requests can be served; for `/readyz`.
+    :param authenticate: the chain that only authenticates.
+    :param api: answers requests to Tower's own API that passed *chain*.
+    :param take_agent: takes the connections of agents.
+    :param ready: returns whether requests can be served; for `/readyz`.
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
+    :param kubelets: returns a cluster's kubelets.
     """
 
     def __init__(
         self,
         chain: FilterChain,
-        who: FilterChain,
+        authenticate: FilterChain,
         api: Callable[[Request], Answer],
         take_agent: TakeAgent,
-        rights: AdmissionGeneration,
+        generation: AdmissionGeneration,
         ready: Callable[[], bool] = lambda: True,
         *,
-        ssh_tunnel: Check = nothing_wrong,
+        ssh_tunnel: Check = no_problem,
         kubelets: FindKubelets = no_kubelets,
     ) -> None:
-        super().__init__(chain, rights)
-        self._who = who
+        super().__init__(chain, generation)
+        self._authenticate = authenticate
         self._api = api
         self._agent = HandOver(take_agent)
         self._ready = ready
         self._ssh_tunnel = ssh_tunnel
         self._kubelets = kubelets
-        self._ways: dict[bytes, _Route] = {}
+        self._routes: dict[bytes, _Route] = {}
 
     def _route(self, request: Request) -> Answer:
         target = request.target
@@ -123,14 +126,14 @@ class FrontDoor(_ClusterRouter):
         if asks_for_agent(request, path):
             return self._agent
         if _is_kubernetes(path) and (request.fields.bearer is not None or request.certificate is not None):
-            return self._who(request, "", lambda: self._at_home(request, path))
+            return self._authenticate(request, "", lambda: self._by_credential(request, path))
         return self._own(request, path)
 
-    def _at_home(self, request: Request, path: bytes) -> Answer:
-        """Send a request that leaves out ``/clusters/<name>`` to the cluster that its credential is for.
+    def _by_credential(self, request: Request, path: bytes) -> Answer:
+        """Route a request without ``/clusters/<name>`` to the cluster of its credential.
 
         ``kubectl proxy``, and ``--raw`` up to kubectl 1.33, drop the path of the server's URL.  A credential
-        opens one cluster only, so there is no doubt which one is meant.
+        is for one cluster only, so the cluster is unambiguous.
         """
         identity: Any = request.identity
         cluster: str = identity.credential.cluster
@@ -139,7 +142,7 @@ class FrontDoor(_ClusterRouter):
         return self._chain(request, cluster, _Route(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
 
     def _own(self, request: Request, path: bytes) -> Answer:
-        """Answer what is Tower's own."""
+        """Answer a request to Tower itself."""
         _plain(path)
         if path in PROBES:
             return self._probe(request, path)
@@ -148,19 +151,19 @@ class FrontDoor(_ClusterRouter):
         if path == b"/version":
             return _version(request)
         if path == b"/agent":
-            raise StatusError(426, "agents connect here by WebSocket, with the subprotocol tower-v2")
+            raise StatusError(426, "agents connect here with a WebSocket of the subprotocol tower-v2")
         if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
             return self._chain(request, "", lambda: self._api(request))
         raise _nothing_here(path)
 
     def _to_cluster(self, request: Request, name: bytes, end: int) -> Answer:
-        way = self._ways.get(name) or self._new_way(name)
+        route = self._routes.get(name) or self._new_route(name)
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
-            return self._chain(request, way.name, lambda: _raw_stream(way.name, request.target[end:]))
+            return self._chain(request, route.name, lambda: _raw_stream(route.name, request.target[end:]))
         if request.target.startswith(b"/targets/", end):
-            return self._to_target(request, way.name, end)
-        return self._follow(request, way)
+            return self._to_target(request, route.name, end)
+        return self._follow(request, route)
 
     def _to_target(self, request: Request, cluster: str, end: int) -> Answer:
         match = _TO_TARGET.match(request.target, end)
@@ -170,45 +173,45 @@ class FrontDoor(_ClusterRouter):
         if target == KUBELET and (kubelets := self._kubelets(cluster)) is not None:
             return self._to_kubelet(request, cluster, kubelets, match.end())
         prefix = request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(prefix, _Route(cluster, prefix, target, prefix))
-        return self._follow(request, way)
+        route = self._routes.get(prefix) or self._keep(prefix, _Route(cluster, prefix, target, prefix))
+        return self._follow(request, route)
 
     def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
         match = NODE.match(request.target, end)
         if match is None:
             return self._chain(request, cluster, lambda: _no_node(cluster))
         node, prefix = match[1].decode("ascii"), request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(
+        route = self._routes.get(prefix) or self._keep(
             prefix, _Route(cluster, prefix, f"{KUBELET}/{node}", prefix)
         )
-        return self._chain(request, cluster, lambda: admitted(request, kubelets, node, way.relay))
+        return self._chain(request, cluster, lambda: admitted(request, kubelets, node, route.relay))
 
-    def _new_way(self, name: bytes) -> _Route:
+    def _new_route(self, name: bytes) -> _Route:
         _plain(name)
         if _NAME.fullmatch(name) is None:
-            raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
+            raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: the name is invalid")
         prefix = b"/clusters/" + name
         return self._keep(name, _Route(name.decode("ascii"), prefix, scope=prefix))
 
-    def _keep(self, key: bytes, way: _Route) -> _Route:
-        if len(self._ways) >= _WAYS:
-            self._ways.clear()
-        self._ways[key] = way
-        return way
+    def _keep(self, key: bytes, route: _Route) -> _Route:
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        self._routes[key] = route
+        return route
 
     def _probe(self, request: Request, path: bytes) -> Response:
         only_read(request)
         if path == b"/readyz" and not self._ready():
-            raise StatusError(503, "this proxy is not ready: it starts, or it stops")
+            raise StatusError(503, "this proxy is not ready: it is starting or stopping")
         return OK
 
 
-#: How many ways are kept made.
-_WAYS = 20_000
+#: Maximum number of cached routes.
+_MAX_ROUTES = 20_000
 
 
 class _Route:
-    """The way to one cluster's API server, or to another of its targets, made once: most requests take it."""
+    """The route to one cluster's API server, or to another of its targets; cached."""
 
     __slots__ = ("name", "relay")
 
@@ -221,49 +224,49 @@ class _Route:
 
 
 class ClusterPort(_ClusterRouter):
-    """The router of a cluster's own port: everything is the cluster's."""
+    """The router of a cluster's own port: relays every request to the cluster."""
 
-    def __init__(self, chain: FilterChain, cluster: str, rights: AdmissionGeneration) -> None:
-        super().__init__(chain, rights)
-        self._way = _Route(cluster, b"")
+    def __init__(self, chain: FilterChain, cluster: str, generation: AdmissionGeneration) -> None:
+        super().__init__(chain, generation)
+        self._route_to_cluster = _Route(cluster, b"")
 
     def _route(self, request: Request) -> Answer:
-        return self._follow(request, self._way)
+        return self._follow(request, self._route_to_cluster)
 
 
 class OpenClusterPort(ClusterPort):
-    """The same while the port is open to everybody, as all of KubeSphere Tower's were.
+    """The router of a cluster's own port without required authentication, as all of KubeSphere Tower's were.
 
-    Who shows a token of Tower's is asked who he is, as ever.  Everybody else acts as the agent itself, if the
-    agent lends its credential at all; see `tower.web.gateway.proxy_client`.
+    A request with a token from Tower is authenticated.  Any other request runs with the agent's own
+    credential, if the agent adds one at all; see `tower.web.gateway.proxy_client`.
     """
 
-    def __init__(self, chain: FilterChain, cluster: str, rights: AdmissionGeneration) -> None:
-        super().__init__(chain, cluster, rights)
+    def __init__(self, chain: FilterChain, cluster: str, generation: AdmissionGeneration) -> None:
+        super().__init__(chain, cluster, generation)
         self._open = Relay(cluster, plain=True)
 
     def __call__(self, request: Request) -> Answer:
-        """Return where *request* goes."""
+        """Return the destination of *request*."""
         bearer = request.fields.bearer
-        if bearer is not None and bearer.startswith(_OWN_TOKEN):
+        if bearer is not None and bearer.startswith(_TOKEN_PREFIX):
             return super().__call__(request)
-        request.identity = ANYBODY
+        request.identity = ANONYMOUS
         request.audit(self._open.cluster)
         return self._open
 
 
 class PlainPort:
-    """The router of the port without TLS: for agents and for health checks, and for nobody else.
+    """The router of the port without TLS: only agents and health checks.
 
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
     """
 
-    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = nothing_wrong) -> None:
+    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = no_problem) -> None:
         self._agent = HandOver(take_agent)
         self._ssh_tunnel = ssh_tunnel
 
     def __call__(self, request: Request) -> Answer:
-        """Return where *request* goes."""
+        """Return the destination of *request*."""
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
@@ -275,19 +278,19 @@ class PlainPort:
             return ssh_tunnel_check(request, self._ssh_tunnel)
         raise StatusError(
             404,
-            "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
+            "this port is for agents only; clusters and Tower's API are served with TLS on --secure-port",
         )
 
 
 def asks_for_agent(request: Request, path: bytes) -> bool:
-    """Say whether *request* is an agent's: a WebSocket at `/agent`, or by its exact subprotocol anywhere."""
+    """Return whether *request* is an agent's: a WebSocket at `/agent`, or with an agent's subprotocol."""
     if request.fields.upgrade.lower() != b"websocket":
         return False
     return path == b"/agent" or request.fields.get(b"sec-websocket-protocol") in AGENT_PROTOCOLS
 
 
 def _is_kubernetes(path: bytes) -> bool:
-    """Say whether *path* is one of every Kubernetes API server, and not of Tower's own group."""
+    """Return whether *path* is one of every Kubernetes API server, except those of Tower's own group."""
     if path == _OWN_GROUP or path.startswith(_OWN_GROUP + b"/"):
         return False
     return path[1:].partition(b"/")[0] in _KUBERNETES
@@ -296,12 +299,12 @@ def _is_kubernetes(path: bytes) -> bool:
 def _raw_stream(cluster: str, rest: bytes) -> Outcome:
     match = _TARGET.fullmatch(rest)
     if match is None:
-        raise StatusError(400, f"a raw stream is opened with GET /clusters/{cluster}/targets/TARGET")
+        raise StatusError(400, f"open a raw stream with GET /clusters/{cluster}/targets/TARGET")
     target = match[1].decode("ascii")
     if target == KUBERNETES:
-        # the agent believes what comes on such a stream about who asks
+        # the agent trusts the identity that such a stream carries
         raise StatusError(
-            403, f"the target {target} gives no raw streams: send requests to /clusters/{cluster}/"
+            403, f"the target {target} does not support raw streams: send requests to /clusters/{cluster}/"
         )
     return RawStream(cluster, target)
 
@@ -311,17 +314,19 @@ def _no_target(cluster: str, target: str) -> Outcome:
         raise StatusError(
             403, f"the target {target} is the API server: send requests to /clusters/{cluster}/"
         )
-    raise StatusError(404, f"a target is at /clusters/{cluster}/targets/TARGET/, and that is no name for one")
+    raise StatusError(404, f"the target name is invalid: targets are at /clusters/{cluster}/targets/TARGET/")
 
 
 def _no_node(cluster: str) -> Outcome:
-    raise StatusError(404, f"a kubelet is at /clusters/{cluster}/targets/{KUBELET}/NODE/")
+    raise StatusError(404, f"kubelets are at /clusters/{cluster}/targets/{KUBELET}/NODE/")
 
 
 def _plain(path: bytes) -> None:
-    """Refuse what another program might read as another path."""
+    """Reject a path that another program might interpret differently."""
     if b"%" in path or b"\\" in path or b"//" in path:
-        raise StatusError(400, "no escapes, backslashes or empty segments in this part of a path", close=True)
+        raise StatusError(
+            400, "escapes, backslashes and empty segments are not allowed in this part of a path", close=True
+        )
 
 
 def _version(request: Request) -> Response:
@@ -332,7 +337,7 @@ def _version(request: Request) -> Response:
 def _nothing_here(path: bytes) -> StatusError:
     return StatusError(
         404,
-        f"the server could not find the requested resource: nothing is at {path.decode('latin-1')}; "
-        "clusters are below /clusters/, Tower's own API below /apis/",
+        f"the server could not find the requested resource: {path.decode('latin-1')} does not exist; "
+        "clusters are below /clusters/, Tower's own API is below /apis/",
         reason="NotFound",
     )

@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 
 
 class StartError(Exception):
-    """A cluster did not start; the message says which part failed."""
+    """A cluster did not start; the message names the part that failed."""
 
 
 class Api:
@@ -32,7 +32,7 @@ class Api:
             connection.close()
 
     def get(self, path: str) -> dict:
-        """Return an object, or {} when it is not there or nobody answers."""
+        """Return an object, or {} if it does not exist or the server does not answer."""
         try:
             status, data = self.request("GET", path)
         except OSError:

@@ -1,4 +1,4 @@
-"""What kubectl must be able to do with plain requests: read, write, watch, be refused."""
+"""Plain requests that kubectl must be able to do: read, write, watch, be refused."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def chunks(b: Bench) -> str:
 def watch(b: Bench) -> str:
     with b.kubectl.background("get", "cm", "-n", b.namespace, "-w", "-o", "name", "-l", "!many") as watching:
         b.direct.run("create", "cm", "before", "-n", b.namespace)
-        watching.line("configmap/before")  # the watch is under way
+        watching.line("configmap/before")  # the watch has started
         b.direct.run("create", "cm", "watched", "-n", b.namespace)
         created = time.monotonic()
         delay = watching.line("configmap/watched")[0] - created
@@ -233,7 +233,7 @@ def can_i(b: Bench) -> None:
 @CHECKS.add("auth whoami")
 def whoami(b: Bench) -> str:
     if b.version < (1, 28):
-        raise SkippedError("this kubectl asks for an API that is no more")
+        raise SkippedError("this kubectl requires an API that was removed")
     name = b.kubectl.json("auth", "whoami")["status"]["userInfo"]["username"]
     seen = b.weak.json("auth", "whoami")["status"]["userInfo"]
     expect(seen["username"] == "jane" and "team" in seen["groups"], seen)

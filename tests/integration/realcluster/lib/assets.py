@@ -13,11 +13,11 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
 BINARIES = ("etcd", "kube-apiserver", "kubelet-standin", "kubectl")
-CONVENTION = ("etcd", "kube-apiserver", "kubectl")  # what KUBEBUILDER_ASSETS must hold
+CONVENTION = ("etcd", "kube-apiserver", "kubectl")  # contents of KUBEBUILDER_ASSETS
 
 
 class BuildError(Exception):
-    """A binary could not be built; the message says why."""
+    """A binary could not be built; the message has the reason."""
 
 
 def cache() -> Path:
@@ -91,7 +91,7 @@ def build_one(directory: Path, name: str, progress: str) -> None:
 
 
 def kubectls() -> list[tuple[str, Path]]:
-    """Return the (version, path) of every kubectl: built, on PATH, beside one on PATH; the oldest first."""
+    """Return the (version, path) of every kubectl: built, on PATH, or next to one; the oldest first."""
     folders = [cache(), *map(Path, os.environ.get("PATH", "").split(os.pathsep))]
     if os.environ.get("KUBEBUILDER_ASSETS"):
         folders.append(Path(os.environ["KUBEBUILDER_ASSETS"]))
@@ -115,7 +115,7 @@ def newest_kubectl() -> Path:
 
 
 def kubectl_version(path: Path) -> str:
-    """Return a kubectl's own version without the leading v, or "" when it does not tell."""
+    """Return a kubectl's own version without the leading v, or "" if it is not known."""
     answer = subprocess.run(
         [path, "version", "--client", "-o", "json"], check=False, capture_output=True, timeout=30
     )

@@ -36,12 +36,12 @@ Flags = dict[str, object]
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when the one that started it ends in any way."""
+    """Make the kernel send this process a signal when its parent ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, number)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that nobody listens on now."""
+    """Return `count` different ports that are not in use now."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -50,7 +50,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Say whether a port from 1 on can be listened on now."""
+    """Return whether a port from 1 on can be listened on now."""
     try:
         socket.create_server((HOST, port)).close()
     except OSError:
@@ -210,7 +210,7 @@ class Cluster:
         )
 
     def _register_metrics(self) -> None:
-        """Have the API server aggregate metrics.k8s.io, which the stand-in serves, for `kubectl top`."""
+        """Make the API server aggregate metrics.k8s.io, which the stand-in serves, for `kubectl top`."""
         service = {
             "metadata": {"name": "metrics"},
             "spec": {"type": "ExternalName", "externalName": "localhost"},
@@ -238,7 +238,7 @@ class Cluster:
             return False
 
     def _pods_ready(self) -> bool:
-        """Say whether the stand-in runs every first pod and the API server knows it."""
+        """Return whether the stand-in runs every first pod and the API server knows it."""
         running = {pod["metadata"]["name"] for pod in self._kubelet.get("/pods").get("items") or ()}
         for pod in first_pods():
             name = pod["metadata"]["name"]

@@ -22,7 +22,7 @@ MODES = {
 
 
 class FailedError(Exception):
-    """An operation did not do what it should; the message says what was seen."""
+    """An operation did not do what it should; the message includes its output."""
 
 
 def take_terminal() -> None:
@@ -188,7 +188,7 @@ class Terminal:
         os.set_blocking(master, False)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size, of which the kernel tells kubectl by SIGWINCH."""
+        """Change the size; the kernel notifies kubectl by SIGWINCH."""
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def ask(self, line: str, pattern: str) -> None:

@@ -18,12 +18,12 @@ AT_ONCE = 200  # objects for one kubectl to create; one that makes more than 300
 
 
 class SkippedError(Exception):
-    """Neither ok nor wrong: this kubectl or cluster lacks the operation; the message says why."""
+    """Neither ok nor wrong: this kubectl or cluster lacks the operation; the message has the reason."""
 
 
 @dataclass
 class Row:
-    """What became of one operation."""
+    """Result of one operation."""
 
     operation: str
     result: str  # ok, FAIL or skip
@@ -33,11 +33,11 @@ class Row:
 
 @dataclass
 class Bench:
-    """What a check works with."""
+    """Environment of a check."""
 
     kubectl: Kubectl  # through the endpoint
     direct: Kubectl  # to the API server itself, if it is known
-    weak: Kubectl  # through the endpoint, as the user jane of the group team, who has no rights
+    weak: Kubectl  # through the endpoint, as the user jane of the group team, without any rights
     may_impersonate: bool  # whether the endpoint lets its users act as others
     namespace: str  # for the check's own objects
     folder: Path  # for the check's own files
@@ -63,7 +63,7 @@ class Registered:
     function: Check
 
     def modes(self, version: tuple[int, int]) -> tuple[str, ...]:
-        """Return the modes of kubectl to check, of which only one is real for a plain request."""
+        """Return the modes of kubectl to check; a plain request has only one real mode."""
         if self.streaming_since and version >= (1, self.streaming_since):
             return ("spdy", "ws")
         return ("spdy",)
@@ -88,7 +88,7 @@ class Checks(list[Registered]):
 
 
 def expect(condition: object, seen: object) -> None:
-    """Fail with the end of what was seen, unless the condition holds."""
+    """Fail with the end of *seen*, unless the condition holds."""
     if not condition:
         raise FailedError(f"saw {str(seen)[-200:]!r}")
 
@@ -101,10 +101,10 @@ def run(
     direct: Path | None,
     weak: Path | None = None,
 ) -> Iterator[Row]:
-    """Run the checks with one kubectl; yield what became of each.
+    """Run the checks with one kubectl; yield the result of each.
 
-    `weak` is jane's own kubeconfig for an endpoint that lets nobody act as somebody else; without it,
-    the checks become jane by impersonation.
+    `weak` is jane's own kubeconfig for an endpoint without impersonation; without it, the checks
+    become jane by impersonation.
     """
     major, minor = kubectl_version(binary).split(".")[:2]
     version = int(major), int(minor)
@@ -129,7 +129,7 @@ def run(
 
 
 def run_one(each: Registered, tag: str, bench: Bench) -> Row:
-    """Run one check; whatever it raises, and a hang, is a failure."""
+    """Run one check; any exception, and a hang, is a failure."""
     began = time.monotonic()
     for kubectl in (bench.kubectl, bench.direct, bench.weak):
         kubectl.deadline = began + each.limit

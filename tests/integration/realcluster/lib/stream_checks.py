@@ -1,4 +1,4 @@
-"""What kubectl must be able to do with streams: logs, exec, attach, cp, port-forward."""
+"""Streams that kubectl must be able to use: logs, exec, attach, cp, port-forward."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from .kubectl import Background
 from .matrix import MIB, Bench, Checks, expect
 
 CHECKS = Checks()
-LOG_SIZE = 5 * MIB  # of the pod "burst"
+LOG_SIZE = 5 * MIB  # for the pod "burst"
 PIPED = ["exec", "-i", "shell", "--"]
 
 
@@ -61,7 +61,7 @@ def logs_large(b: Bench) -> None:
     )
 
 
-@CHECKS.add("exec takes the protocol asked for", streaming_since=29)
+@CHECKS.add("exec uses the requested protocol", streaming_since=29)
 def exec_protocol(b: Bench) -> None:
     out, log = b.kubectl.run("exec", "shell", "-c", "main", "-v=7", "--", "echo", "here")
     expect(out == b"here\n", out)
@@ -170,7 +170,7 @@ def round_trip(port: int, data: bytes, timeout: float) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout) as connection:
 
         def send() -> None:
-            with suppress(OSError):  # what did not arrive is missing in the answer
+            with suppress(OSError):  # lost data is missing in the answer
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
 
@@ -190,7 +190,7 @@ def forwarded(b: Bench, port: int, *options: str) -> Iterator[tuple[int, Backgro
         yield int(forward.line(r"127\.0\.0\.1:(\d+) ->")[1][1]), forward
 
 
-@CHECKS.add("port-forward takes the protocol asked for", streaming_since=30)
+@CHECKS.add("port-forward uses the requested protocol", streaming_since=30)
 def port_forward_protocol(b: Bench) -> None:
     with echo_server() as port, forwarded(b, port, "-v=7") as (local, forward):
         expect((back := round_trip(local, b"x", b.kubectl.left())) == b"x", back)
@@ -251,7 +251,7 @@ def port_forward_closed(b: Bench) -> str:
     ends = []
     for kubectl in (b.kubectl, b.direct):
         with forwarded(replace(b, kubectl=kubectl), closed) as (local, forward):
-            with suppress(ConnectionError):  # a reset says the same as an end
+            with suppress(ConnectionError):  # a reset counts as an end
                 back = round_trip(local, b"x", b.kubectl.left())
                 expect(back == b"", back)
             forward.line("connection refused")

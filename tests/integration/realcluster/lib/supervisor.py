@@ -65,7 +65,7 @@ def start_time(pid: int) -> str:
 
 
 def record(directory: Path) -> None:
-    """Note this process as the one to end in order to take down the clusters in `directory`."""
+    """Record this process as the one to end in order to take down the clusters in `directory`."""
     note = {"pid": os.getpid(), "started": start_time(os.getpid())}
     (directory / "supervisor.json").write_text(json.dumps(note))
 

@@ -1,4 +1,4 @@
-"""`tower.cloud.http.polling`."""
+"""`tower.cloud.gce.polling`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish, started_clock
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.http.polling import NotInTimeError, poll
+from tower.cloud.gce.key_installer import NotInTimeError, poll
 
 
 class PollTests(SynchronousTestCase):

@@ -1,15 +1,15 @@
-"""Tests of `tower.conch.tunnel.unframed`."""
+"""Tests of `tower.conch.tunnel.framing`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.websocket.frames import CLOSE
 
 
-class BareTests(SynchronousTestCase):
-    """Stands in for frames."""
+class UnframedTests(SynchronousTestCase):
+    """Replaces frames."""
 
     def test_as_it_is(self) -> None:
         """Everything is payload, and there are no control frames."""

@@ -1,4 +1,4 @@
-"""`tower.cloud.http.json_shape`, and that nothing of another shape brings a provider down."""
+"""`tower.cloud.http.json_stream`, and that nothing of another shape brings a provider down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cloud.gce.kit import GCETestCase
 from tests.cloud.openstack.kit import OpenStackTestCase
 from tests.cloud.standins.rest import Ask, Fault, Reply
 from tower.cloud.errors import CloudError
-from tower.cloud.http.json_shape import Shape, fits
+from tower.cloud.http.json_stream import Shape, fits
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 VALUES = st.recursive(
