@@ -154,7 +154,11 @@ class HostileProxyTestCase(SynchronousTestCase):
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = r"the (?:drained )?tunnel to \S+ is (?:lost|gone): (.*)" if known else r"try \d+ failed: (.*)"
+        line = (
+            r"(?:lost the tunnel to \S+|drained tunnel to \S+ closed): (.*)"
+            if known
+            else r"attempt \d+ failed: (.*)"
+        )
         said = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.said()))
         self.assertRegex(said[-1], reason, what)
         self.before = len(self.agent.output())

@@ -308,7 +308,7 @@ class UpgradeTests(EndCase):
         self.upstream.taken()
         self.channel.deliver(request(*self.ASKED))
         self.assertEqual(self.upstream.taken(), b"")
-        self.assert_refused("first on its channel")
+        self.assert_refused("the only request on its channel")
 
     def test_alone(self) -> None:
         """An upgrade has no body and nothing behind it."""
@@ -320,7 +320,7 @@ class UpgradeTests(EndCase):
             EndCase.setUp(self)
             self.channel.deliver(wire)
             self.assertEqual(self.upstream.taken(), b"")
-            self.assert_refused("first on its channel")
+            self.assert_refused("the only request on its channel")
 
     def test_endless_head(self) -> None:
         """An answer that never ends its head is passed on as what it is, no 101."""

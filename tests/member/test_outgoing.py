@@ -21,6 +21,7 @@ from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import Target
 
 
@@ -45,7 +46,7 @@ class OutgoingTests(SynchronousTestCase):
         self.clock = Clock()
         member = FakeMember()
         self.outgoing = Outgoing(
-            self.clock,
+            cast(ISocketReactor, self.clock),
             cast(APIServer, member),
             HeadPolicy(lambda: API_SERVER),
             Targets([Target("db", "10.0.0.5", 5432)]),
@@ -103,7 +104,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(connection.taken(), b"hello")
         connection.deliver(b"hi")
         self.assertEqual(incoming.channel.taken(), b"hi")
-        self.assertEqual(self.outgoing.tally.dialled, 1)
+        self.assertEqual(self.outgoing.tally.dialed, 1)
 
     def test_kubernetes(self) -> None:
         """The API server is dialled with TLS, and what goes there is checked and gets the credential."""
@@ -212,7 +213,7 @@ class OutgoingTests(SynchronousTestCase):
         self.clock.advance(1.5)
         with capturedLogs() as events:
             self.want(b"other")
-        self.assertEqual([e.get("unsaid") for e in events], [int(REFUSALS), None])
+        self.assertEqual([e.get("unlogged") for e in events], [int(REFUSALS), None])
         self.assertEqual(self.outgoing.tally.refused, 2 * REFUSALS + 1)
 
 
