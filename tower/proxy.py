@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
@@ -42,6 +42,7 @@ from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import one_line, one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.interfaces import IReactor
 from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
@@ -93,11 +94,12 @@ RETRY_PORTS = 30.0
 
 
 @one_line_errors("tower-proxy")
-def makeService(options: Options, reactor: Any = None) -> IService:
+def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
     if reactor is None:
-        from twisted.internet import reactor
+        from twisted.internet import reactor as installed
 
+        reactor = cast(IReactor, installed)
         count_steadily(reactor)
         if not options["allow-core-dumps"]:
             forbid_dumps()
@@ -119,7 +121,7 @@ class Proxy(MultiService):
     _log = Logger()
 
     def __init__(
-        self, options: Options, state: StateDir, reactor: Any, access: KubeAccess | None = None
+        self, options: Options, state: StateDir, reactor: IReactor, access: KubeAccess | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -132,7 +134,7 @@ class Proxy(MultiService):
         v1_open_ports = options["v1-open-ports"]
         day = TimeOfDay(reactor)
         epoch = day.seconds
-        sockets: Any = Poller(reactor)
+        sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
 
         # Authorities, certificates, host keys
@@ -146,12 +148,12 @@ class Proxy(MultiService):
 
         # Records
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
-        vault = Vault(options["secrets-key-file"] or state.path / SECRETS_KEY, epoch)
-        self._member_credentials = member_credentials = MemberCredentials(store, vault)
+        secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
+        self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
-        self._credentials = credentials = Credentials(store, day, options["max-credential-ttl"])
+        credentials = Credentials(store, day, options["max-credential-ttl"])
         tokens = JoinTokens(store, day)
-        self._v1_tokens = v1_tokens = V1Tokens(store, day)
+        v1_tokens = V1Tokens(store, day)
         own_host = "127.0.0.1" if is_wildcard(host) else host
         self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
@@ -194,9 +196,7 @@ class Proxy(MultiService):
         files = NodeFiles(
             Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
         )
-        files.prepare(
-            state.path, *(Path(options[name]) for name in ("secrets-key-file", "ca-key") if options[name])
-        )
+        files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
         create = partial(
             NodeCluster,
             reactor=reactor,
@@ -216,7 +216,7 @@ class Proxy(MultiService):
         authenticator = Authenticator(credentials, day)
         sessions = Sessions(authenticator)
         chain = user_chain(authenticator, clusters.get)
-        self._generation = generation = AdmissionGeneration(store, epoch)
+        generation = AdmissionGeneration(store, epoch)
         audit_format = FORMATS[options["audit-log-format"]]()
         audit = None if audit_log is None else Audit(audit_log, audit_format, epoch)
         issuer = Issuer(
@@ -283,9 +283,10 @@ class Proxy(MultiService):
                 else None,
             ),
         )
-        self._token_watch = store.watch(
+        watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
+        self._followers = (watch, generation, credentials, clusters, v1_tokens)
         kubesphere_ports = ClusterProxies(
             clusters,
             KubeSpherePorts(
@@ -296,9 +297,11 @@ class Proxy(MultiService):
             ),
         )
         self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
-        self._ports = [_server(secure_port, host, tls_reactor, front)]
-        if port is not None:
-            self._ports.insert(0, _server(port, host, plain_reactor, plain))
+        self._ports = [
+            TCPServer(number, ConnectionFactory(served.accept), interface=host, reactor=listener)
+            for number, served, listener in ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
+            if number is not None
+        ]
 
         # What runs
         self._services: list[Service] = [
@@ -393,13 +396,7 @@ class Proxy(MultiService):
         self._rejections.write()
         if self._audit_log is not None:
             await self._audit_log.stop()
-        self._token_watch.stop()
-        for follower in (self._generation, self._credentials, self._clusters, self._v1_tokens):
+        for follower in self._followers:
             follower.stop()
         await self._store.stop()
         self._state.close()
-
-
-def _server(port: int, host: str, reactor: ConnectionReactor, gateway: Gateway) -> TCPServer:
-    """Return the service that listens on *port* for *gateway*."""
-    return TCPServer(port, ConnectionFactory(gateway.accept), interface=host, reactor=reactor)

@@ -261,7 +261,7 @@ class ConfigTests(FakeCase):
         path.write_text("[fake]\ninstance = b 127.0.0.1:2\n")
         self.assertEqual([each.name for each in self.answer(cloud.list_instances())], ["b"])
         path.write_text("[fake]\ninstance = b\n")
-        self.assertIn(f"{path}:2: instance is not of the form", self.error(cloud.list_instances()))
+        self.assertIn(f"{path}:2: instance must have the form", self.error(cloud.list_instances()))
         path.unlink()
         self.assertIn("No such file", self.error(cloud.list_instances()))
         path.write_text("[fake]\n")
@@ -270,7 +270,7 @@ class ConfigTests(FakeCase):
     def test_fails(self) -> None:
         """The file can have single questions fail, or all."""
         cloud, path = self.cloud("[fake]\nfail = list\n")
-        self.assertIn("as its configuration says", self.error(cloud.list_instances()))
+        self.assertIn("as configured", self.error(cloud.list_instances()))
         self.answer(cloud.get_zone())
         path.write_text("[fake]\nfail\n")
         self.error(cloud.get_zone())
@@ -293,16 +293,16 @@ class ConfigTests(FakeCase):
 
     def test_bad(self) -> None:
         """What is wrong is said with file and line."""
-        form = "instance is not of the form 'NAME HOST:PORT [stopped]'"
+        form = "instance must have the form 'NAME HOST[:PORT] [stopped]'"
         for text, error in {
             "[fake]\n\ninstance = a": f"f:3: {form}",
             "[fake]\ninstance = a h:1 running": f"f:2: {form}",
             "[fake]\ninstance = ../a h:1": f"f:2: {form}",
             "[fake]\ninstance": f"f:2: {form}",
-            "[fake]\ninstance = a h:0": "f:2: the instance's address is not HOST:PORT",
-            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: there is an instance of that name already",
-            "[fake]\ndelay = 5": "f:2: delay is no duration like 1.5s or 2m",
-            "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys needs an absolute path",
+            "[fake]\ninstance = a h:0": "f:2: the instance's address must be HOST[:PORT]",
+            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: the instance is a duplicate: ",
+            "[fake]\ndelay = 5": "f:2: delay must be a duration like 1.5s or 2m",
+            "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys must be an absolute path",
         }.items():
             self.assertEqual(self.why_not(text), error)
 

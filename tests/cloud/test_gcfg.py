@@ -152,8 +152,10 @@ class ValueTests(GcfgCase):
             "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected after a key; "
             "names are letters, digits and hyphens",
             '[s]\na=1\npassword="hunter2\n': "cloud.conf:3: a quote is not closed in a value",
-            "[s]\npassword=hunter2\\x": 'cloud.conf:2: a backslash is allowed only before the end of the line or " in a value',
-            "[s]\nkey=a\\": 'cloud.conf:2: a backslash is allowed only before the end of the line or " in a value',
+            "[s]\npassword=hunter2\\x": "cloud.conf:2: a backslash is allowed only before the end of the line"
+            ' or " in a value',
+            "[s]\nkey=a\\": "cloud.conf:2: a backslash is allowed only before the end of the line"
+            ' or " in a value',
             '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash is allowed only before n, t, " and \\ in a value',
             "[s]\n\nkey=\0": "cloud.conf:3: a NUL character",
         }.items():

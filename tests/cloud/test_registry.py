@@ -150,7 +150,7 @@ class InitTests(RegistryCase):
         self.providers.register("known", self.factory())
         with captured_logs() as logs:
             self.assertEqual(self.why_not("x"), 'unknown cloud provider "x"')
-        self.assertEqual(said(logs), ["the cloud providers here are: known"])
+        self.assertEqual(said(logs), ["registered cloud providers: known"])
 
     def test_factory_makes_nothing(self) -> None:
         """A factory that makes nothing is the same as none."""
@@ -168,7 +168,7 @@ class InitTests(RegistryCase):
         self.assertEqual(
             self.why_not("x"),
             'could not init cloud provider "x": '
-            "its factory made a str, which does not implement ICloudProvider",
+            "its factory returned a str, which does not implement ICloudProvider",
         )
 
     def test_no_file(self) -> None:
@@ -229,7 +229,7 @@ class EntryPointTests(RegistryCase):
         self.assertIs(self.providers.init("acme", ""), MADE)
         error = self.why_not("broken")
         self.assertTrue(
-            error.startswith('could not init cloud provider "broken": the package no.such.package')
+            error.startswith('could not init cloud provider "broken": its package no.such.package')
         )
         self.assertIn("No module named 'no'", error)
         self.assertIn("pip install --force-reinstall", error)
@@ -239,7 +239,7 @@ class EntryPointTests(RegistryCase):
         self.entries.append(entry("a", f"{__name__}:nothing"))
         self.entries.append(entry("b", f"{__name__}:MADE"))
         self.assertIn("has no attribute 'nothing'", self.why_not("a"))
-        self.assertIn("which cannot be called", self.why_not("b"))
+        self.assertIn("is not callable", self.why_not("b"))
 
     def test_two(self) -> None:
         """Two packages that bring the same name are an error for that name alone."""

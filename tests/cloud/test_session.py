@@ -603,13 +603,13 @@ class AuthoritiesTests(SynchronousTestCase):
         """A file that is not there, or has no certificates, is an error that names it."""
         missing = self.assertRaises(ConfigurationError, CloudSession, Clock(), ca_file="/nowhere/ca.pem")
         self.assertEqual(
-            str(missing), "the file of authorities /nowhere/ca.pem cannot be read: No such file or directory"
+            str(missing), "the CA file /nowhere/ca.pem cannot be read: No such file or directory"
         )
         path = self.mktemp()
         with open(path, "w") as file:
             file.write("no certificate")
         empty = self.assertRaises(ConfigurationError, CloudSession, Clock(), ca_file=path)
-        self.assertIn("has no certificates in PEM", str(empty))
+        self.assertIn("has no PEM certificates", str(empty))
 
     def test_helpers(self) -> None:
         """What stands in for agents and clocks here is what the session takes."""

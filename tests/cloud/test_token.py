@@ -98,7 +98,7 @@ class TokenTests(SynchronousTestCase):
             self.fetches[-1].errback(CloudError("cloud is down"))
         (event,) = logs
         said = event["log_format"].format(**event)
-        self.assertIn("cloud is down; the old one serves for 300 s more", said)
+        self.assertIn("cloud is down; the old one is valid for 300 s more", said)
         self.assertNotIn("hunter2", str(event))
         self.assertEqual(self.successResultOf(self.get()), "hunter2")
         self.clock.advance(PAUSE - 1)

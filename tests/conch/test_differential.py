@@ -1,6 +1,6 @@
 """Conch's own code is the reference: our packets and channels against `SSHTransportBase` and `SSHConnection`.
 
-Conch knows no AEAD, so what it does not have is given to it: its channels run through our sealers, openers
+Conch has no AEAD, so this adds it: its channels run through our sealers, openers
 and frames, cut anywhere.
 """
 
@@ -40,12 +40,12 @@ class ConchPackets(SSHTransportBase):
         self.transport = StringTransport()
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
-        """Note it."""
+        """Record it."""
         self.got.append(bytes((messageNum,)) + payload)
 
 
 def pieces(wire: bytes, cuts: list[int]) -> list[bytes]:
-    """Return *wire* cut at some places."""
+    """Return *wire* cut at random positions."""
     places = sorted({cut % (len(wire) + 1) for cut in cuts})
     return [wire[start:stop] for start, stop in zip([0, *places], [*places, len(wire)], strict=True)]
 
@@ -86,7 +86,7 @@ class ClearPacketTests(SynchronousTestCase):
 
 
 class End(Protocol):
-    """One end of a channel, whoever's code it is."""
+    """One end of a channel, of either implementation."""
 
     @property
     def got(self) -> bytearray:
@@ -107,7 +107,7 @@ class End(Protocol):
         """Act on a message."""
 
     def open(self) -> None:
-        """Ask for the channel."""
+        """Request the channel."""
 
     def write(self, data: bytes) -> None:
         """Send *data*."""
@@ -116,7 +116,7 @@ class End(Protocol):
         """Send no more."""
 
     def close(self) -> None:
-        """Close after what is to be sent."""
+        """Close after sending the queued data."""
 
 
 class ConchEnd(SSHChannel):
@@ -239,7 +239,7 @@ class Way:
         self._unread = b""
 
     def carry(self, messages: list[bytes], hear: Callable[[bytes], None]) -> None:
-        """Have all of *messages* heard."""
+        """Deliver all of *messages*."""
         wire = self._writer.wrap(b"".join(map(self._sealer.seal, messages))) if messages else b""
         for piece in pieces(wire, self._cuts):
             data = bytearray(piece)
@@ -255,9 +255,9 @@ class Way:
 
 
 class Line:
-    """Two ends and the ways between them.
+    """Two ends and the queues between them.
 
-    :ivar sent: what each end was told to send.
+    :ivar sent: data sent by each end.
     :ivar before: what each end had got when it was closed on its own side.
     """
 
@@ -271,7 +271,7 @@ class Line:
         self.pump()
 
     def pump(self) -> None:
-        """Carry messages until nobody has any."""
+        """Carry messages until there are none."""
         busy = True
         while busy:
             busy = False
@@ -281,7 +281,7 @@ class Line:
                 self._ways[side].carry(messages, self.ends[1 - side].hear)
 
     def do(self, side: int, deed: str, size: int) -> None:
-        """Have one end do something, unless it may not any more."""
+        """Let one end act, unless it is no longer allowed to."""
         end = self.ends[side]
         if (self._silent[side] and deed != "close") or end.over or self.before[side] is not None:
             return
@@ -310,7 +310,7 @@ class Line:
 
 
 class ChannelTests(SynchronousTestCase):
-    """Channels: whoever runs one end, the other sees the same."""
+    """Channels: with either implementation at one end, the other sees the same."""
 
     deeds = st.lists(
         st.tuples(
@@ -345,7 +345,7 @@ class ChannelTests(SynchronousTestCase):
                     self.assertTrue(end.over, f"end {side}")
 
     def test_half_close(self) -> None:
-        """An end of ours that has heard and said EOF closes; Conch's sees both."""
+        """An end of ours that has received and sent EOF closes; Conch's sees both."""
         ours, conch = OurEnd(), ConchEnd()
         line = Line(ours, conch, CIPHERS[0], [])
         line.do(0, "write", 200_000)

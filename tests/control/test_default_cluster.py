@@ -134,3 +134,24 @@ class ReadingTests(SynchronousTestCase):
         ):
             error = self.assertRaises(ConfigurationError, read_access, given)
             self.assertIn(wanted, str(error))
+
+    def test_cloud_config(self) -> None:
+        """A cloud's configuration that is missing or invalid ends the start with one line."""
+        good, bad = Path(self.mktemp()), Path(self.mktemp())
+        good.write_text("[fake]\ninstance = node-1 127.0.0.1:22\n")
+        bad.write_text("[fake]\ninstance = node-1\n")
+        self.assertIsNone(read_access(self.given(spec=self.of_cloud(good))))
+        for path, wanted in (
+            (bad, f'could not init cloud provider "fake": {bad.absolute()}:2: instance '),
+            (Path("/nowhere/fake.conf"), "configuration /nowhere/fake.conf: No such file or directory"),
+        ):
+            error = str(
+                self.assertRaises(ConfigurationError, read_access, self.given(spec=self.of_cloud(path)))
+            )
+            self.assertIn(wanted, error)
+            self.assertEqual(len(error.splitlines()), 1)
+
+    def of_cloud(self, config: Path) -> SSHSpec:
+        """Return a specification whose nodes a cloud lists."""
+        path = str(config.absolute())
+        return evolve(SPEC, key_file=__file__, nodes=(), cloud_provider="fake", cloud_config=path)

@@ -68,6 +68,18 @@ class NodeOptionsTests(SynchronousTestCase):
         assert given is not None
         self.assertEqual((given.spec.nodes_from_api, given.spec.cloud_provider), (True, "gce"))
 
+    def test_external(self) -> None:
+        """As for kube-apiserver, ``external`` is no cloud of Tower's: the API server lists the nodes."""
+        given = self.parse(*BASE, "--cloud-provider=external", "--cloud-config=/dev/null").given_cluster
+        assert given is not None
+        self.assertEqual((given.spec.cloud_provider, given.spec.cloud_config), ("", ""))
+        given = self.parse(*BASE, "--cloud-provider=external", "--nodes=h1").given_cluster
+        assert given is not None
+        self.assertEqual((given.spec.cloud_provider, given.spec.nodes), ("", ("h1",)))
+        self.assertIn(
+            "--nodes and --cloud-provider", self.refusal(*BASE, "--nodes=h1", "--cloud-provider=External")
+        )
+
     def test_refused(self) -> None:
         """What is missing or does not go together is named, with the cure."""
         for words, wanted in (

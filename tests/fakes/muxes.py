@@ -18,11 +18,11 @@ KIND = b"stream@tower.kubesphere.io"
 
 
 class MemoryWire:
-    """A tunnel's part of the work, as far as a mux needs it.
+    """Fakes the tunnel of a mux.
 
     :ivar sent: the messages sent and not taken yet.
     :ivar room: how much may be sent until data has to wait, B.
-    :ivar wants_turn: whether `Mux.drained` is to be called.
+    :ivar wants_turn: whether `Mux.drained` must be called.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -88,20 +88,20 @@ class MuxEnd:
         buffer[:] = bytes(len(buffer))
 
     def turn(self) -> bool:
-        """Do what `MemoryWire.soon` asked for; return whether it did."""
+        """Call `Mux.drained` if `MemoryWire.soon` was called; return whether it was."""
         wanted, self.wire.wants_turn = self.wire.wants_turn, False
         if wanted and not self.wire.congested:
             self.mux.drained()
         return wanted
 
     def relieve(self, room: int = 1 << 40) -> None:
-        """Take data again, so much."""
+        """Take data again, up to *room* bytes."""
         self.wire.room = room
         self.mux.drained()
 
 
 class MuxPair:
-    """Two muxes; messages go when the test says so.
+    """Two muxes; the test delivers their messages.
 
     :ivar near: opens channels.
     :ivar far: accepts them.
@@ -113,7 +113,7 @@ class MuxPair:
         self.near, self.far = MuxEnd(self.clock), MuxEnd(self.clock)
 
     def deliver(self, end: MuxEnd, count: int = 1) -> bool:
-        """Have *end* hear some of what the other sent; return whether there was anything."""
+        """Deliver messages of the other end to *end*; return whether there were any."""
         sent = (self.far if end is self.near else self.near).wire.sent
         moved = False
         while sent and count > 0:
@@ -123,7 +123,7 @@ class MuxPair:
         return moved
 
     def pump(self) -> None:
-        """Go on until nobody has anything to say."""
+        """Deliver messages until there are none."""
         busy = True
         while busy:
             busy = False

@@ -11,15 +11,15 @@ from tower.net.budget import Budget
 #: Packets of the senders, B.
 _PACKET = 64 * 1024
 
-#: What a sender's kernel takes before the link does, s.
+#: Data that a sender's kernel accepts before the link, s.
 _AHEAD = 0.02
 
 
 class Path:
-    """A link of one rate and one delay each way, and windows at its far end.
+    """A link of one rate and one delay in each direction, and windows at its far end.
 
     :param round_trip: s.
-    :param near: what the windows are told.
+    :param near: limit of the windows for a nearby peer, B.
     :ivar rate: of the link, B/s.
     :ivar delivered: since `run` was called last, B, by stream.
     :ivar largest: the largest window there was, B.
@@ -53,11 +53,11 @@ class Path:
 
     @property
     def lent(self) -> int:
-        """What is borrowed, B."""
+        """Borrowed bytes."""
         return self._budget.lent
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let time pass."""
         until = self._now + seconds
         self.delivered = [0] * len(self.windows)
         self._arrivals = []

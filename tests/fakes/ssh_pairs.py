@@ -25,7 +25,7 @@ AGENT_KEY = KeyPair.generate()
 
 
 class Wire(StringTransport):
-    """A transport that is gone as soon as somebody closes it."""
+    """A transport that is disconnected as soon as one side closes it."""
 
     disconnected = False
 
@@ -36,7 +36,7 @@ class Wire(StringTransport):
 
 
 class Gate(Gatekeeper):
-    """Lets in what the test says.
+    """A gatekeeper with fixed keys and tokens.
 
     :ivar enrolled: pairs of cluster and fingerprint.
     :ivar tokens: token to the cluster it is for.
@@ -72,7 +72,7 @@ class Ends:
 
     :ivar lost: why which end was lost.
     :ivar cut: how many bytes are delivered at once; None for all there are.
-    :ivar carried: what was delivered, and by whom it was sent.
+    :ivar carried: delivered data, and its sender.
     """
 
     def __init__(self, server: SecureTransport, client: SecureTransport) -> None:
@@ -88,7 +88,7 @@ class Ends:
         self.lost[end] = reason
 
     def connect(self) -> None:
-        """Connect both and carry bytes until nobody has any to say."""
+        """Connect both and carry bytes until there are none."""
         for end in self.ends:
             end.makeConnection(Wire())
         self.pump()
@@ -101,7 +101,7 @@ class Ends:
         return self._wires[end]
 
     def pump(self) -> None:
-        """Carry bytes until nobody has any to say, and closed connections to their end."""
+        """Carry bytes until there are none, and close closing connections."""
         while self.turn():
             pass
 
@@ -125,7 +125,7 @@ class Ends:
         return moved
 
     def lose(self) -> None:
-        """Break the connection, after what is on its way."""
+        """Break the connection, after delivering bytes in transit."""
         for end, other in (self.ends, self.ends[::-1]):
             data = self.wire(end).value()
             self.wire(end).clear()
@@ -203,7 +203,7 @@ class Sent:
         self.order: list[tuple[bytes, int]] = []
 
     def answered(self, name: bytes) -> None:
-        """Note what was answered after how many packets."""
+        """Record the answered request and the number of packets."""
         self.order.append((name, len(self.packets)))
 
     def refused(self, name: bytes) -> None:

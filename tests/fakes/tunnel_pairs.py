@@ -26,10 +26,10 @@ from tower.websocket.masks import mask
 class MemoryPipe:
     """One end of a pipe in memory; `carry` takes bytes to the other end.
 
-    :ivar room: how much it holds before `send` says that it is full, B.
+    :ivar room: bytes until `send` returns False.
     :ivar waiting: what was sent and not carried yet.
     :ivar gone: whether it was closed, both ways.
-    :ivar broken: the other end takes nothing more, and may still say something.
+    :ivar broken: the other end receives nothing more, but can still send.
     """
 
     receiver: Receiver
@@ -71,7 +71,7 @@ class MemoryPipe:
         return True
 
     def settle(self) -> None:
-        """Say that there is room again, or end what was closed, once everything has gone."""
+        """Call drained, or end a closed pipe, once everything is delivered."""
         if self.waiting or self.gone:
             return
         if self._closing:
@@ -94,12 +94,12 @@ class MemoryPipe:
         self.lose()
 
     def lose(self) -> None:
-        """Be gone, on both ends."""
+        """Disconnect both ends."""
         for end in (self, self.other):
             if not end.gone:
                 end.gone = True
                 end.waiting.clear()
-                end.receiver.closed(ConnectionError("the pipe is gone"))
+                end.receiver.closed(ConnectionError("the pipe is closed"))
 
     def pause(self) -> None:
         """See Pipe."""
@@ -131,7 +131,7 @@ class TunnelEnd:
 
     :ivar incoming: what the peer wanted opened.
     :ivar lost: why the tunnel ended.
-    :ivar late: if set, who is there is kept in it, and `open_up` is the test's to call.
+    :ivar late: if set, it gets the authenticated peer, and the test calls `open_up`.
     """
 
     def __init__(self, clock: Clock, ssh: Any, *, server: bool, frames: bool) -> None:
@@ -202,7 +202,7 @@ class TunnelPair:
             assert self.agent.open
 
     def pump(self, *, limit: int = 100_000) -> None:
-        """Carry bytes until nobody has any to say."""
+        """Carry bytes until there are none."""
         turn = 0
         while True:
             self.clock.advance(0)
@@ -240,7 +240,7 @@ class Refragmenter:
         self._reader = FrameReader(from_client=masked)
 
     def __call__(self, wire: bytes) -> bytes:
-        """Return what goes on instead of *wire*, which is whole frames."""
+        """Return the replacement of *wire*, which is whole frames."""
         data = bytearray(wire)
         payload, out = b"", b""
         for piece in self._reader.feed(memoryview(data)):

@@ -71,7 +71,7 @@ class OldAuth(SSHService):
 
 
 class OldAgent(Client):
-    """An old agent's end, as far as authentication: what it says then is for the test."""
+    """An old agent's end up to authentication; the test sends the rest."""
 
     ourVersionString = CLIENT_VERSION
     wanted_version = re.compile(rb"SSH-.*")
@@ -82,12 +82,12 @@ class OldAgent(Client):
         self.auth = self.asks = OldAuth(self)
 
     def host_key_error(self, seen: bytes) -> PeerError | None:
-        """Old agents trust everybody."""
+        """Trust every host key, as old agents do."""
         return None
 
 
 class Gate:
-    """Lets in who shows the token of alpha.
+    """Accepts the token of alpha.
 
     :ivar asked: for which clusters it was asked.
     """
@@ -108,7 +108,7 @@ class Gate:
 class OldPair(Ends):
     """A proxy's transport and an old agent's, not yet connected.
 
-    :ivar refused: why the proxy let nobody in.
+    :ivar refused: why the proxy rejected the agent.
     """
 
     def __init__(self, *, limits: TransportLimits | None = None, keepalive: float = 0.0) -> None:
@@ -124,7 +124,7 @@ class OldPair(Ends):
         self.refused = failure.value  # type: ignore[attr-defined]
 
     def send(self, data: bytes, name: bytes = CONFIG) -> Deferred[bytes]:
-        """Send a global request that wants a reply, and carry what follows from it."""
+        """Send a global request that wants a reply, and carry the following messages."""
         answer = self.client.request(name, data)
         self.pump()
         return answer

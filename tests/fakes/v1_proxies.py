@@ -1,4 +1,4 @@
-"""The proxy's end of kubesphere-v1, as deployed ones are: what it says and when is in the test's hands."""
+"""The proxy's end of kubesphere-v1, like deployed proxies; the test sets its replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tower.v1.config import CONFIG, PING, SERVER_VERSION
 ECDSA_KEY = Key(ec.generate_private_key(ec.SECP256R1()))
 OLD_KEY = KeyPair.generate()
 
-#: What it may answer to a config: kind of message and text; None is silence.
+#: Reply to a config: kind of message and text; None: no reply.
 Reply = tuple[int, bytes] | None
 
 ACCEPTED: Reply = (MSG_REQUEST_SUCCESS, b"")
@@ -35,12 +35,12 @@ EMPTY_FAILURE: Reply = (MSG_REQUEST_FAILURE, b"")
 
 
 def refusal(text: bytes) -> Reply:
-    """Return what an old proxy says against an agent."""
+    """Return an old proxy's refusal."""
     return (MSG_REQUEST_FAILURE, text)
 
 
 class _Auth(SSHService):
-    """Lets everybody in, or nobody."""
+    """Accepts every agent, or none."""
 
     name = b"ssh-userauth"
 
@@ -66,7 +66,7 @@ class OldProxyEnd(Server):
 
     :param reply: to a config.
     :param key: a P-256 key, as deployed proxies have, or an ed25519 one.
-    :ivar requests: global requests that came, by name, with what came with them.
+    :ivar requests: received global requests: name and data.
     :ivar shown: authentication requests that came.
     :ivar lets_in: whether authentication succeeds.
     :ivar before_reply: called before a config is answered.

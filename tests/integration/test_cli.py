@@ -14,9 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration import harness
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, Program, run, script
+from tests.integration.programs import LOOPBACK, Program, is_ready, run, script, wait_for
 
-TAP = Path(__file__).resolve().parent.parent.parent / "tap"
 TINY = 256 * 1024  # B, of a disk that is soon full
 
 
@@ -41,16 +40,18 @@ class WrongOptionTests(SynchronousTestCase):
         kept = [f"{name}={value}" for name, value in defaults.items() if name not in given]
         return [script("twistd"), "-n", "--pidfile=", "tower-proxy", *kept, *options]
 
-    def refusal(self, argv: list[str], *words: str, environment: dict[str, str] | None = None) -> str:
-        """Run a command that must fail: exit code 1, one line with all the words, no traceback."""
+    def refusal(
+        self, argv: list[str], *words: str, environment: dict[str, str] | None = None, count: int = 1
+    ) -> str:
+        """Run a command that must fail: exit code 1, a line for each of *count* errors, no traceback."""
         done = run(argv, folder=self.folder, environment=environment)
         text = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, text)
         self.assertNotIn("Traceback", text)
         lines = [line for line in text.splitlines() if line.strip()]
         for word in words:
-            self.assertIn(word, text)
-        self.assertEqual(len(lines), 1, text)
+            self.assertIn(word, said)
+        self.assertEqual(len(lines), count, said)
         return lines[0]
 
     def test_taken_port(self) -> None:
@@ -59,6 +60,10 @@ class WrongOptionTests(SynchronousTestCase):
             port = str(taken.getsockname()[1])
             self.refusal(self.proxy(f"--port={port}"), "--port", port)
             self.refusal(self.proxy(f"--secure-port={port}"), "--secure-port", port)
+
+    def test_host_of_another_machine(self) -> None:
+        """An address of another machine is named by its own option."""
+        self.refusal(self.proxy("--host=203.0.113.7"), "--host '203.0.113.7'", "of this machine")
 
     def test_port_not_a_number(self) -> None:
         """A port that is not a number is named with its option."""
@@ -98,7 +103,9 @@ class WrongOptionTests(SynchronousTestCase):
         key = self.folder / "ca.key"
         key.write_text("secret")
         key.chmod(0)
-        self.refusal([*argv, *self.proxy(f"--ca-cert={key}", f"--ca-key={key}")], str(key), "ermission")
+        self.refusal(
+            [*argv, *self.proxy(f"--ca-cert={key}", f"--ca-key={key}")], str(key), "ermission", count=2
+        )
 
     def test_state_that_others_can_read(self) -> None:
         """A state directory that others can read is refused with the fix."""
@@ -155,8 +162,8 @@ class WrongOptionTests(SynchronousTestCase):
             self.skipTest("this machine lets us mount nothing")
         self.refusal([*own, "sh", "-c", tiny], str(mount))
 
-    def test_tac(self) -> None:
-        """The ready-made applications read the environment, and report errors in one line as well."""
+    def test_environment(self) -> None:
+        """Both programs take all options from the environment, and report bad ones in one line."""
         tower = harness.Tower(self.folder)
         self.addCleanup(tower.stop)
         given = {
@@ -166,11 +173,11 @@ class WrongOptionTests(SynchronousTestCase):
             "TOWER_SECURE_PORT": str(tower.secure_port),
             "TOWER_CLUSTER_PORTS": "none",
         }
-        argv = [script("twistd"), "-n", "--pidfile=", "-y"]
-        wrong = [*argv, str(TAP / "proxy.tac")]
-        self.refusal(wrong, "xyz", environment={**given, "TOWER_PORT": "xyz"})
-        self.refusal([*argv, str(TAP / "agent.tac")], "--name", environment={})
-        tower.proxy = Program("tower-proxy", [*argv, str(TAP / "proxy.tac")], self.folder, given)
+        argv = [script("twistd"), "-n", "--pidfile="]
+        self.refusal([*argv, "tower-proxy"], "xyz", environment={**given, "TOWER_PORT": "xyz"})
+        required = ("--name", "--proxy-server", "--host-key")
+        self.refusal([*argv, "tower-agent"], *required, environment={}, count=len(required))
+        tower.proxy = Program("tower-proxy", [*argv, "tower-proxy"], self.folder, given)
         tower.start()
         tower.tower("cluster", "add", "alpha")
         words = shlex.split(tower.tower("join", "alpha", "--format", "env"))
@@ -189,7 +196,7 @@ class WrongOptionTests(SynchronousTestCase):
         }
         agent = harness.Agent(tower, "agent", [], environment, [])
         agent.health_port = health
-        agent.program = Program("agent", [*argv, str(TAP / "agent.tac")], self.folder, environment)
+        agent.program = Program("agent", [*argv, "tower-agent"], self.folder, environment)
         tower.agents.append(agent)
         agent.program.start()
         agent.wait_until_ready()
@@ -307,17 +314,37 @@ class CommandTests(harness.TowerTestCase):
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
 
-class WildcardTests(SynchronousTestCase):
-    """A proxy that listens on all addresses does not know its public address."""
+class AddressTests(SynchronousTestCase):
+    """Addresses of the proxy that need care."""
+
+    def test_no_plain_port(self) -> None:
+        """With ``--port none`` the proxy serves all but unencrypted agents, and old agents use https."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        tower = harness.Tower(folder)
+        self.addCleanup(tower.stop)
+        tower.proxy = tower.proxy_program("--port=none")
+        tower.proxy.start()
+        wait_for("the proxy", lambda: "listening on" in tower.proxy.output())
+        self.assertFalse(is_ready(tower.port, "/health"))
+        tower.tower("cluster", "add", "alpha")
+        self.assertIn(f"wss://{LOOPBACK}:{tower.secure_port}", tower.tower("join", "alpha"))
+        line, note = tower.try_tower("join", "alpha", "--protocol", "v1")[1:]
+        self.assertIn(f"https://{LOOPBACK}:{tower.secure_port}", line)
+        self.assertIn("no plain port", note)
+        self.assertTrue(tower.proxy.stop())
+        self.assertNotIn("--publish-service-address", tower.proxy.output())
 
     def test_no_address(self) -> None:
-        """``join`` and ``kubeconfig`` name the flag and never print 0.0.0.0."""
+        """The start, ``join`` and ``kubeconfig`` name the flag; the commands never print 0.0.0.0."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         tower = harness.Tower(folder)
         self.addCleanup(tower.stop)
         tower.proxy = tower.proxy_program("--host=0.0.0.0")
         tower.start()
+        (warning,) = (line for line in tower.proxy.output().splitlines() if "#warn" in line)
+        self.assertIn("--publish-service-address is not set", warning)
         tower.tower("cluster", "add", "alpha")
         for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
             code, out, error = tower.try_tower(*words)

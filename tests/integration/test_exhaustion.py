@@ -192,7 +192,7 @@ class CrowdTests(harness.TowerTestCase):
         self.assertEqual(self.jane.get("/ping").status, 200)
         wait_for("the end of them", lambda: proxy.descriptors() <= descriptors + 2, FIRST_BYTE + SLACK, 0.5)
         self.assertNotIn("Traceback", proxy.output())
-        self.assertLess(proxy.output().count("turned away"), 3)
+        self.assertLess(proxy.output().count("agent connection"), 3)
 
     @contextlib.contextmanager
     def more(self) -> Iterator[None]:

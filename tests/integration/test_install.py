@@ -11,7 +11,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.member import kubectls
-from tests.integration.programs import run
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, is_ready, run, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PIP_PATIENCE = 300.0  # s
@@ -54,7 +55,7 @@ class InstallTests(SynchronousTestCase):
         return built
 
     def test_wheel(self) -> None:
-        """``twistd`` knows both services, and ``tower`` and ``kubectl tower`` are there."""
+        """``twistd`` has both services, ``tower`` is a plugin of kubectl, and the documented unit starts."""
         wheel = self.wheel()
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("twisted/plugins/tower_plugins.py", names)
@@ -75,3 +76,24 @@ class InstallTests(SynchronousTestCase):
         self.assertIn("cluster", self.do(commands / "tower", "--help"))
         (commands / "kubectl").symlink_to(kubectls()[-1])
         self.assertIn("cluster", self.do("kubectl", "tower", "--help", path=commands))
+        self.start_unit(commands)
+
+    def start_unit(self, commands: Path) -> None:
+        """Start the proxy as the documented systemd unit does, and use it."""
+        unit = (ROOT / "docs" / "install.md").read_text().partition("    [Service]\n")[2].partition("\n\n")[0]
+        settings = dict(line.strip().partition("=")[::2] for line in unit.splitlines())
+        port, state = free_port(), self.folder / "state"
+        environment = dict(word.split("=", 1) for word in settings["Environment"].split())
+        self.assertEqual(environment["TOWER_STATE_DIR"], "/var/lib/tower")
+        environment |= {"TOWER_STATE_DIR": str(state), "TOWER_HOST": LOOPBACK, "TOWER_CLUSTER_PORTS": "none"}
+        environment |= {"TOWER_PORT": str(port), "TOWER_SECURE_PORT": str(free_port())}
+        argv = settings["ExecStart"].replace("/opt/tower/bin", str(commands)).split()
+        proxy = Program("unit", argv, self.folder, environment)
+        self.addCleanup(proxy.stop)
+        proxy.start()
+        wait_for("the proxy", lambda: is_ready(port, "/health") or not proxy.running())
+        self.do(commands / "tower", "--state-dir", state, "cluster", "add", "alpha")
+        line = self.do(commands / "tower", "--state-dir", state, "join", "alpha")
+        self.assertIn(f"wss://{environment['TOWER_PUBLISH_SERVICE_ADDRESS']}:", line)
+        self.assertTrue(proxy.stop(), proxy.tail())
+        self.assertEqual(list(self.folder.glob("*.pid")), [])

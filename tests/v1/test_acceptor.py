@@ -29,9 +29,9 @@ from tower.websocket.frames import FrameReader, FrameWriter
 
 
 class Agent(OldAgent):
-    """An old agent that says its config when it is let in.
+    """An old agent that sends its config after authentication.
 
-    :ivar answer: what the proxy says to it.
+    :ivar answer: the proxy's reply.
     :ivar gone: fires with why its connection ended.
     """
 
@@ -48,8 +48,8 @@ class Agent(OldAgent):
         self.request(CONFIG, self._config.encode()).chainDeferred(self.answer)
 
 
-class V1ReceptionTests(SynchronousTestCase):
-    """Who is let in, and what becomes of it."""
+class V1AcceptorTests(SynchronousTestCase):
+    """Accepts or rejects old agents, and registers their tunnels."""
 
     def setUp(self) -> None:
         """Start with one cluster, a token for it, and a acceptor."""
@@ -71,7 +71,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.acceptor.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `V1AgentAcceptor.opened` returned."""
+        """Connect an agent; return it and the result of `V1AgentAcceptor.opened`."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         self.pipes = (near, far)
@@ -127,7 +127,7 @@ class V1ReceptionTests(SynchronousTestCase):
             self.assertIn(credential, rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
 
     def test_one_too_many(self) -> None:
-        """Agents with one token are limited by their cluster alone; one more hears why."""
+        """Agents with one token are limited only by their cluster; one more gets the reason."""
         self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
         for answer in (b"", b""):
             agent, _ = self.connect()
@@ -145,7 +145,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(agent.answer), b"")
 
     def test_no_credential(self) -> None:
-        """An agent that sent none for its API server is let in, and the log says what will come of it."""
+        """An agent without a credential for its API server is accepted, and the log warns about it."""
         lines: list[str] = []
 
         @implementer(ILogObserver)
@@ -167,7 +167,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertIn("the token was revoked", str(self.successResultOf(agent.gone)))
 
     def test_lost_early(self) -> None:
-        """An agent that goes before it has said who it is was never there."""
+        """An agent that disconnects before its config leaves nothing behind."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         far.receiver = NO_RECEIVER
@@ -177,7 +177,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
 
     def test_no_channel_for_agents(self) -> None:
-        """An agent that opens channels is refused: the proxy dials nothing for anybody."""
+        """An agent that opens channels is refused: the proxy dials for no agent."""
         agent, _ = self.connect()
         answers: list[tuple[int, bytes]] = []
 
@@ -197,7 +197,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.assertIn(b"not-allowed", answers[0][1])
 
     def test_stopped(self) -> None:
-        """A proxy that stops tells old agents too."""
+        """A proxy that stops notifies old agents too."""
         agent, _ = self.connect()
         stopped = self.acceptor.stopService()
         self.pump()

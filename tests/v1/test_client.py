@@ -30,9 +30,9 @@ CONFIG = AgentConfig(
 
 
 class AnyKind:
-    """A key that signs whatever kind of signature was agreed on.
+    """A key with any signature algorithm.
 
-    :param blob: what it says it is.
+    :param blob: its public key blob.
     """
 
     def __init__(self, key: Key, blob: bytes | None = None) -> None:
@@ -123,7 +123,7 @@ class V1ClientTests(SynchronousTestCase):
             self.assertEqual((pair.proxy.shown, pair.proxy.requests), ([], []))
 
     def test_other_key(self) -> None:
-        """A key of another kind than was agreed on is refused."""
+        """A key of a type that was not negotiated is rejected."""
         for agreed, key in ((OLD_KEY, ECDSA_KEY), (None, OLD_KEY.conch_key)):
             pair = OldPair(key=agreed)
             pair.proxy._key = AnyKind(key)
@@ -144,7 +144,7 @@ class V1ClientTests(SynchronousTestCase):
             self.assertIn("did not sign", self.failed(pair, PeerError))
 
     def test_version(self) -> None:
-        """Any SSH- line is a version to us, as it is to deployed agents; anything else is none."""
+        """Any SSH- line is accepted as a version, as deployed agents do; other lines are not."""
         for line, good in (
             (b"SSH-2.0-Go", True),
             (b"SSH-x", True),
@@ -157,7 +157,7 @@ class V1ClientTests(SynchronousTestCase):
             self.assertEqual((line, bool(pair.up)), (line, good))
 
     def test_replies(self) -> None:
-        """Whoever says anything has refused; whoever says nothing has not, whatever kind of nothing."""
+        """A reply with a text is a rejection; one without text, of either kind, is not."""
         for reply in (ACCEPTED, EMPTY_FAILURE):
             self.assertEqual(len(self.pair(reply).up), 1)
         for reply, text in (
@@ -175,11 +175,11 @@ class V1ClientTests(SynchronousTestCase):
         """A long text is cut, and one with our secrets in it is not shown."""
         text = self.failed(self.pair(refusal(b"x" * 200_000)), RegistrationRefused)
         self.assertLess(len(text), 400)
-        for secret in (b"who is t0ken-of-alpha?", CONFIG.encode(), b"b3arer-of-alpha"):
+        for secret in (b"why t0ken-of-alpha?", CONFIG.encode(), b"b3arer-of-alpha"):
             self.assertIn("redacted", self.failed(self.pair(refusal(secret)), RegistrationRefused))
 
     def test_disconnect(self) -> None:
-        """What a proxy says when it disconnects is told as discreetly."""
+        """The text of a proxy that disconnects is redacted too."""
         pair = OldPair(reply=None)
         pair.connect()
         pair.proxy.fail(PeerError("t0ken-of-alpha is bad"))
@@ -192,7 +192,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertIn("too many agents", self.failed(pair, PeerError))
 
     def test_silent(self) -> None:
-        """A proxy that does not answer the config is given up after ten seconds, and the text says why."""
+        """A proxy that does not answer the config is given up after ten seconds; the text has the reason."""
         pair = self.pair(None)
         pair.clock.advance(CONFIG_TIMEOUT - 0.1)
         self.assertIsNone(pair.failure)
@@ -201,7 +201,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertIn("within 10 s", self.failed(pair, RegistrationUnanswered))
 
     def test_slow_handshake(self) -> None:
-        """A proxy that says nothing at all is given up after ten seconds."""
+        """A proxy that sends nothing is given up after ten seconds."""
         pair = OldPair()
         pair.agent.makeConnection(Wire())
         pair.clock.advance(10.1)
@@ -210,7 +210,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_not_let_in(self) -> None:
-        """A server that wants more than an empty password is none of ours."""
+        """A server that requires more than an empty password is not an old proxy."""
         pair = OldPair()
         pair.proxy.lets_in = False
         pair.connect()
@@ -218,7 +218,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertEqual(pair.proxy.requests, [])
 
     def test_early_channels(self) -> None:
-        """A proxy may open channels before it answers the config, but not before it let us in."""
+        """A proxy may open channels before it answers the config, but not before authentication."""
         pair = OldPair()
         mux = Mux()
         pair.agent.mux = None
@@ -257,7 +257,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertIsInstance(pair.lost[pair.agent], PeerDead)
 
     def test_requests(self) -> None:
-        """Whatever an old proxy asks is refused, as deployed agents do, and none is too much at first."""
+        """Requests of an old proxy are refused, as deployed agents do, within the rate limit."""
         pair = self.pair()
         answers: list[int] = []
         pair.proxy.connection._replied = lambda kind, packet: answers.append(kind)  # type: ignore[method-assign]
@@ -275,7 +275,7 @@ class V1ClientTests(SynchronousTestCase):
         self.assertIn("too many", str(pair.lost[pair.agent]))
 
     def test_drain(self) -> None:
-        """An old proxy is not told that we stop, in words that it does not know."""
+        """No drain message is sent to an old proxy, which does not know it."""
         pair = self.pair()
         pair.agent.drain()
         pair.pump()

@@ -33,7 +33,7 @@ def key_of(pair: Pair) -> bytes:
 
 
 def token(claims: object) -> bytes:
-    """Return a JWT, as far as the middle of it goes."""
+    """Return a JWT; only its middle part is valid."""
     return b"e30.%b.c2ln" % urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=")
 
 
@@ -96,13 +96,13 @@ class BearerTests(SynchronousTestCase):
         self.assertTrue(credential().is_missing)
 
     def test_refused(self) -> None:
-        """What is not one printable word is refused, and not shown."""
+        """A token that is not one printable word is rejected, and not part of the error."""
         for text in (b" \n", b"two words", b"one\r\nX: y", b"\xc3\xb6", b"nul\0", b"x" * 65537):
             error = self.assertRaises(ConfigurationError, credential, bearer=text)
             self.assertEqual(str(error), "the bearer token is not one word of printable characters")
 
     def test_expires(self) -> None:
-        """A JWT says when it ends; nothing else does, however it is made."""
+        """A JWT has an expiry; no other text has one, even if it is similar."""
         self.assertEqual(credential(bearer=token({"exp": 1_700_000_000})).expires, 1_700_000_000.0)
         self.assertEqual(credential(bearer=token({"exp": 1.5})).expires, 1.5)
         for claims in ({}, {"exp": "x"}, {"exp": True}, {"exp": 0}, {"exp": 1e300}, {"exp": None}, [1], 7):
@@ -130,7 +130,7 @@ class CertificateTests(SynchronousTestCase):
     """Takes certificates."""
 
     def test_shown(self) -> None:
-        """The API server sees the client certificate, which goes before a bearer token."""
+        """The API server gets the client certificate, which takes precedence over a bearer token."""
         root, _, _ = family()
         pair = issue("agent", root)
         one = credential(
@@ -157,7 +157,7 @@ class CertificateTests(SynchronousTestCase):
         self.assertEqual(str(error), "the config has KeyData without CertData")
 
     def test_no_pair(self) -> None:
-        """What is no pair, encrypted or no PEM is refused; nobody is asked for a password."""
+        """A pair that does not match, is encrypted or not PEM is rejected; there is no password prompt."""
         pair, other = issue("agent"), issue("agent")
         encrypted = pair[1].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
         for certificate, key in (
@@ -174,10 +174,10 @@ class CertificateTests(SynchronousTestCase):
 
 
 class AuthorityTests(SynchronousTestCase):
-    """Trusts whom the agent trusts."""
+    """Trusts the agent's authorities."""
 
     def test_trusted(self) -> None:
-        """What the agent names is trusted, root or intermediate, for the server's name alone."""
+        """The agent's certificates are trusted, root or intermediate, only for the server's name."""
         root, middle, _ = family()
         for authority in (pem(root[0]), pem(middle[0]), pem(issue("x", authority=True)[0]) + pem(root[0])):
             shake(credential("tower.example:6443", authority=authority))
@@ -198,13 +198,13 @@ class AuthorityTests(SynchronousTestCase):
         self.assertEqual((context.verify_mode, context.check_hostname), (ssl.CERT_REQUIRED, True))
 
     def test_no_authority(self) -> None:
-        """What is no PEM certificate is refused."""
+        """An authority that is not a PEM certificate is rejected."""
         for authority in (SECRET, b"\xff\xfe", key_of(issue("x")), pem(issue("x")[0])[:200]):
             error = self.assertRaises(ConfigurationError, credential, authority=authority)
             self.assertEqual(str(error), "the agent's certificate authority is not a PEM certificate")
 
     def test_shared(self) -> None:
-        """The system's authorities are loaded once, and never into a context with somebody's certificate."""
+        """The system's authorities are loaded once, and never into a context with a client certificate."""
         self.assertIs(credential().context, credential(bearer=b"token").context)
         pair = issue("agent")
         shown: dict[str, Any] = {"certificate": pem(pair[0]), "key": key_of(pair)}

@@ -29,7 +29,7 @@ REGISTRATION = Registration(
 
 class V1OutgoingTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a tunnel's streams, whose connects are in the test's hands."""
+        """Accept the streams of one tunnel; the test completes their connects."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.dialled: list[Deferred[Any]] = []
         self.outgoing = V1Outgoing(cast(ISocketReactor, Clock()), connect=self.connect)
@@ -42,13 +42,13 @@ class V1OutgoingTests(SynchronousTestCase):
         return self.dialled[-1]
 
     def want(self, address: bytes, kind: bytes = CHANNEL) -> FakeIncoming:
-        """Have the proxy want a stream."""
+        """Let the proxy request a stream."""
         incoming = FakeIncoming(b"", kind=kind, data=address)
         self.dialling.accept(cast(Incoming, incoming))
         return incoming
 
     def test_registered(self) -> None:
-        """The two addresses of the registration are dialled where they are, without TLS of ours."""
+        """The two registered addresses are dialled where they are configured, without TLS by us."""
         self.want(b"Kubernetes:6443")
         self.want(b"[fd00::1]:80")
         self.assertEqual([asked[:2] for asked in self.asked], [("10.0.0.1", 6443), ("fd00::1", 80)])
@@ -86,7 +86,7 @@ class V1OutgoingTests(SynchronousTestCase):
         self.assertTrue(incoming.accepted)
 
     def test_half_close(self) -> None:
-        """Hole 17: bytes pass as they are, and the end of one direction leaves the other open."""
+        """Hole 17: bytes are relayed unchanged, and the end of one direction leaves the other open."""
         incoming = self.want(b"kubernetes:6443")
         connection = FakePipe()
         self.dialled[0].callback(connection)
@@ -100,7 +100,7 @@ class V1OutgoingTests(SynchronousTestCase):
         self.assertTrue(channel.finished)
 
     def test_log(self) -> None:
-        """What was refused is logged, briefly, and not when it is our token."""
+        """A refused address is logged, shortened, and not if it is our token."""
         with capturedLogs() as events:
             for address in (b"evil.example:80", b"x" * 1000, b"t0ken-of-alpha:1", b""):
                 self.want(address)

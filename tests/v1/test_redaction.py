@@ -16,13 +16,13 @@ PEM = b"-----BEGIN PRIVATE KEY-----\n" + BODY[:40] + b"\n" + BODY[40:] + b"\n---
 CONFIG = AgentConfig(name="alpha", token="t0ken-of-alpha", bearer=b"b3arer-of-alpha", key=PEM)
 
 
-class DiscretionTests(SynchronousTestCase):
+class RedactorTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have one."""
+        """Create a redactor."""
         self.redact = Redactor(CONFIG).redact
 
     def test_harmless(self) -> None:
-        """What proxies say is shown."""
+        """Texts of proxies are shown."""
         for text in (
             "Unauthorized agent",
             "tls: private key does not match public key",
@@ -32,7 +32,7 @@ class DiscretionTests(SynchronousTestCase):
             self.assertEqual(self.redact(text.encode()), text)
 
     def test_printable(self) -> None:
-        """Control characters go, nothing is said of what has no others."""
+        """Control characters are removed; a text of nothing else is replaced."""
         self.assertEqual(self.redact(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
         self.assertEqual(self.redact(b"\x00\x01"), "[2 B, not text]")
         self.assertEqual(self.redact(b""), "[0 B, not text]")
@@ -64,7 +64,7 @@ class DiscretionTests(SynchronousTestCase):
 
     @given(st.binary(max_size=3 * LONGEST_SHOWN), st.integers(0, 3 * LONGEST_SHOWN))
     def test_anything(self, noise: bytes, place: int) -> None:
-        """Whatever is said, what is shown is short, printable and holds no token."""
+        """For any text the result is short, printable and without a token."""
         text = self.redact(noise[:place] + CONFIG.token.encode() + noise[place:])
         self.assertLessEqual(len(text), LONGEST_SHOWN)
         self.assertTrue(text.isprintable())

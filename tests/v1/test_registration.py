@@ -30,7 +30,7 @@ class AddressTests(SynchronousTestCase):
 
 class RegistrarTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a directory for files, and a certificate with its key."""
+        """Create a directory for files, and a certificate with its key."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
         leaf = family()[2]
@@ -129,7 +129,7 @@ class RegistrarTests(SynchronousTestCase):
         self.assertIn("certificate-authority", str(error))
 
     def test_warnings(self) -> None:
-        """It is said what is sent, and what an old proxy cannot do."""
+        """The warnings name the credential that is sent, and the limits of old proxies."""
         authority = self.write("ca.crt", self.authority)
         warnings = self.registrar(certificate_authority=authority).warnings
         self.assertEqual(len(warnings), 1)

@@ -16,10 +16,10 @@ from tower.v2.transport import AuthenticationFailed
 
 
 class RegistrationTests(SynchronousTestCase):
-    """Who is let in by what."""
+    """Accepts and rejects configs."""
 
     def setUp(self) -> None:
-        """Connect an old agent, which is authenticated but has said nothing."""
+        """Connect an old agent; it is authenticated and has sent nothing else."""
         self.pair = OldPair()
         self.pair.connect()
 
@@ -63,14 +63,14 @@ class RegistrationTests(SynchronousTestCase):
         self.assertNotIn("token", carried[0])
 
     def test_another_request_first(self) -> None:
-        """Who begins with another request is told so and closed."""
+        """An agent that begins with another request gets a refusal and is closed."""
         for name in (b"ping", b"keepalive@openssh.com", b"drain@tower.kubesphere.io"):
             self.setUp()
             self.assertEqual(self.refused(b"", name), "expecting config request")
             self.assertEqual(self.pair.gate.asked, [])
 
     def test_garbage(self) -> None:
-        """What is no config is refused with a text that names what is wrong and holds nothing of it."""
+        """An invalid config is refused with a text that names the error and quotes nothing."""
         for data, text in (
             (b"", "not JSON"),
             (b"\0\xff", "not JSON"),
@@ -86,7 +86,7 @@ class RegistrationTests(SynchronousTestCase):
             self.assertNotIn("secret", said + str(self.pair.refused))
 
     def test_useless_credential(self) -> None:
-        """An agent whose credential nobody can use is told why instead of being let in for nothing."""
+        """An agent with an unusable credential gets the reason instead of a useless tunnel."""
         config = json.loads(GOOD.encode())
         for change in (
             {"BearerToken": "c2VjcmV0IHNlY3JldA=="},
@@ -123,7 +123,7 @@ class RegistrationTests(SynchronousTestCase):
         self.assertIn("too many", str(self.pair.lost[self.pair.server]))
 
     def test_nothing_unasked(self) -> None:
-        """Nobody gets a reply that he did not ask for: it would stop a Go program's whole connection."""
+        """A request without want-reply is not answered: a reply would stop a Go program's connection."""
         self.pair.send(GOOD.encode())
         for name in (b"ping", b"config", b"unknown"):
             self.setUp()
@@ -163,7 +163,7 @@ class DeadlineTests(SynchronousTestCase):
         self.assertIsInstance(pair.lost[pair.server], PeerDead)
 
     def test_lost_before_config(self) -> None:
-        """A connection that ends before the config is no failure of ours."""
+        """A connection that ends before the config is not logged as our failure."""
         pair = OldPair()
         pair.connect()
         pair.lose()
@@ -171,10 +171,10 @@ class DeadlineTests(SynchronousTestCase):
 
 
 class AuthenticationTests(SynchronousTestCase):
-    """The authentication that is none."""
+    """Authentication without credentials."""
 
     def test_a_password(self) -> None:
-        """Only the empty password of nobody is taken, and nobody may try for ever."""
+        """Only an empty name and password is accepted, and the number of tries is limited."""
         pair = OldPair(limits=TransportLimits(tries=3))
         pair.client.asks.passwords = [b"one", b"two", b"three", b""]
         pair.connect()
@@ -182,7 +182,7 @@ class AuthenticationTests(SynchronousTestCase):
         self.assertEqual(pair.gate.asked, [])
 
     def test_a_name(self) -> None:
-        """Somebody with a name is nobody we know here."""
+        """An agent with a user name is rejected."""
         pair = OldPair()
         pair.client.asks.user = b"root"
         pair.connect()

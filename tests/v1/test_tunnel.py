@@ -45,7 +45,7 @@ class FakeTunnel:
         return succeed(self.pipe)
 
     def close(self, reason: str) -> None:
-        """Note why."""
+        """Record the reason."""
         self.closed.append(reason)
 
 
@@ -53,7 +53,7 @@ class V1TunnelTests(SynchronousTestCase):
     """V1Tunnel."""
 
     def setUp(self) -> None:
-        """Have a tunnel of a good agent."""
+        """Create a tunnel of a valid agent."""
         self.clock = Clock()
         self.under = FakeTunnel()
         self.tunnel = self.made()
@@ -66,7 +66,7 @@ class V1TunnelTests(SynchronousTestCase):
         return V1Tunnel(under, agent, self.clock, impersonate=impersonate)
 
     def test_what_it_is(self) -> None:
-        """It says what the control plane wants to know of any tunnel."""
+        """It has the attributes that the control plane needs of any tunnel."""
         tunnel = self.tunnel
         self.assertEqual(
             (tunnel.name, tunnel.fingerprint, tunnel.version, tunnel.peer, tunnel.server, tunnel.protocol),
@@ -89,7 +89,7 @@ class V1TunnelTests(SynchronousTestCase):
         self.assertEqual(error.code, "unreachable")
 
     def test_not_tls(self) -> None:
-        """An API server that does not speak TLS is a refusal that says so."""
+        """An API server without TLS leads to a refusal with that reason."""
         opening = self.tunnel.open("kubernetes")
         self.under.pipe.deliver(b"HTTP/1.0 400 Bad Request\r\n\r\n")
         error = self.failureResultOf(opening, StreamRefused).value
@@ -97,7 +97,7 @@ class V1TunnelTests(SynchronousTestCase):
         self.assertEqual(error.code, "tls")
 
     def test_silent_server(self) -> None:
-        """A server that says nothing is given up after ten seconds."""
+        """A server that sends nothing is given up after ten seconds."""
         opening = self.tunnel.open("kubernetes")
         self.clock.advance(10.1)
         error = self.failureResultOf(opening, StreamRefused).value
@@ -118,7 +118,7 @@ class V1TunnelTests(SynchronousTestCase):
             self.assertEqual(self.under.opened[-1], (b"kubesphere", dialled))
 
     def test_other_targets(self) -> None:
-        """There is no other way through an old agent, although it would dial anything."""
+        """Other targets are refused, although an old agent would dial any address."""
         for tunnel, target in (
             (self.tunnel, "127.0.0.1:22"),
             (self.tunnel, "database"),
@@ -130,14 +130,14 @@ class V1TunnelTests(SynchronousTestCase):
         self.assertEqual(self.under.opened, [])
 
     def test_impersonation(self) -> None:
-        """A request goes with the agent's credential and in the user's name."""
+        """A request has the agent's credential and impersonates the user."""
         self.assertEqual(
             rewritten(self.tunnel, HEAD + JANE + REST, False),
             HEAD + JANE + b"Accept: */*\r\nHost: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n\r\n",
         )
 
     def test_nobody(self) -> None:
-        """A request that names nobody, or the system itself, is refused: no rights are lent for it."""
+        """A request without a user, or of the system itself, is rejected: it would use the agent's rights."""
         for head in (
             HEAD + REST,
             HEAD + b"Impersonate-User: jane\r\nImpersonate-Group: system:masters\r\n" + REST,
@@ -149,7 +149,7 @@ class V1TunnelTests(SynchronousTestCase):
             self.assertNotIn("bearer-of-alpha", str(caught.exception))
 
     def test_no_impersonation(self) -> None:
-        """With --v1-no-impersonation the agent's own rights are used for whoever was let in."""
+        """With --v1-no-impersonation the agent's own credential is used for every authenticated user."""
         tunnel = self.made(impersonate=False)
         head = rewritten(tunnel, HEAD + JANE + REST, False)
         self.assertNotIn(b"Impersonate", head)

@@ -23,7 +23,7 @@ from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar, Registration
 from tower.v1.uplink import EitherUplink, NeedsHostKey, V1Uplink
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 
 NOW = 1_800_000_000.0  # s since the epoch
@@ -66,13 +66,13 @@ class Aborting:
     aborted = False
 
     def abort(self) -> None:
-        """Note it."""
+        """Record it."""
         self.aborted = True
 
 
 class V1UplinkTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a network in memory."""
+        """Create a network in memory."""
         self.clock = Clock()
         self.dialer = FakeDialer()
         self.registrar = FakeRegistrar()
@@ -96,7 +96,7 @@ class V1UplinkTests(SynchronousTestCase):
         return self.dialled[-1]
 
     def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, SSHTunnel]:
-        """Have an old proxy there; its end of the tunnel carries streams from authentication on."""
+        """Add an old proxy; its end of the tunnel carries streams from authentication on."""
         self.dialer.answers["kubesphere-v1"] = succeed((self.near, b""))
         ssh = OldProxyEnd(self.clock, reply)
         tunnel = SSHTunnel(
@@ -118,7 +118,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_up(self) -> None:
-        """A tunnel comes about, with the name and the key of the proxy."""
+        """A tunnel opens, with the name and the key of the proxy."""
         ssh, _ = self.proxy()
         connected = self.uplink.connect()
         self.pump()
@@ -213,7 +213,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stale(self) -> None:
-        """What was sent is stale when it has changed since, and not when it has come back or is gone."""
+        """The registration is stale if it has changed, and not if it changed back or cannot be made."""
         self.assertFalse(self.uplink.is_stale)
         self.proxy()
         connected = self.uplink.connect()
@@ -233,8 +233,8 @@ class V1UplinkTests(SynchronousTestCase):
         self.assertEqual(self.dialer.asked, [])
 
     def test_either_old(self) -> None:
-        """Whoever knows no key gets kubesphere-v1 from a server that has no tower-v2."""
-        self.dialer.answers["tower-v2"] = fail(NotSpoken("answered with HTTP status 404"))
+        """An agent without a host key uses kubesphere-v1 with a server that has no tower-v2."""
+        self.dialer.answers["tower-v2"] = fail(SubprotocolRefused("answered with HTTP status 404"))
         self.proxy()
         connected = EitherUplink(cast(Dialer, self.dialer), self.uplink).connect()
         self.pump()
@@ -243,7 +243,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.over()
 
     def test_either_new(self) -> None:
-        """A server that has tower-v2 is not spoken to without its key, in no protocol."""
+        """With a server that has tower-v2 it does not connect without the host key, by either protocol."""
         connection = Aborting()
         self.dialer.answers["tower-v2"] = succeed((connection, b""))
         connected = EitherUplink(cast(Dialer, self.dialer), self.uplink).connect()

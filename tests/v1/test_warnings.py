@@ -1,4 +1,4 @@
-"""What is said about old agents."""
+"""Tests of the warnings about old agents."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class FailingStore(HeldStore):
     tries = 0
 
     def transact(self, operations: Any) -> Any:
-        """Write, or say that the disk is full."""
+        """Write, or fail as with a full disk."""
         self.tries += 1
         if self.full:
             return fail(StoreFailed("the disk is full"))
         return super().transact(operations)
 
 
-class NoticesTests(SynchronousTestCase):
+class V1WarningsTests(SynchronousTestCase):
     """Each test has the cluster alpha."""
 
     def setUp(self) -> None:
-        """Start with one cluster, and hear the log."""
+        """Start with one cluster, and record the log."""
         self.clock = Clock()
         self.clock.advance(NOW)
         self.store = FailingStore()
@@ -85,7 +85,7 @@ class NoticesTests(SynchronousTestCase):
         ]
 
     def test_before_any_agent(self) -> None:
-        """Nothing is said of a cluster that never had an agent."""
+        """A cluster that never had an agent does not get the condition."""
         self.assertIsNone(self.condition())
 
     def test_old_agent(self) -> None:
@@ -112,7 +112,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertEqual(found.last_transition, NOW + 5)
 
     def test_kept(self) -> None:
-        """While there is no agent it stays as it was, and a reconnect is no write."""
+        """Without agents the condition stays unchanged, and a reconnect causes no write."""
         old = OldTunnel("alpha", NOW + 60)
         self.tunnels.add(old)
         before = self.store.version
@@ -123,7 +123,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertEqual(self.store.version, before)
 
     def test_credential(self) -> None:
-        """It says when the first credential ends, and from then on that it has."""
+        """The condition has the first expiry, and later that the credential has expired."""
         self.tunnels.add(OldTunnel("alpha"))
         self.assertNotIn("expires at", self.message())
         self.tunnels.add(OldTunnel("alpha", NOW + 3600))
@@ -145,7 +145,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertIn("c09 and 15 more", self.logged(LogLevel.warn)[-1])
 
     def test_open(self) -> None:
-        """What was opened for a migration is in the condition, and in the log again and again."""
+        """Options that were set for a migration are in the condition, and logged repeatedly."""
         self.notices.stopService()
         notices = self.started(impersonate=False, open_ports=True)
         self.tunnels.add(OldTunnel("alpha"))
@@ -157,7 +157,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertEqual([sum(flag in line for line in said) for flag in ("-no-impers", "-open-p")], [2, 2])
 
     def test_silent_without(self) -> None:
-        """Without those options the reminder says nothing."""
+        """Without those options the reminder logs nothing."""
         self.tunnels.add(OldTunnel("alpha"))
         self.notices.remind()
         self.assertEqual(self.logged(LogLevel.critical), [])
@@ -177,7 +177,7 @@ class NoticesTests(SynchronousTestCase):
             self.assertIn(words, one)
 
     def test_changed_while_written(self) -> None:
-        """What changes while the disk is slow is written after it, and only what came of it in the end."""
+        """Changes during a slow write are written after it, and only their final result."""
         self.tunnels.add(FakeTunnel("alpha"))
         before = self.store.tries
         self.store.holding = True
@@ -204,7 +204,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertIsNotNone(self.condition())
 
     def test_removed(self) -> None:
-        """A cluster that is removed meanwhile is no failure, and a new one of its name begins anew."""
+        """A cluster that is deleted meanwhile causes no error; a new one of its name starts again."""
         self.store.holding = True
         old = OldTunnel("alpha")
         removal = self.clusters.remove("alpha")
@@ -219,7 +219,7 @@ class NoticesTests(SynchronousTestCase):
         self.assertEqual((self.condition() or ("",))[0], "False")
 
     def test_restarted(self) -> None:
-        """A service that starts late looks at the tunnels that are there; one that stopped says nothing."""
+        """A service that starts late handles existing tunnels; a stopped one writes nothing."""
         self.notices.stopService()
         self.tunnels.add(OldTunnel("alpha"))
         self.assertIsNone(self.condition())

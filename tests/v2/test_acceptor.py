@@ -52,8 +52,8 @@ class Agent:
         self.lost = reason
 
 
-class ReceptionTests(SynchronousTestCase):
-    """Who is let in, and what becomes of it."""
+class AcceptorTests(SynchronousTestCase):
+    """Accepts or rejects agents, and registers their tunnels."""
 
     def setUp(self) -> None:
         """Start with one cluster and a acceptor for it."""
@@ -73,7 +73,7 @@ class ReceptionTests(SynchronousTestCase):
         self.slots = Slots(self.bench.clock)
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `AgentAcceptor.opened` returned."""
+        """Connect an agent; return it and the result of `AgentAcceptor.opened`."""
         agent = Agent(self.bench.clock, self.host_key, self.key, token)
         near = MemoryPipe()
         near.slot = self.slots.take(None)  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ class ReceptionTests(SynchronousTestCase):
         return token
 
     def judge(self) -> None:
-        """Have those that are alive answer, and the time for it pass."""
+        """Let live agents answer, and the time for it pass."""
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
         self.bench.clock.advance(ANSWER_TIMEOUT)
@@ -108,7 +108,7 @@ class ReceptionTests(SynchronousTestCase):
             carry_all(self.bench.clock, *pipes)
 
     def test_one_too_many(self) -> None:
-        """An agent whose key has all its tunnels is told so before it is let in, by a reason of its own."""
+        """An agent whose key has all its tunnels gets a specific reason before it is accepted."""
         for offered in (True, False):
             self.key = KeyPair.generate()
             token = self.limit(2)
@@ -128,7 +128,7 @@ class ReceptionTests(SynchronousTestCase):
                 pipes[0].lose()
 
     def test_replaced(self) -> None:
-        """An agent that comes back takes the place of its tunnel that is dead, though nobody knew."""
+        """An agent that reconnects replaces its dead tunnel, which was not detected yet."""
         self.limit(2)
         self.alive.pop(0)  # nothing is carried any more
         before = self.bench.tunnels.live("alpha")
@@ -137,13 +137,13 @@ class ReceptionTests(SynchronousTestCase):
         self.judge()
         self.successResultOf(settled)
         self.assertIs(agent.failed, None)
-        self.bench.clock.advance(5)  # the dead one's bytes go nowhere
+        self.bench.clock.advance(5)  # the dead tunnel's bytes are lost
         live = self.bench.tunnels.live("alpha")
         self.assertEqual(len(live), 2)
         self.assertEqual([tunnel in live for tunnel in before], [False, True])
 
     def test_counted_before_the_hello(self) -> None:
-        """An agent that proves itself and says no hello has a place; it is free when it is gone."""
+        """An authenticated agent without a hello has a slot; it is free after it disconnects."""
         self.acceptor.slots = TunnelSlots(self.bench.clock, per_cluster=1)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.patch(ClientTransport, "_accepted", ClientTransport.start_connection)
@@ -186,7 +186,7 @@ class ReceptionTests(SynchronousTestCase):
         self.assertEqual((self.slots.proven, self.slots.unproven), (0, 2))
 
     def test_disabled_meanwhile(self) -> None:
-        """An agent whose cluster is disabled is turned away."""
+        """An agent whose cluster was disabled is rejected."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         agent, _ = self.connect(token)
@@ -194,7 +194,7 @@ class ReceptionTests(SynchronousTestCase):
         self.assertIsInstance(agent.failed, AgentRefused)
 
     def test_stops(self) -> None:
-        """Stopping tells the agents, and is over when their connections are closed."""
+        """Stopping notifies the agents, and finishes when their connections are closed."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(token)
         stopped = self.acceptor.stopService()

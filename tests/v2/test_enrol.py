@@ -15,7 +15,7 @@ SESSION = b"s" * 32
 
 
 class ClaimTests(SynchronousTestCase):
-    """What one side writes and the other reads."""
+    """Encodes and parses claims."""
 
     def test_publickey(self) -> None:
         """A signed request is read as a claim with a proof and without a token."""
@@ -77,7 +77,7 @@ class ClaimTests(SynchronousTestCase):
             read_claim(SESSION, body + b"x")
 
     def test_not_accepted(self) -> None:
-        """Other services, keys, and names that are none are refused before anybody is asked."""
+        """Wrong services, keys and names are rejected without a lookup."""
 
         def request(user: bytes, service: bytes, algorithm: bytes) -> bytes:
             head = NS(user) + NS(service) + NS(b"publickey") + b"\0"

@@ -14,7 +14,7 @@ class HelloTests(SynchronousTestCase):
     """Both hellos."""
 
     def test_round_trip(self) -> None:
-        """What one side says the other hears."""
+        """Each hello is decoded as it was encoded."""
         agent = AgentHello("1.2", "host-0", ("kubernetes", "db"), ("x",), "10.0.0.1:6443/k8s")
         proxy = ProxyHello("1.2", ("x",), ("wss://p:1",), ("SHA256:abc",), 10.0)
         self.assertEqual(AgentHello.decode(agent.encode()), agent)
@@ -36,7 +36,7 @@ class HelloTests(SynchronousTestCase):
         self.assertEqual(ProxyHello.decode(b"{}"), ProxyHello())
 
     def test_malformed(self) -> None:
-        """What is no JSON object, or has something else under a known key, is refused."""
+        """A text that is not a JSON object, or has another type under a known key, is rejected."""
         for text in (
             b"",
             b"[]",

@@ -1,4 +1,4 @@
-"""Tests of tower.v2.transport: who is there, what is said, and who takes over."""
+"""Tests of `tower.v2.transport`: authentication, hellos, and the release of the parsing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HandshakeTests(SynchronousTestCase):
     """From the connection to `ready`."""
 
     def test_both_know_each_other(self) -> None:
-        """Each end learns who the other is, and what it has to say."""
+        """Each end learns the identity and the hello of the other."""
         pair = Pair(keepalive=10)
         pair.connect()
         agent = self.successResultOf(pair.server.ready)
@@ -56,7 +56,7 @@ class HandshakeTests(SynchronousTestCase):
             self.successResultOf(again.server.ready)
 
     def test_refused(self) -> None:
-        """An agent that is not let in hears what to do; the proxy learns the reason, and logs no secret."""
+        """A rejected agent gets the cure; the proxy learns the reason, and logs no secret."""
         pair = Pair(gate=Gate(), token=TOKEN)
         pair.server.ready = Deferred()
         with capturedLogs() as events:
@@ -84,7 +84,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual([event for event in events if event["log_level"].name != "debug"], [])
 
     def test_ready_fails_with_the_reason(self) -> None:
-        """Whoever waits for `ready` hears why there will be no tunnel."""
+        """`ready` fails with the reason."""
         for pair, error in (
             (Pair(gate=Gate()), AgentRefused),
             (Pair(pinned=(AGENT_KEY.fingerprint,)), HostKeyMismatch),
@@ -106,7 +106,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(later.client.ready).fingerprint, coming.fingerprint)
 
     def test_another_host_key(self) -> None:
-        """To a proxy with another key nothing is said: it does not even learn who we are."""
+        """A proxy with another key gets nothing: it does not even learn the cluster's name."""
         impostor = KeyPair.generate()
         gate = Gate()
         gate.tokens[TOKEN] = "alpha"
@@ -132,7 +132,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(pair.gate.asked, [])
 
     def test_the_host_key_stays(self) -> None:
-        """A change of keys with another host key, though pinned, is no change of keys."""
+        """A change of keys with another host key, even a pinned one, fails."""
         other = KeyPair.generate()
         pair = Pair(pinned=(HOST_KEY.fingerprint, other.fingerprint))
         pair.connect()
@@ -166,10 +166,10 @@ class HandshakeTests(SynchronousTestCase):
 
 
 class OrderTests(SynchronousTestCase):
-    """What comes at the wrong time."""
+    """Messages at the wrong time."""
 
     def secured(self) -> Pair:
-        """Return a pair whose client has keys and then says only what the test says."""
+        """Return a pair whose client has keys and sends only the test's messages."""
         pair = Pair()
         pair.client.secured = lambda: None  # type: ignore[method-assign]
         pair.connect()
@@ -177,14 +177,14 @@ class OrderTests(SynchronousTestCase):
         return pair
 
     def say(self, pair: Pair, *payloads: bytes) -> str:
-        """Have the client say it; return why the server went, or an empty text."""
+        """Let the client send it; return why the server closed, or an empty text."""
         for payload in payloads:
             pair.wire(pair.client).write(pair.client.sealer.seal(payload))
         pair.pump()
         return str(pair.lost.get(pair.server, ""))
 
     def test_other_services(self) -> None:
-        """There is one service to ask for, once."""
+        """There is one service to request, once."""
         self.assertIn("no such service", self.say(self.secured(), b"\5" + NS(b"ssh-connection")))
         twice = b"\5" + NS(b"ssh-userauth")
         pair = self.secured()
@@ -212,7 +212,7 @@ class OrderTests(SynchronousTestCase):
         self.assertIn("before the hello", self.say(pair, b"\x5a" + NS(b"x")))
 
     def test_malformed_hello(self) -> None:
-        """A hello that is none ends the connection, on either side."""
+        """An invalid hello ends the connection, on either side."""
         pair = Pair()
         pair.client._hello = AgentHello(version="\n")
         pair.connect()
@@ -232,7 +232,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(pair.server.ready).hello.name, "host")
 
     def test_no_hello(self) -> None:
-        """An agent that never says hello is dropped at the deadline."""
+        """An agent that never sends a hello is disconnected at the deadline."""
         pair = Pair()
         pair.client._accepted = lambda: None  # type: ignore[method-assign]
         auth = pair.client.auth
@@ -245,7 +245,7 @@ class OrderTests(SynchronousTestCase):
         self.assertIsInstance(pair.lost[pair.server], HandshakeTimeout)
 
     def test_unanswered_hello(self) -> None:
-        """A proxy that refuses the hello is no proxy of ours."""
+        """A proxy that refuses the hello is not a Tower proxy."""
         pair = Pair()
         pair.server.connection.answers = {}
         pair.connect()
@@ -271,7 +271,7 @@ class LiveTests(SynchronousTestCase):
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_no_life_by_rekeying(self) -> None:
-        """Our own change of keys is no sign of the peer's life."""
+        """Our own change of keys is not a sign of the peer's life."""
         pair = Pair(keepalive=10)
         pair.connect()
         for _ in range(3):
@@ -280,7 +280,7 @@ class LiveTests(SynchronousTestCase):
         self.assertTrue(pair.wire(pair.server).disconnecting)
 
     def test_drain(self) -> None:
-        """Either side can say that it will soon be gone."""
+        """Either side can announce that it will close."""
         for index in (0, 1):
             pair = Pair()
             pair.connect()
@@ -307,7 +307,7 @@ class LiveTests(SynchronousTestCase):
         self.assertEqual(proxy.got, [(94, b"\x5eup")])
 
     def test_taking_over(self) -> None:
-        """Whoever takes the parsing over in `ready` gets what is not parsed yet, to the byte."""
+        """After a release in `ready` the caller gets the unparsed bytes, exactly."""
         for cut in (1, 7, 100_000):
             pair = Pair()
             for end in pair.ends:
@@ -341,7 +341,7 @@ class LiveTests(SynchronousTestCase):
             self.assertFalse(pair.wire(pair.server).disconnecting)
 
     def test_rekey_through_dispatch(self) -> None:
-        """Who has taken over drives changes of keys with `dispatch`, and finds the new opener there."""
+        """After a release the caller drives changes of keys with `dispatch`, and reads the new opener."""
         pair = Pair()
         pair.connect()
         self.assertEqual(pair.server.release(), b"")

@@ -20,7 +20,7 @@ from tower.v2.hello import AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
 from tower.v2.uplink import AgentIdentity, Uplink
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
@@ -38,8 +38,8 @@ class FakeDialer:
         return await self.result
 
 
-class FakeDialling:
-    """Notes what becomes of the streams of one tunnel."""
+class FakeDialing:
+    """Records the streams of one tunnel."""
 
     stopped = False
 
@@ -47,77 +47,24 @@ class FakeDialling:
         """Nothing comes here."""
 
     def stop(self) -> None:
-        """Note it."""
+        """Record it."""
         self.stopped = True
 
 
 class FakeOutgoing:
-    """Hands out one `FakeDialling`."""
+    """Hands out one `FakeDialing`."""
 
     def __init__(self) -> None:
-        self.dialling = FakeDialling()
+        self.dialing = FakeDialing()
 
-    def for_tunnel(self) -> FakeDialling:
+    def for_tunnel(self) -> FakeDialing:
         """Be an `Outgoing`."""
-        return self.dialling
-
-
-class HostKeysTests(SynchronousTestCase):
-    def setUp(self) -> None:
-        """Have a state directory."""
-        self.state = StateDir(Path(self.mktemp()))
-
-    def test_given(self) -> None:
-        """What the join line says is pinned."""
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER})
-
-    def test_learnt(self) -> None:
-        """What the proxy announced is pinned besides, after a restart too."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint, AGENT_KEY.fingerprint])
-        everything = {OTHER, HOST_KEY.fingerprint, AGENT_KEY.fingerprint}
-        self.assertEqual(keys.pinned, everything)
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, everything)
-
-    def test_replaced(self) -> None:
-        """A key that the proxy announces no longer is forgotten; nothing announced changes nothing."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint])
-        keys.learn([AGENT_KEY.fingerprint])
-        keys.learn([])
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER, AGENT_KEY.fingerprint})
-
-    def test_other_join_line(self) -> None:
-        """With another join line nothing that came by the old one counts."""
-        KnownProxies(self.state, [OTHER]).learn([HOST_KEY.fingerprint])
-        self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
-
-    def test_damaged(self) -> None:
-        """A damaged file is no reason not to start, and pins nothing."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint])
-        (path,) = self.state.path.glob("host-keys*")
-        for content in (
-            b"",
-            b"{",
-            b"[]",
-            b'{"given": "x"}',
-            b"\xff",
-            path.read_bytes().replace(b"SHA256:", b""),
-        ):
-            path.write_bytes(content)
-            self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER}, content)
-
-    def test_nonsense(self) -> None:
-        """An announcement that is no fingerprint is not kept."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn(["SHA256:x"])
-        self.assertEqual(keys.pinned, {OTHER})
+        return self.dialing
 
 
 class UplinkTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have both ends of a tunnel in memory."""
+        """Create both ends of a tunnel in memory."""
         self.clock = Clock()
         self.gate = Gate()
         self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
@@ -142,7 +89,7 @@ class UplinkTests(SynchronousTestCase):
         return self.uplink.connect()
 
     def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
-        """Have the proxy's end run until nothing more is said."""
+        """Run the proxy's end until no more messages are sent."""
         self.dialer.result = succeed((self.near, b""))
         ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
         tunnel = SSHTunnel(
@@ -173,7 +120,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_up(self) -> None:
-        """An enrolled agent gets a tunnel, says hello, and learns the proxy's keys."""
+        """An enrolled agent gets a tunnel, sends its hello, and learns the proxy's keys."""
         ready = self.proxy(HOST_KEY, AGENT_KEY)
         connected = self.connect()
         self.pump()
@@ -183,7 +130,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual((tunnel.name, tunnel.since, tunnel.streams), ("alpha", NOW, 0))
         self.assertEqual(self.host_keys.pinned, {HOST_KEY.fingerprint, AGENT_KEY.fingerprint})
         self.over()
-        self.assertTrue(self.outgoing.dialling.stopped)
+        self.assertTrue(self.outgoing.dialing.stopped)
 
     def test_token(self) -> None:
         """A new agent enrols with its token, and then has it no more, even if it would be good again."""
@@ -208,7 +155,7 @@ class UplinkTests(SynchronousTestCase):
         return text
 
     def test_not_enrolled(self) -> None:
-        """Without key and token the text says what to do."""
+        """Without key and token the text names the cure."""
         self.gate.enrolled.clear()
         self.proxy()
         self.assertIn("token", self.refused(self.connect(), AgentRefused))
@@ -227,9 +174,9 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_old_proxy(self) -> None:
-        """A server without tower-v2 is not spoken to in another protocol; the way to that is told."""
-        self.dialer.result = fail(NotSpoken("answered with HTTP status 404"))
-        text = str(self.failureResultOf(self.connect("t0ken"), NotSpoken).value)
+        """With a server without tower-v2 the agent never falls back; the text names the option."""
+        self.dialer.result = fail(SubprotocolRefused("answered with HTTP status 404"))
+        text = str(self.failureResultOf(self.connect("t0ken"), SubprotocolRefused).value)
         self.assertIn("404", text)
         self.assertIn("--protocol v1", text)
 

@@ -52,7 +52,7 @@ class UserAuthServerTests(SynchronousTestCase):
     """UserAuthServer."""
 
     def setUp(self) -> None:
-        """Start a service that lets in one key and one token."""
+        """Start a service that accepts one key and one token."""
         self.gate = Gate()
         self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
         self.gate.tokens["tower-good"] = "alpha"
@@ -84,7 +84,7 @@ class UserAuthServerTests(SynchronousTestCase):
         self.assertEqual(self.gate.asked, [("token", "alpha", "tower-good", key.fingerprint)])
 
     def test_failures_look_alike(self) -> None:
-        """Whatever was wrong, the answer is the same to the byte."""
+        """All failures have the same answer, to the byte."""
         stranger = KeyPair.generate()
         forged = publickey_request(SESSION, "alpha", stranger).replace(stranger.blob, AGENT_KEY.blob)
         for body in (
@@ -117,7 +117,7 @@ class UserAuthServerTests(SynchronousTestCase):
         self.assertEqual(self.gate.asked, [])
 
     def test_tries(self) -> None:
-        """The third failure ends the connection; asking for the methods is none."""
+        """The third failure ends the connection; a request with method none does not count."""
         bad = publickey_request(SESSION, "alpha", KeyPair.generate())
         none = NS(b"alpha") + NS(b"ssh-connection") + NS(b"none")
         self.ask(none, bad, none, bad)
@@ -126,7 +126,7 @@ class UserAuthServerTests(SynchronousTestCase):
         self.assertEqual(self.sent.disconnects, [(14, b"not authorized")])
 
     def test_endless_questions(self) -> None:
-        """Questions are no tries, and yet limited."""
+        """Unsigned requests are not failures, but limited."""
         self.ask(*[question()] * REQUESTS)
         with self.assertRaises(PeerError):
             self.ask(question())
@@ -144,7 +144,7 @@ class UserAuthServerTests(SynchronousTestCase):
         self.assertEqual(len(self.accepted), 1)
 
     def test_only_one_success(self) -> None:
-        """What waits behind a success is not answered."""
+        """Requests that wait behind a success are not answered."""
         self.gate.pending = []
         good = publickey_request(SESSION, "alpha", AGENT_KEY)
         self.ask(good, good)
@@ -160,7 +160,7 @@ class UserAuthServerTests(SynchronousTestCase):
 
     def test_verdict_after_the_end(self) -> None:
         """A verdict, good, bad or broken, that comes after the connection's end changes nothing."""
-        for end in (True, False, RuntimeError("the store is gone")):
+        for end in (True, False, RuntimeError("the store failed")):
             self.setUp()
             self.gate.pending = []
             self.ask(publickey_request(SESSION, "alpha", AGENT_KEY))
@@ -173,7 +173,7 @@ class UserAuthServerTests(SynchronousTestCase):
             self.assertEqual((self.sent.packets, self.accepted), ([], []))
 
     def test_gate_breaks(self) -> None:
-        """A gate that breaks lets nobody in, is logged, and shows no detail."""
+        """A gatekeeper that fails rejects all agents, is logged, and reveals no detail."""
         self.gate.pending = []
         self.ask(publickey_request(SESSION, "alpha", AGENT_KEY))
         self.gate.pending[0].errback(RuntimeError("disk full at /secret/path"))
@@ -187,7 +187,7 @@ class UserAuthServerTests(SynchronousTestCase):
         self.assertEqual(self.sent.packets, [])
 
     def test_other_messages(self) -> None:
-        """Nothing but requests may come before authentication."""
+        """Only authentication requests are allowed before authentication."""
         for kind in (51, 52, 80, 90, 94):
             with self.assertRaises(PeerError):
                 self.service.packetReceived(kind, b"")
@@ -236,13 +236,13 @@ class UserAuthClientTests(SynchronousTestCase):
         self.assertEqual(self.events, ["out"])
 
     def test_proxy_without_enrolment(self) -> None:
-        """The token is not sent to one who does not ask for it."""
+        """The token is not sent to a proxy that does not offer enrolment."""
         service = self.start("tower-good")
         service.packetReceived(51, NS(b"publickey,password") + b"\0")
         self.assertEqual((len(self.sent.packets), self.events), (1, ["out"]))
 
     def test_other_messages(self) -> None:
-        """A banner is ignored; anything else is out of place."""
+        """A banner is ignored; any other message is rejected."""
         service = self.start(None)
         service.packetReceived(53, NS(b"welcome") + NS(b""))
         for kind in (60, 80, 90):

@@ -23,11 +23,11 @@ from tower.net.tls.ca_pinning import key_hash
 from tower.net.tls.session import TLSSession
 from tower.reactor.interfaces import ISocketReactor
 from tower.websocket.client_handshake import LONGEST_ANSWER
-from tower.websocket.dialer import ANSWER_TIMEOUT, Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import ANSWER_TIMEOUT, Dialer, DialFailed, SubprotocolRefused
 
 
 def answer(request: bytes, protocol: bytes = b"Sec-WebSocket-Protocol: tower-v2\r\n") -> bytes:
-    """Return what a proxy says to a handshake."""
+    """Return a proxy's response to a handshake."""
     key = request.split(b"Sec-WebSocket-Key: ")[1].split(b"\r\n")[0]
     accept = b64encode(sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())  # RFC 6455 section 4.2.2
     return (
@@ -72,7 +72,7 @@ class BackoffTests(SynchronousTestCase):
         self.assertTrue(all(0.05 <= Backoff().wait() <= 0.1 for _ in range(100)))
 
     def test_reset(self) -> None:
-        """A good connection begins anew."""
+        """Valid connections after a failure."""
         backoff = Backoff(chance=lambda: 1.0)
         for _ in range(10):
             backoff.wait()
@@ -86,7 +86,7 @@ class BackoffTests(SynchronousTestCase):
 
 class DialerTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a network on which every connection comes about."""
+        """Make a network on which every connection succeeds."""
         self.clock = MemoryReactorClock()
         self.reactor = cast(ISocketReactor, self.clock)
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
@@ -141,13 +141,13 @@ class DialerTests(SynchronousTestCase):
         pipe = self.pipes.pop()
         pipe.deliver(answer(bytes(pipe.sent)))
         self.successResultOf(dialled)
-        del pipe.receiver  # a tunnel takes its place
+        del pipe.receiver  # a tunnel sets its own
         held = weakref.ref(pipe)
         del pipe, dialled
         self.assertIsNone(held())
 
     def test_splits(self) -> None:
-        """The answer may come in any pieces; what comes behind it is handed over."""
+        """The response may come in any pieces; the bytes after it are returned."""
         for step in (1, 7, 1000):
             dialled = self.dial()
             pipe = self.pipes[-1]
@@ -167,7 +167,7 @@ class DialerTests(SynchronousTestCase):
         self.assertIn(b"\r\nHost: [fd00::1]:8080\r\n", bytes(self.pipes[0].sent))
 
     def test_refused(self) -> None:
-        """A connection that does not come about says where and why."""
+        """The error of a failed connection has the address and the reason."""
         self.pipes = []
         self.failure = ConnectFailed("refused", "tower.example:8080: connection refused")
         self.assertEqual(
@@ -176,31 +176,31 @@ class DialerTests(SynchronousTestCase):
         )
 
     def test_status(self) -> None:
-        """An answer other than 101 is told with its status."""
+        """The error for a response other than 101 has its status."""
         dialled = self.dial()
         self.pipes[0].deliver(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         self.assertIn("HTTP status 404", self.failed(dialled))
 
     def test_not_spoken(self) -> None:
-        """A server that refuses is told from one that cannot be asked now."""
+        """A refusal is distinguished from a temporary failure."""
         refusals = dict.fromkeys((200, 301, 400, 403, 404, 426, 500), True)
         for status, refused in {**refusals, **dict.fromkeys((429, 502, 503, 504), False)}.items():
             dialled = self.dial()
             pipe = self.pipes[-1]
-            for byte in b"HTTP/1.0 %d Whatever\r\nContent-Length: 0\r\n\r\n" % status:
+            for byte in b"HTTP/1.0 %d Reason\r\nContent-Length: 0\r\n\r\n" % status:
                 if not pipe.lost:
                     pipe.deliver(bytes([byte]))
             error = self.failureResultOf(dialled, DialFailed).value
-            self.assertEqual((status, isinstance(error, NotSpoken)), (status, refused))
+            self.assertEqual((status, isinstance(error, SubprotocolRefused)), (status, refused))
             self.assertIn(str(status), str(error))
             self.assertNotIn("Whatever", str(error))
         dialled = self.dial()
         self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), b""))
-        self.failureResultOf(dialled, NotSpoken)
+        self.failureResultOf(dialled, SubprotocolRefused)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_v1(self) -> None:
-        """kubesphere-v1 is asked for alone, and need not be echoed, as old proxies do not."""
+        """kubesphere-v1 is requested alone, and needs no confirmation, which old proxies do not send."""
         for echo in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
             dialled = self.dial("http://tower.example/tower/", protocol="kubesphere-v1")
             pipe = self.pipes[-1]
@@ -212,10 +212,10 @@ class DialerTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(dialled), (pipe, b"\x82\x05SSH-k"))
         dialled = self.dial(protocol="kubesphere-v1")
         self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent)))
-        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialled, NotSpoken).value))
+        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialled, SubprotocolRefused).value))
 
     def test_bad_answers(self) -> None:
-        """No 101 of somebody else's is taken for ours."""
+        """A 101 of another protocol is not accepted."""
         for protocol in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
             dialled = self.dial()
             self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), protocol))
@@ -264,7 +264,7 @@ class DialerTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_tls(self) -> None:
-        """With wss the context is used, and the host's name is to be verified."""
+        """With wss, the context is used and the host name verified."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.dial("wss://tower.example", context=context)
         host, port, options = self.asked[0]
@@ -283,7 +283,7 @@ class DialerTests(SynchronousTestCase):
                 pipe.deliver(wire)
 
     def test_learns_the_ca(self) -> None:
-        """With a hash the CA is learnt on a connection of its own, once, and then rules."""
+        """With a hash, the CA is learned once, on another connection, and is the only one then."""
         dialer = Dialer(
             self.reactor,
             parse_server_url("wss://tower.example"),
@@ -334,7 +334,7 @@ class DialerTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(dialled), (pipe, b""))
 
     def test_http_proxy_refuses(self) -> None:
-        """What the HTTP proxy says against it is told, with its address and without the login."""
+        """The error of a refusing HTTP proxy has its response and address, without the credential."""
         proxy = HTTPProxy("squid", 3128, b"Basic abc")
         for said, words in (
             (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407 Proxy Authentication Required"),
@@ -351,7 +351,7 @@ class DialerTests(SynchronousTestCase):
             self.assertNotIn("abc", text)
 
     def test_http_proxy_gone(self) -> None:
-        """An HTTP proxy that hangs up or says nothing is a failure."""
+        """An HTTP proxy that closes or does not answer is a failure."""
         for event in (FakePipe.end, FakePipe.lose):
             dialled = self.dial(proxy=HTTPProxy("squid", 3128))
             event(self.pipes[-1])

@@ -36,7 +36,7 @@ def head(*fields: bytes, protocol: bytes | None = b"tower-v2") -> bytes:
 
 class AgentEndpointTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have an endpoint that takes two at a time."""
+        """Make an endpoint with a limit of two."""
         self.opened: list[tuple[Pipe, bytes]] = []
         self.settled: list[Deferred[Any]] = []
         self.clock = Clock()
@@ -49,7 +49,7 @@ class AgentEndpointTests(SynchronousTestCase):
         return self.settled[-1]
 
     def accept(self, received: bytes, host: str = "192.0.2.1") -> FakePipe:
-        """Have an agent come."""
+        """Connect an agent."""
         pipe = FakePipe()
         pipe.getPeer = lambda: IPv4Address("TCP", host, 4711)  # type: ignore[attr-defined]
         pipe.receiver = Recorder()
@@ -68,7 +68,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertTrue(pipe.paused)
 
     def test_leftover(self) -> None:
-        """What came behind the handshake goes to the tunnel."""
+        """The bytes after the handshake are passed to the tunnel."""
         self.accept(head() + b"\x82\xffframe")
         self.assertEqual(self.opened[0][1], b"\x82\xffframe")
 
@@ -81,7 +81,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual((self.opened, self.endpoint.pending, self.endpoint.refused), ([], 0, 5))
 
     def test_not_a_websocket(self) -> None:
-        """A request that is no handshake is answered and closed."""
+        """A request that is not a handshake is answered and closed."""
         for broken in (
             head().replace(KEY, b"short"),
             head().replace(b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Version: 8"),
@@ -93,7 +93,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual(self.opened, [])
 
     def test_incomplete(self) -> None:
-        """A head that is not whole is nothing to wait for here."""
+        """An incomplete head is rejected at once."""
         self.assertTrue(self.accept(head()[:-2]).closing)
         self.assertEqual(self.endpoint.pending, 0)
 
@@ -104,7 +104,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual(len(self.opened), 1)
 
     def test_limit(self) -> None:
-        """No more than the limit may be authenticating at a time; the next one is told to come again."""
+        """At the limit, the next agent is asked to come again."""
         self.accept(head())
         self.accept(head())
         pipe = self.accept(head())
@@ -129,7 +129,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertFalse(third.aborted)
 
     def test_fair_to_addresses(self) -> None:
-        """One address that holds every place loses one to each newcomer from another, while it has more."""
+        """An address with all slots loses one to each new agent from another address, while it has more."""
         self.endpoint = AgentEndpoint(self.clock, {b"tower-v2": self.open}, limit=4)
         many = [self.accept(head(), "192.0.2.1") for _ in range(4)]
         first = self.accept(head(), "192.0.2.2")
@@ -146,13 +146,13 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual((self.endpoint.pending, self.endpoint.refused), (4, 3))
 
     def test_many_addresses(self) -> None:
-        """Agents that all come at once, each from its own address, do not take each other's place."""
+        """Agents that connect at once, each from another address, do not evict each other."""
         agents = [self.accept(head(), f"192.0.2.{number}") for number in range(3)]
         self.assertEqual([each.aborted for each in agents], [False, False, False])
         self.assertEqual([each.closing for each in agents], [False, False, True])
 
     def test_no_agent_for_a_mistake(self) -> None:
-        """Nobody has to go for a request that is no handshake."""
+        """No connection is evicted for a request that is not a handshake."""
         first = self.accept(head())
         self.accept(head())
         self.clock.advance(PATIENCE)
@@ -160,7 +160,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertFalse(first.aborted)
 
     def test_complaint(self) -> None:
-        """However many are turned away, that is said once a minute."""
+        """Rejections are logged once a minute, regardless of their number."""
         self.accept(head())
         self.accept(head())
         with capturedLogs() as events:
@@ -174,7 +174,7 @@ class AgentEndpointTests(SynchronousTestCase):
             self.assertEqual(len(events), 2)
 
     def test_settled(self) -> None:
-        """One that has authenticated itself makes room, and so does a mistake of ours, which is logged."""
+        """An authenticated connection frees its slot, and so does an internal error, which is logged."""
         self.accept(head())
         self.accept(head())
         self.settled[0].callback(None)

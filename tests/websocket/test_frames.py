@@ -50,7 +50,7 @@ class FrameTests(SynchronousTestCase):
                 self.assertEqual(got, (b"".join(payloads), controls))
 
     def test_fragments_with_a_ping_between(self) -> None:
-        """A message cut into frames, as gorilla does it, with a control frame in the middle."""
+        """A message split into frames as by gorilla, with a control frame in the middle."""
         wire = b"\x02\x03abc" + b"\x89\x01p" + b"\x00\x02de" + b"\x80\x01f" + b"\x82\x01g"
         for step in range(1, len(wire) + 1):
             got = read(FrameReader(from_client=False), wire, step)
@@ -67,7 +67,7 @@ class FrameTests(SynchronousTestCase):
                 self.assertEqual(bytes(buffer[14 + size :]), b"tail")
 
     def test_refused(self) -> None:
-        """What RFC 6455 forbids, or no tunnel speaks, is refused."""
+        """Frames that RFC 6455 forbids, or no tunnel uses, are rejected."""
         for wire in (
             b"\x82\x7e\x00\x7d",  # 125 in three bytes
             b"\x82\x7f" + (65535).to_bytes(8, "big"),  # 65535 in nine
@@ -109,7 +109,7 @@ class RunTests(SynchronousTestCase):
     def test_any_cut(
         self, script: list[tuple[int, int, bytes, bool]], step: int, broken: tuple[int, int, int]
     ) -> None:
-        """What is read does not depend on whether frames come in runs, and neither does what is refused."""
+        """Runs are read, or rejected, like single frames."""
         wire = bytearray()
         for size, each, key, pinged in script:
             wire += cut((bytes(range(251)) * 160)[:size], key, size=each)
@@ -139,7 +139,7 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(bytes(data[slice(*piece)]), packet + packet)
 
     def test_order(self) -> None:
-        """A run is taken only as far as its frames may follow each other; a control frame keeps its place."""
+        """A run ends where the order of its frames is invalid; a control frame keeps its position."""
         wire = cut(b"a" * 3000, b"abcd") + cut(b"b", b"abcd") + b"\x89\x80abcd" + cut(b"c" * 3000, b"abcd")
         data = memoryview(bytearray(wire))
         one, ping, two = FrameReader(from_client=True).feed(data)
@@ -157,7 +157,7 @@ class TextTests(SynchronousTestCase):
     """Text messages, which deployed proxies take."""
 
     def test_taken(self) -> None:
-        """They are taken as binary ones where somebody wants to be told, once."""
+        """With a callback, text messages are processed as binary; it is called once."""
         told: list[str] = []
         reader = FrameReader(from_client=True, on_text=lambda: told.append("text"))
         wire = b"".join(cut(b"x" * size, b"abcd", TEXT) for size in (3, 3000, 4096)) + cut(b"y", b"abcd")
@@ -231,7 +231,7 @@ class AutobahnTests(SynchronousTestCase):
     @settings(max_examples=300, deadline=None)
     @given(st.integers(0, 255), st.integers(0, 255), st.binary(min_size=12, max_size=40))
     def test_any_header(self, first: int, second: int, rest: bytes) -> None:
-        """No header raises anything but BadFrame, and what Autobahn refuses we refuse too."""
+        """Every invalid header raises BadFrame; all that Autobahn rejects is rejected."""
         wire = bytes((first, second)) + rest
         peer = Autobahn(client=True)
         peer.feed(wire[:14])

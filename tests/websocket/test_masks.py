@@ -48,12 +48,12 @@ class MaskTests(SynchronousTestCase):
 
     @given(KEYS, st.integers(0, 1000), st.binary(max_size=200))
     def test_rotated(self, key: bytes, begin: int, data: bytes) -> None:
-        """What begins in the middle is masked as a part of the whole."""
+        """A part that begins in the middle is masked as in the whole."""
         whole = masked(bytes(begin) + data, key)
         self.assertEqual(masked(data, rotated(key, begin)), whole[begin:])
 
     def test_each_with_its_key(self) -> None:
-        """Pieces are masked each with its key, again and again, also where the compiled code is another."""
+        """Each piece is masked with its key, repeatedly, also with another layout of the compiled code."""
 
         def check() -> None:
             maskers = Maskers(8, 1024)

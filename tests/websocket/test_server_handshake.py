@@ -137,7 +137,7 @@ class UpgradeTests(SynchronousTestCase):
     def test_differential(
         self, line: bytes, changes: dict[bytes, bytes | None], more: list[tuple[bytes, bytes]]
     ) -> None:
-        """What we take Autobahn takes too, and answers alike; what it refuses we refuse."""
+        """Autobahn accepts and answers all accepted requests alike, and rejects all rejected ones."""
         fields = [(name, changes.get(name, value)) for name, value in GOOD.items()]
         request = head([(name, value) for name, value in fields if value is not None] + more, line)
         expected = autobahn(request)
@@ -152,12 +152,12 @@ class UpgradeTests(SynchronousTestCase):
             self.assertFalse(_is_plain(line, changes, more), request)
 
     def test_refusals(self) -> None:
-        """Whatever is missing, double or different is refused, with the reason."""
+        """A missing, repeated or different field is rejected, with the reason."""
         for reason, fields in (
             (b"one Host", changed(host=None)),
             (b"one Host", [*changed(), (b"Host", b"b")]),
-            (b"WebSockets alone", changed(upgrade=None)),
-            (b"WebSockets alone", changed(upgrade=b"h2c")),
+            (b"WebSockets only", changed(upgrade=None)),
+            (b"WebSockets only", changed(upgrade=b"h2c")),
             (b"Connection", changed(connection=b"close")),
             (b"13", changed(sec_websocket_version=b"8")),
             (b"13", changed(sec_websocket_version=None)),
@@ -175,7 +175,7 @@ class UpgradeTests(SynchronousTestCase):
             self.assertIn(b"\r\nConnection: close", before)
 
     def test_version(self) -> None:
-        """Who speaks another version learns ours (RFC 6455 section 4.4)."""
+        """The response to another version has ours (RFC 6455 section 4.4)."""
         status, fields = read(ours(head(changed(sec_websocket_version=b"8"))))
         self.assertEqual(status, b"426")
         self.assertIn(b"sec-websocket-version: 13", fields)

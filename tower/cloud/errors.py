@@ -1,4 +1,4 @@
-"""What can go wrong with a cloud."""
+"""Errors of clouds and of their configurations."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from tower.errors import ConfigurationError, TowerError
 
 
 class CloudError(TowerError):
-    """A cloud did not do what it was asked; its text holds no secret.  Try again later."""
+    """A request to a cloud failed.  The text has no secrets.  A later retry may succeed."""
 
 
 class InstanceNotFound(CloudError):
-    """There is no such instance (any more)."""
+    """The instance does not exist."""
 
     def __init__(self, message: str = "instance not found") -> None:
         super().__init__(message)
 
 
 class DiskNotFound(CloudError):
-    """There is no such disk."""
+    """The disk does not exist."""
 
     def __init__(self, message: str = "disk is not found") -> None:
         super().__init__(message)
 
 
 class NotImplementedByCloud(CloudError):
-    """The provider, or the cloud as it is set up, cannot do that at all: asking again does not help.
+    """The provider or the cloud does not support the call; a retry does not help.
 
-    A text that says why, and what to do instead, begins with ``unimplemented: ``.
+    A text with reason and cure begins with ``unimplemented: ``.
     """
 
     def __init__(self, message: str = "unimplemented") -> None:
@@ -34,27 +34,27 @@ class NotImplementedByCloud(CloudError):
 
 
 class ImplementedElsewhere(CloudError):
-    """Something else than the cloud provider does that."""
+    """The cloud provider does not do this; another program does."""
 
     def __init__(self, message: str = "implemented by alternate to cloud provider") -> None:
         super().__init__(message)
 
 
 class CloudUnreachable(CloudError):
-    """No answer came: no connection, a broken one, or too late."""
+    """There was no response: the connection failed, or the request timed out."""
 
 
 class AnswerTooLarge(CloudError):
-    """The answer is larger than any should be; less may be asked for at a time."""
+    """A response exceeds the size limit; request a smaller page."""
 
 
 class CloudAnswerError(CloudError):
-    """The cloud answered with something else than was expected.
+    """A response has an unexpected status.
 
-    :ivar code: HTTP's status code.
-    :ivar detail: what the cloud said about it, at most 300 printable characters.
-    :ivar body: of the answer, for who knows its form; may be long, and is not for people.
-    :ivar retry_after: how long it wants to be left alone, s.
+    :ivar code: HTTP status.
+    :ivar detail: the cloud's message, at most 300 printable characters.
+    :ivar body: of the response; may be long; not for logs.
+    :ivar retry_after: the cloud's ``Retry-After``, s.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class CloudAnswerError(CloudError):
 
 
 class CloudConfigError(ConfigurationError):
-    """A cloud's configuration that cannot work.
+    """A cloud's configuration is invalid.
 
-    :param text: what is wrong; never a secret's value.
+    :param text: the error, without secrets.
     """
 
     def __init__(self, file: str, line: int, text: str) -> None:

@@ -1,17 +1,17 @@
-"""A cloud that is none: for tests, yours too.
+"""Fake cloud provider for tests.
 
-In a test's own process it is a double whose answers are its attributes, and which records what was asked::
+In a test's own process, use `FakeCloud`: its attributes are the responses, and it records calls::
 
     cloud = FakeCloud(machines=[Instance("node-1", "fake://node-1")])
     register_cloud_provider("mine", lambda config: cloud)
     ...
     self.assertEqual(cloud.calls, ["list"])
 
-In other processes it is ``--cloud-provider fake --cloud-config FILE``; see `tower.cloud.fake_fleet` for the
-file, which is read again for each call, so that a test can change it.
+For other processes, use ``--cloud-provider fake --cloud-config FILE``; see `tower.cloud.fake_fleet` for the
+file, which is reread for each call, so a test can change it.
 
-It is upstream's fake, with three differences: it knows machines; it raises `InstanceNotFound` for what is not
-there; and `add_ssh_key_to_all_instances`, which was ``unimplemented``, installs keys.
+Differences from upstream's fake: it has machines, raises `InstanceNotFound` for missing ones, and
+`add_ssh_key_to_all_instances`, which is ``unimplemented`` there, installs keys.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tower.errors import ConfigurationError
 
 
 def make(config: ConfigText | None) -> FakeCloud:
-    """Return a fake cloud as a configuration describes it; without one it has no machines.
+    """Return the fake cloud of a configuration; None: it has no machines.
 
     :raise CloudConfigError: with file and line.
     """
@@ -52,26 +52,27 @@ def make(config: ConfigText | None) -> FakeCloud:
     path = config.path
     fleet = read_fleet(config)
     cloud = FakeCloud(read=lambda: read_fleet(read_config(path)))
-    cloud.take(fleet)
+    cloud.apply(fleet)
     return cloud
 
 
 @implementer(ICloudProvider, IInstances, IZones, IClusters)
 @define(eq=False, kw_only=True)
 class FakeCloud:
-    """One object for everything that a cloud has but its network.
+    """A cloud with instances, zones and clusters in one object.
 
-    :ivar machines: what `IInstances` tells of; while there are none, `addresses`, `instance_ids`,
-        `instance_types`, `exists` and `shutdown` answer instead.
-    :ivar error: every call raises it.
-    :ivar errors: raised by some calls, by the names that `calls` has.
-    :ivar instance_id_errors: raised by `instance_id`, by the nodes' names.
-    :ivar request_delay: before each answer to a recorded call, s.
-    :ivar authorized_keys: where keys are written, see `tower.cloud.fake_fleet.install_key`; empty: nowhere.
-    :ivar read: returns what the configuration says now.
+    :ivar machines: the machines; while there are none, `addresses`, `instance_ids`, `instance_types`,
+        `exists` and `shutdown` are returned.
+    :ivar error: raised by every call.
+    :ivar errors: raised by calls, by their names in `calls`.
+    :ivar instance_id_errors: raised by `instance_id`, by node name.
+    :ivar request_delay: delay of recorded calls, s.
+    :ivar authorized_keys: path for keys, see `tower.cloud.fake_fleet.install_key`; empty: they are not
+        written.
+    :ivar read: returns the current configuration; None: the attributes stay unchanged.
     :ivar network: routes and load balancers.
-    :ivar calls: what was asked, in order.
-    :ivar keys: users and keys that were installed, in order.
+    :ivar calls: names of the recorded calls, in order.
+    :ivar keys: installed users and keys, in order.
     """
 
     provider: str = "fake"
@@ -103,21 +104,21 @@ class FakeCloud:
     _delays: set[Deferred[None]] = field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        """Have a network."""
-        self.network = FakeNetwork(self._asked, self.get_zone)
+        """Create the network."""
+        self.network = FakeNetwork(self._record, self.get_zone)
 
     def clear_calls(self) -> None:
-        """Forget what was asked."""
+        """Forget the recorded calls."""
         self.calls.clear()
 
-    def take(self, fleet: Fleet) -> None:
-        """Be what a configuration says."""
+    def apply(self, fleet: Fleet) -> None:
+        """Apply a configuration."""
         self.machines = list(fleet.machines)
         self.authorized_keys = fleet.authorized_keys
         self.request_delay = fleet.delay
         self.zone = fleet.zone
-        told = CloudError("the fake cloud fails, as its configuration says")
-        self.errors = dict.fromkeys(fleet.failing, told)
+        error = CloudError("the fake cloud fails, as configured")
+        self.errors = dict.fromkeys(fleet.failing, error)
 
     # ICloudProvider
 
@@ -126,7 +127,7 @@ class FakeCloud:
         return self.provider
 
     def initialize(self, reactor: Any) -> None:
-        """See ICloudProvider; without it there are no delays."""
+        """See ICloudProvider; required for delays."""
         self._reactor = reactor
 
     def stop(self) -> None:
@@ -162,19 +163,19 @@ class FakeCloud:
 
     async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
         """See IInstances."""
-        await self._asked("node-addresses")
+        await self._record("node-addresses")
         machine = self._machine(name)
         return self.addresses if machine is None else machine.addresses
 
     async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[NodeAddress]:
         """See IInstances."""
-        await self._asked("node-addresses-by-provider-id")
+        await self._record("node-addresses-by-provider-id")
         machine = self._machine_by_id(provider_id)
         return self.addresses if machine is None else machine.addresses
 
     async def instance_id(self, name: str) -> str:
         """See IInstances."""
-        await self._asked("instance-id")
+        await self._record("instance-id")
         if name in self.instance_id_errors:
             raise self.instance_id_errors[name]
         machine = self._machine(name)
@@ -184,19 +185,19 @@ class FakeCloud:
 
     async def instance_type(self, name: str) -> str:
         """See IInstances."""
-        await self._asked("instance-type")
+        await self._record("instance-type")
         machine = self._machine(name)
         return self._known(self.instance_types, name) if machine is None else machine.type
 
     async def instance_type_by_provider_id(self, provider_id: str) -> str:
         """See IInstances."""
-        await self._asked("instance-type-by-provider-id")
+        await self._record("instance-type-by-provider-id")
         machine = self._machine_by_id(provider_id)
         return self._known(self.instance_types, provider_id) if machine is None else machine.type
 
     async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
-        """See IInstances; where there is no `authorized_keys`, the key is but remembered."""
-        await self._asked("add-ssh-key-to-all-instances")
+        """See IInstances; without `authorized_keys`, the key is only recorded."""
+        await self._record("add-ssh-key-to-all-instances")
         if self.authorized_keys:
             install_key(self.authorized_keys, user, key, tuple(self.machines))
         self.keys.append((user, key))
@@ -207,14 +208,14 @@ class FakeCloud:
 
     async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
         """See IInstances."""
-        await self._asked("instance-exists-by-provider-id")
+        await self._record("instance-exists-by-provider-id")
         if not self.machines:
             return self.exists
         return any(machine.provider_id == provider_id for machine in self.machines)
 
     async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
         """See IInstances."""
-        await self._asked("instance-shutdown-by-provider-id")
+        await self._record("instance-shutdown-by-provider-id")
         if not provider_id:
             raise CloudError("cannot shutdown instance with empty providerID")
         machine = self._machine_by_id(provider_id)
@@ -222,25 +223,25 @@ class FakeCloud:
 
     async def list_instances(self) -> Sequence[Instance]:
         """See IInstances."""
-        await self._asked("list")
+        await self._record("list")
         return list(self.machines)
 
     # IZones
 
     async def get_zone(self) -> Zone:
         """See IZones."""
-        await self._asked("get-zone")
+        await self._record("get-zone")
         return self.zone
 
     async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
         """See IZones."""
-        await self._asked("get-zone-by-provider-id")
+        await self._record("get-zone-by-provider-id")
         machine = self._machine_by_id(provider_id)
         return self.zone if machine is None else machine.zone
 
     async def get_zone_by_node_name(self, name: str) -> Zone:
         """See IZones."""
-        await self._asked("get-zone-by-node-name")
+        await self._record("get-zone-by-node-name")
         machine = self._machine(name)
         return self.zone if machine is None else machine.zone
 
@@ -248,15 +249,15 @@ class FakeCloud:
 
     async def list_clusters(self) -> Sequence[str]:
         """See IClusters."""
-        await self._asked("")
+        await self._record("")
         return list(self.cluster_list)
 
     async def master(self, cluster: str) -> str:
         """See IClusters."""
-        await self._asked("")
+        await self._record("")
         return self.master_name
 
-    # What no interface has
+    # Not in an interface
 
     async def labels_for_volume(self, name: str) -> dict[str, str]:
         """Return the labels of a volume."""
@@ -264,13 +265,13 @@ class FakeCloud:
             raise CloudError("label not found for volume")
         return self.volume_labels[name]
 
-    async def _asked(self, call: str) -> None:
-        """Record a call, if it has a name; wait as long as each answer takes; fail if it shall."""
+    async def _record(self, call: str) -> None:
+        """Record a call with a name; delay it; raise the configured error."""
         if call:
             self.calls.append(call)
         if self.read is not None:
             try:
-                self.take(self.read())
+                self.apply(self.read())
             except ConfigurationError as e:
                 raise CloudError(str(e)) from None
             except OSError as e:
@@ -287,7 +288,7 @@ class FakeCloud:
             raise error
 
     def _machine(self, name: str) -> Instance | None:
-        """Return a machine by name; None: there are none at all."""
+        """Return a machine by name; None: there are no machines."""
         return self._find([machine for machine in self.machines if machine.name == name])
 
     def _machine_by_id(self, provider_id: str) -> Instance | None:

@@ -1,13 +1,13 @@
-"""The machines of the fake cloud: what its configuration says of them, and where their keys are written.
+"""Configuration of the fake cloud, and installation of its machines' keys.
 
 ::
 
     [fake]
-    instance = node-1 127.0.0.1:2201           ; name, and where its sshd listens; as many as wanted
+    instance = node-1 127.0.0.1:2201           ; name and address of its sshd; repeatable
     instance = node-2 [::1]:2202 stopped
     authorized-keys = /run/test/%h/keys        ; %h: the instance's name, %u: the user
-    delay = 200ms                              ; before each answer
-    fail = list                                ; this call fails, or with "all" each
+    delay = 200ms                              ; before each response
+    fail = list                                ; this call fails; "all": every call
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tower.errors import ConfigurationError
 from tower.net.addresses import parse_address
 from tower.options.values import parse_duration
 
-#: What the configuration may say.
+#: Accepted keys.
 KEYS = ("instance", "authorized-keys", "delay", "fail", "zone", "region")
 
-#: Names that may stand in a path.
+#: Names that are allowed in paths.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
-#: Of a new file with keys.
+#: Mode of a new file with keys.
 _NEW_MODE = 0o644
 
-#: Largest file with keys that is changed, B.
+#: Maximum size of a file with keys, B.
 _FILE_LIMIT = 1 << 20
 
-#: Types of keys that sshd of our days knows.
+#: Types of keys that current versions of sshd support.
 _TYPES = frozenset(
     (
         "ssh-ed25519",
@@ -59,10 +59,10 @@ _TYPES = frozenset(
 
 @frozen
 class Fleet:
-    """What a configuration says.
+    """One configuration.
 
-    :ivar delay: before each answer, s.
-    :ivar failing: the calls that fail; ``all``: each.
+    :ivar delay: before each response, s.
+    :ivar failing: the calls that fail; ``all``: every call.
     """
 
     machines: tuple[Instance, ...] = ()
@@ -85,27 +85,29 @@ def read_fleet(config: ConfigText) -> Fleet:
     for value in section.values.get("instance", ()):
         machine = _machine(section, value.line, value.text or "", zone)
         if machine.name in machines:
-            raise CloudConfigError(section.file, value.line, "there is an instance of that name already")
+            raise CloudConfigError(
+                section.file, value.line, "the instance is a duplicate: names must be unique"
+            )
         machines[machine.name] = machine
     try:
         delay = parse_duration(section.text("delay", "0"))
     except ValueError:
-        raise section.wrong("delay", "delay is no duration like 1.5s or 2m") from None
+        raise section.wrong("delay", "delay must be a duration like 1.5s or 2m") from None
     failing = frozenset(value.text or "all" for value in section.values.get("fail", ()))
     keys = section.text("authorized-keys")
     if keys and not keys.startswith("/"):
-        raise section.wrong("authorized-keys", "authorized-keys needs an absolute path")
+        raise section.wrong("authorized-keys", "authorized-keys must be an absolute path")
     return Fleet(tuple(machines.values()), keys, delay, failing, zone)
 
 
 def _machine(section: Section, line: int, text: str, zone: Zone) -> Instance:
     words = text.split()
     if not (len(words) == 2 or words[2:] == ["stopped"]) or not _PLAIN.fullmatch(words[0]):
-        raise CloudConfigError(section.file, line, "instance is not of the form 'NAME HOST:PORT [stopped]'")
+        raise CloudConfigError(section.file, line, "instance must have the form 'NAME HOST[:PORT] [stopped]'")
     try:
         host, port = parse_address(words[1], 22)
     except ConfigurationError:
-        raise CloudConfigError(section.file, line, "the instance's address is not HOST:PORT") from None
+        raise CloudConfigError(section.file, line, "the instance's address must be HOST[:PORT]") from None
     addresses = (NodeAddress(EXTERNAL_IP, host), NodeAddress(HOSTNAME, words[0]))
     return Instance(
         words[0],
@@ -119,16 +121,16 @@ def _machine(section: Section, line: int, text: str, zone: Zone) -> Instance:
 
 
 def install_key(pattern: str, user: str, key: bytes, machines: tuple[Instance, ...]) -> None:
-    """Write a key where the machines' sshds look for it.
+    """Write a key to files that the machines' sshds read.
 
-    :param pattern: a path; ``%h`` in it is a machine's name, ``%u`` the user.  A directory, which is there or
-        whose name ends with a slash, means the file in it that is called like the user.
-    :raise CloudError: it cannot be written, or is none.
+    :param pattern: a path; ``%h`` in it is a machine's name, ``%u`` the user.  For an existing directory, or
+        with a trailing slash, the file in it with the user's name.
+    :raise CloudError: the key is invalid, or a file cannot be written.
     """
     public = read_public_key(key, _TYPES)
     names = [user, *(machine.name for machine in machines)]
     if bad := [name for name in names if not _PLAIN.fullmatch(name)]:
-        raise CloudError(f"authorized-keys: {bad[0]!r} cannot be a file's name")
+        raise CloudError(f"authorized-keys: {bad[0]!r} is not allowed as a file's name")
     if pattern.endswith("/") or Path(pattern).is_dir():
         pattern = os.path.join(pattern, "%u")
     hosts = [each.name for each in machines] if "%h" in pattern else [""]
@@ -140,12 +142,11 @@ def install_key(pattern: str, user: str, key: bytes, machines: tuple[Instance, .
 
 
 def _add_line(path: Path, public: PublicKey, comment: str) -> None:
-    """Add a key to a file that others may write too; readers see the old file or the new one.
+    """Add a key to a file atomically; readers see the old or the new contents.
 
-    Who may read it stays as it was, and whose it is, where we may say so.  Anybody may read a new one, as the
-    sshd that wants it may run as somebody else.
+    Preserves mode and, as root, owner.  A new file is readable for all users: sshd may run as another one.
 
-    :raise OSError: it cannot be.
+    :raise OSError: it cannot be written.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     status = None

@@ -1,4 +1,4 @@
-"""The routes and the load balancers of the fake cloud."""
+"""Routes and load balancers of the fake cloud."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ class Balancer:
 @implementer(IRoutes, ILoadBalancer)
 @define(eq=False)
 class FakeNetwork:
-    """:param asked: called with each call's name before it is answered; raises what the call shall raise.
-    :param zone: returns the zone we are in.
+    """Records calls like `tower.cloud.fake.FakeCloud`.
+
+    :param record: called first with each call's name; may raise its error.
+    :param zone: returns the zone.
     :ivar external_ip: of all load balancers.
-    :ivar exists: whether services have one.
+    :ivar exists: whether services have a load balancer.
     :ivar route_map: cluster and route, by name.
     :ivar updates: clusters, services and nodes of `update_load_balancer`, in order.
     """
 
-    _asked: Callable[[str], Awaitable[None]]
+    _record: Callable[[str], Awaitable[None]]
     _zone: Callable[[], Awaitable[Zone]]
     external_ip: str = ""
     exists: bool = False
@@ -51,12 +53,12 @@ class FakeNetwork:
 
     async def list_routes(self, cluster: str) -> Sequence[Route]:
         """See IRoutes."""
-        await self._asked("list-routes")
+        await self._record("list-routes")
         return [route for of, route in self.route_map.values() if of == cluster]
 
     async def create_route(self, cluster: str, name_hint: str, route: Route) -> None:
         """See IRoutes."""
-        await self._asked("create-route")
+        await self._record("create-route")
         name = f"{cluster}-{route.target_node}-{route.destination_cidr}"
         if name in self.route_map:
             raise CloudError(f'route "{name}" already exists')
@@ -64,7 +66,7 @@ class FakeNetwork:
 
     async def delete_route(self, cluster: str, route: Route) -> None:
         """See IRoutes."""
-        await self._asked("delete-route")
+        await self._record("delete-route")
         name = f"{cluster}-{route.target_node}-{route.destination_cidr}"
         if self.route_map.pop(name, None) is None:
             raise CloudError(
@@ -73,7 +75,7 @@ class FakeNetwork:
 
     async def get_load_balancer(self, cluster: str, service: Mapping[str, Any]) -> LoadBalancerStatus | None:
         """See ILoadBalancer."""
-        await self._asked("")
+        await self._record("")
         return LoadBalancerStatus((self.external_ip,)) if self.exists else None
 
     async def get_load_balancer_name(self, cluster: str, service: Mapping[str, Any]) -> str:
@@ -84,7 +86,7 @@ class FakeNetwork:
         self, cluster: str, service: Mapping[str, Any], nodes: Sequence[str]
     ) -> LoadBalancerStatus:
         """See ILoadBalancer."""
-        await self._asked("create")
+        await self._record("create")
         name = default_load_balancer_name(service)
         spec = service.get("spec", {})
         zone = await self._zone()
@@ -101,10 +103,10 @@ class FakeNetwork:
         self, cluster: str, service: Mapping[str, Any], nodes: Sequence[str]
     ) -> None:
         """See ILoadBalancer."""
-        await self._asked("update")
+        await self._record("update")
         self.updates.append((cluster, service, nodes))
 
     async def ensure_load_balancer_deleted(self, cluster: str, service: Mapping[str, Any]) -> None:
         """See ILoadBalancer."""
-        await self._asked("delete")
+        await self._record("delete")
         self.balancers.pop(default_load_balancer_name(service), None)

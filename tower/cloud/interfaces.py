@@ -1,9 +1,13 @@
-"""What a cloud provider is and does.
+"""Interfaces of cloud providers, and their records.
 
-Whoever writes one implements `ICloudProvider` and, of the others, what its cloud has.  Names of nodes, ids
-and records are plain values.  Everything that asks the cloud returns an awaitable, raises
-`tower.cloud.errors.CloudError`, ends within minutes whatever the cloud does, and may be cancelled.  All of it
-is called in the reactor's thread.  ``docs/cloud-providers.md`` tells how to write one.
+A provider implements `ICloudProvider` and those of the other interfaces that its cloud supports.  Methods
+that send requests return awaitables, raise `tower.cloud.errors.CloudError`, end within minutes, and can be
+cancelled. All methods are called in the reactor's thread.  ``docs/cloud-providers.md`` explains how to write
+a provider.
+
+Tower itself uses `ICloudProvider`, `IInstances` and `ISSHKeyLease`.  The others are upstream's, for programs
+that get a provider from `tower.cloud.registry`, such as controllers, and for providers that are ported from
+Kubernetes.
 """
 
 # ruff: noqa: N805 (methods of interfaces have no self)
@@ -16,7 +20,7 @@ from typing import Any
 from attrs import frozen
 from zope.interface import Interface
 
-#: The kinds of addresses a node has, by their names in Kubernetes.
+#: Kubernetes' types of node addresses.
 EXTERNAL_IP = "ExternalIP"
 INTERNAL_IP = "InternalIP"
 EXTERNAL_DNS = "ExternalDNS"
@@ -38,7 +42,7 @@ class NodeAddress:
 
 @frozen
 class Zone:
-    """Where something stands: a zone within a region; empty where a cloud has none."""
+    """A zone within a region; empty if the cloud has none."""
 
     failure_domain: str = ""
     region: str = ""
@@ -48,12 +52,12 @@ class Zone:
 class Instance:
     """One machine.
 
-    :ivar name: the node's name.
+    :ivar name: of the node.
     :ivar provider_id: ``<provider>://<id>``, as in a node's ``spec.providerID``.
-    :ivar addresses: all that the cloud knows.
-    :ivar type: of machine.
-    :ivar running: whether it can be expected to answer.
-    :ivar ssh_port: where its sshd listens; 0: the cloud does not know.  Tower's own.
+    :ivar addresses: all known addresses.
+    :ivar type: of the machine.
+    :ivar running: whether it is running, or will be soon.
+    :ivar ssh_port: port of its sshd; 0: unknown.  Not in upstream.
     """
 
     name: str
@@ -69,7 +73,7 @@ class Instance:
 class Route:
     """A route to the pods of a node.
 
-    :ivar name: the cloud's; ignored when one is created.
+    :ivar name: the cloud's; ignored by `IRoutes.create_route`.
     """
 
     name: str
@@ -79,50 +83,50 @@ class Route:
 
 @frozen
 class LoadBalancerStatus:
-    """Where a load balancer is reached.
+    """Addresses of a load balancer.
 
-    :ivar ingress: addresses or names.
+    :ivar ingress: addresses or DNS names.
     """
 
     ingress: tuple[str, ...] = ()
 
 
 class ICloudProvider(Interface):
-    """A cloud, as one configuration describes it.
+    """A cloud with one configuration.
 
-    The accessors are called after `initialize`.  They return None for what this provider does not support;
-    what they return stays the same.
+    The accessors are called after `initialize`.  They return None for an unsupported interface, and always
+    the same object otherwise.
     """
 
     def provider_name() -> str:
-        """Return the provider's name, which provider ids begin with."""
+        """Return the provider's name, with which provider IDs begin."""
 
     def initialize(reactor: Any) -> None:
-        """Get ready to be asked: called once, before anything is asked; does not ask the cloud itself.
+        """Prepare for calls; called once, before other methods.  Must not send requests.
 
-        :param reactor: for everything that waits or connects.  May start background work, which `stop` ends.
+        :param reactor: for timers and connections.  Background work may start, which `stop` ends.
         """
 
     def stop() -> None:
-        """End background work, and whatever is being asked.  May be called again."""
+        """End background work, and cancel requests.  Idempotent."""
 
     def instances() -> IInstances | None:
-        """Return what knows the machines."""
+        """Return the machines."""
 
     def zones() -> IZones | None:
-        """Return what knows the zones."""
+        """Return the zones."""
 
     def clusters() -> IClusters | None:
-        """Return what knows the clusters of this cloud."""
+        """Return the clusters of this cloud."""
 
     def routes() -> IRoutes | None:
-        """Return what knows the routes to pods."""
+        """Return the routes to pods."""
 
     def load_balancer() -> ILoadBalancer | None:
-        """Return what makes load balancers."""
+        """Return the load balancers."""
 
     def has_cluster_id() -> bool:
-        """Tell whether the cluster's id is known, so that what is its own can be told from others' things."""
+        """Return whether the cluster's ID is known, which marks its own resources."""
 
 
 class IInstances(Interface):
@@ -135,13 +139,13 @@ class IInstances(Interface):
         """
 
     def node_addresses_by_provider_id(provider_id: str) -> Awaitable[Sequence[NodeAddress]]:
-        """Return the addresses of a node.  Never asks the metadata service of the machine we are on.
+        """Return the addresses of a node.  Does not use the metadata service of Tower's machine.
 
         :raise InstanceNotFound: there is no such node.
         """
 
     def instance_id(name: str) -> Awaitable[str]:
-        """Return the cloud's id of a node, stopped or not: what its provider id has behind ``<provider>://``.
+        """Return the cloud's ID of a node, stopped or not: its provider ID without ``<provider>://``.
 
         :raise InstanceNotFound: there is no such node.
         """
@@ -159,45 +163,45 @@ class IInstances(Interface):
         """
 
     def add_ssh_key_to_all_instances(user: str, key: bytes) -> Awaitable[None]:
-        """Let the owner of *key* log in as *user* on all instances; one that is there already stays.
+        """Install a user's key on all instances; idempotent.
 
-        Other keys, and other users' keys, stay as they are, whoever else changes them meanwhile.
+        Preserves other keys and users, also with concurrent changes by others.
 
-        :param key: ``<type> <base64>``, the first two words of a line of OpenSSH's ``authorized_keys``; a
-            comment and a line's end may follow.
-        :raise NotImplementedByCloud: this cloud cannot, as it is set up; keys have to come another way.
+        :param key: ``<type> <base64>``, as in OpenSSH's ``authorized_keys``; a comment and a newline may
+            follow.
+        :raise NotImplementedByCloud: this cloud, or its setup, does not support it.
         """
 
     def current_node_name(hostname: str) -> Awaitable[str]:
-        """Return the name of the node that we are on, whose host name is *hostname*; mostly the same."""
+        """Return the name of the node that the program runs on; *hostname* is its host name."""
 
     def instance_exists_by_provider_id(provider_id: str) -> Awaitable[bool]:
-        """Tell whether there is such a machine, stopped ones included.
+        """Return whether a machine exists, running or stopped.
 
-        False means that its node may be deleted, so an answer that is not certain has to be an exception.
+        False means that its node may be deleted; raise if the answer is uncertain.
         """
 
     def instance_shutdown_by_provider_id(provider_id: str) -> Awaitable[bool]:
-        """Tell whether a machine is shut down.
+        """Return whether a machine is shut down.
 
         :raise InstanceNotFound: there is no such machine.
         """
 
     def list_instances() -> Awaitable[Sequence[Instance]]:
-        """Return all machines that the configuration says are the cluster's, stopped ones too.
+        """Return all machines that the configuration selects, also stopped ones.
 
-        All of them, or an exception.  Tower's own: the list of nodes that are reached by SSH comes from
-        here.
+        Raise instead of returning an incomplete list: nodes that are missing lose their tunnels.  Not in
+        upstream.
         """
 
 
 class ISSHKeyLease(Interface):
-    """Keys that are let in for a moment only.  Tower's own; `IInstances` may provide it besides."""
+    """Keys that expire within seconds; an object with `IInstances` may provide it too.  Not in upstream."""
 
     def prepare_dial(user: str, key: bytes, host: str) -> Awaitable[None]:
-        """Let the owner of *key* log in as *user* at *host* for the next seconds.
+        """Install a user's key at *host* for the next seconds.
 
-        Called right before a tunnel to *host* is dialled, each time; many hosts at one time.
+        Called before each dial of a tunnel, for many hosts in parallel.
 
         :param key: as for `IInstances.add_ssh_key_to_all_instances`.
         :param host: an address of a machine of `IInstances.list_instances`, or its name.
@@ -206,10 +210,10 @@ class ISSHKeyLease(Interface):
 
 
 class IZones(Interface):
-    """The zones of a cloud."""
+    """The zones of a cloud.  Not called by Tower, see above."""
 
     def get_zone() -> Awaitable[Zone]:
-        """Return the zone that we are in."""
+        """Return the zone that the program runs in."""
 
     def get_zone_by_provider_id(provider_id: str) -> Awaitable[Zone]:
         """Return a machine's zone.
@@ -225,7 +229,7 @@ class IZones(Interface):
 
 
 class IClusters(Interface):
-    """The clusters of a cloud."""
+    """The clusters of a cloud.  Not called by Tower, see above."""
 
     def list_clusters() -> Awaitable[Sequence[str]]:
         """Return their names."""
@@ -235,51 +239,51 @@ class IClusters(Interface):
 
 
 class IRoutes(Interface):
-    """The routes to pods."""
+    """The routes to pods.  Not called by Tower, see above."""
 
     def list_routes(cluster: str) -> Awaitable[Sequence[Route]]:
-        """Return the routes that are managed for a cluster."""
+        """Return the managed routes of a cluster."""
 
     def create_route(cluster: str, name_hint: str, route: Route) -> Awaitable[None]:
         """Create a route.
 
-        :param name_hint: something that makes the cloud's name for it unique.
+        :param name_hint: makes the route's name unique.
         """
 
     def delete_route(cluster: str, route: Route) -> Awaitable[None]:
         """Delete a route.
 
-        :param route: as `list_routes` returned it.
+        :param route: of `list_routes`.
         """
 
 
 class ILoadBalancer(Interface):
-    """The load balancers of a cloud.
+    """The load balancers of a cloud.  Not called by Tower, see above.
 
-    Services are Kubernetes objects as JSON says them, nodes are names; neither is changed.
+    Services are Kubernetes objects in JSON, nodes are names.
     """
 
     def get_load_balancer(cluster: str, service: Mapping[str, Any]) -> Awaitable[LoadBalancerStatus | None]:
-        """Return the status of a service's load balancer; None: it has none."""
+        """Return the status of a service's load balancer; None: there is none."""
 
     def get_load_balancer_name(cluster: str, service: Mapping[str, Any]) -> Awaitable[str]:
-        """Return the name of a service's load balancer, whether there is one or not."""
+        """Return the name of a service's load balancer, which need not exist."""
 
     def ensure_load_balancer(
         cluster: str, service: Mapping[str, Any], nodes: Sequence[str]
     ) -> Awaitable[LoadBalancerStatus]:
-        """Create a load balancer, or make it what it should be."""
+        """Create or update a load balancer."""
 
     def update_load_balancer(
         cluster: str, service: Mapping[str, Any], nodes: Sequence[str]
     ) -> Awaitable[None]:
-        """Change the nodes behind a load balancer."""
+        """Change the nodes of a load balancer."""
 
     def ensure_load_balancer_deleted(cluster: str, service: Mapping[str, Any]) -> Awaitable[None]:
-        """Delete a load balancer; fine if it is gone already, or half of it."""
+        """Delete a load balancer; idempotent, also after a partial deletion."""
 
 
 def default_load_balancer_name(service: Mapping[str, Any]) -> str:
-    """Return the name that a service's load balancer has unless its cloud wants another."""
+    """Return the default name of a service's load balancer."""
     uid = str(service["metadata"]["uid"])
     return ("a" + uid.replace("-", ""))[:32]

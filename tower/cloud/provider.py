@@ -1,4 +1,4 @@
-"""What Tower's own providers have in common: a session, and instances and zones from two lookups."""
+"""Base classes of Tower's providers: a session, and instances and zones from two lookups."""
 
 from __future__ import annotations
 

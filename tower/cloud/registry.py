@@ -1,7 +1,7 @@
-"""Which cloud providers there are, and how one is made.
+"""Registry of cloud providers.
 
-A provider is a name and a factory.  Packages bring theirs by an entry point of the group `GROUP`, as Tower
-does for its own; a program may add one with `register_cloud_provider`.  A factory may use all of this.
+A provider has a name and a factory.  Packages, Tower among them, register theirs with an entry point of the
+group `GROUP`; programs can also call `register_cloud_provider`.  Factories may use the registry.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
     "register_cloud_provider",
 ]
 
-#: The group of entry points that are factories of providers.
+#: Group of the entry points of factories.
 GROUP = "tower.cloud_providers"
 
-#: The name that stands for a cloud that something else takes care of.
+#: The name for a cloud that another program manages.
 EXTERNAL = "external"
 
-#: Makes a provider of its configuration; None: there is no file.  Raises `ConfigurationError` for a bad one.
+#: Returns the provider for a configuration; None: no file.  Raises `ConfigurationError`.
 Factory = Callable[[ConfigText | None], ICloudProvider | None]
 
 
@@ -48,10 +48,10 @@ def _installed() -> Iterable[EntryPoint]:
 class CloudProviders:
     """Providers by name.
 
-    Entry points are looked up each time and imported only for the provider that is wanted, so a broken one
-    hurts nobody else.
+    Entry points are looked up each time, and only that of the requested provider is imported, so a broken one
+    does not affect others.
 
-    :param installed: returns the entry points there are.
+    :param installed: returns the installed entry points.
     """
 
     _log = Logger()
@@ -63,29 +63,29 @@ class CloudProviders:
     def register(self, name: str, factory: Factory) -> None:
         """Add a provider.
 
-        :raise ConfigurationError: there is one of that name, or nobody could ask for it by that name.
+        :raise ConfigurationError: the name is registered already, or reserved.
         """
         if not name or name == EXTERNAL:
-            raise ConfigurationError(f'Cloud provider "{name}" cannot be registered: the name is taken')
+            raise ConfigurationError(f'Cloud provider "{name}" cannot be registered: the name is reserved')
         if self.has(name):
             raise ConfigurationError(f'Cloud provider "{name}" was registered twice')
         self._registered[name] = factory
         self._log.debug('Registered cloud provider "{name}"', name=name)
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a provider of that name; nothing is imported."""
+        """Return whether a provider is registered; does not import it."""
         return name in self._registered or any(each.name == name for each in self._installed())
 
     def names(self) -> list[str]:
-        """Return all names, sorted; nothing is imported."""
+        """Return all names, sorted; does not import the providers."""
         return sorted({*self._registered, *(each.name for each in self._installed())})
 
     def get(self, name: str, config: ConfigText | None) -> ICloudProvider | None:
-        """Make a provider; it has to be initialized, and stopped in the end.
+        """Return a new provider, which the caller initializes and stops.
 
-        :return: None: there is none of that name.
-        :raise ConfigurationError: its package cannot be used, or two have it.
-        :raise Exception: whatever its factory raises.
+        :return: None: the name is not registered.
+        :raise ConfigurationError: its package is broken, or two packages have it.
+        :raise Exception: raised by its factory.
         """
         factory = self._registered.get(name) or self._load(name)
         if factory is None:
@@ -93,12 +93,14 @@ class CloudProviders:
         made: Any = factory(config)
         if made is not None and not ICloudProvider.providedBy(made):
             kind = type(made).__name__
-            raise ConfigurationError(f"its factory made a {kind}, which does not implement ICloudProvider")
+            raise ConfigurationError(
+                f"its factory returned a {kind}, which does not implement ICloudProvider"
+            )
         provider: ICloudProvider | None = made
         return provider
 
     def _load(self, name: str) -> Factory | None:
-        """Import the entry point of that name."""
+        """Import the factory of an entry point."""
         found = [each for each in self._installed() if each.name == name]
         if not found:
             return None
@@ -109,26 +111,25 @@ class CloudProviders:
             )
         try:
             factory = found[0].load()
-        except Exception as e:  # an import runs anybody's code
+        except Exception as e:  # an import runs code of other packages
             raise ConfigurationError(
-                f"the package {packages}, which brings it, cannot be imported ({found[0].value}: "
+                f"its package {packages} cannot be imported ({found[0].value}: "
                 f"{type(e).__name__}: {e}): repair it with 'pip install --force-reinstall {packages}'"
             ) from e
         if not callable(factory):
             raise ConfigurationError(
-                f"the package {packages} brings it by {found[0].value}, which cannot be called: "
-                "ask its author for a factory there"
+                f"{found[0].value} of its package {packages} is not callable: install another version"
             )
         made: Factory = factory
         return made
 
     def init(self, name: str, config_file: str, files: Files = ANYWHERE) -> ICloudProvider | None:
-        """Make a provider by the name and the file of its configuration that somebody chose.
+        """Return a new provider by name and configuration file.
 
-        :param config_file: empty: its factory gets None.
-        :param files: where that is looked for.
-        :return: None: no cloud is wanted, or something else takes care of it.
-        :raise ConfigurationError: it cannot be; the one line says why.
+        :param config_file: path; empty: the factory gets None.
+        :param files: the files that may be read.
+        :return: None: *name* is empty or ``external``.
+        :raise ConfigurationError: one line with the reason.
         """
         if not name:
             self._log.info("No cloud provider specified.")
@@ -147,10 +148,10 @@ class CloudProviders:
                 ) from None
         try:
             provider = self.get(name, config)
-        except Exception as e:  # a factory is anybody's code
+        except Exception as e:  # a factory is code of another package
             raise ConfigurationError(f'could not init cloud provider "{name}": {e}') from e
         if provider is None:
-            self._log.info("the cloud providers here are: {names}", names=", ".join(self.names()))
+            self._log.info("registered cloud providers: {names}", names=", ".join(self.names()))
             raise ConfigurationError(f'unknown cloud provider "{name}"')
         return provider
 
@@ -170,16 +171,16 @@ init_cloud_provider = _PROVIDERS.init
 
 
 def is_external(name: str) -> bool:
-    """Tell whether the name says that something else takes care of the cloud."""
+    """Return whether the name is `EXTERNAL`: another program manages the cloud."""
     return name == EXTERNAL
 
 
 async def get_instance_provider_id(cloud: ICloudProvider, node: str) -> str:
-    """Return a node's provider id, ``<provider>://<instance id>``.
+    """Return a node's provider ID, ``<provider>://<instance id>``.
 
     :raise InstanceNotFound: there is no such node.
-    :raise NotImplementedByCloud: this cloud cannot say.
-    :raise CloudError: something else went wrong.
+    :raise NotImplementedByCloud: the cloud does not support it.
+    :raise CloudError: another error.
     """
     instances = cloud.instances()
     if instances is None:

@@ -1,12 +1,13 @@
-"""A credential that ends, and is fetched again before it does."""
+"""A credential that is renewed before it expires."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -15,25 +16,24 @@ from tower.cloud.errors import CloudAnswerError, CloudError
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: How long to leave a cloud alone that did not give a new one while the old one still serves, s.
+#: Pause after a failed renewal while the old credential is still valid, s.
 PAUSE = 30.0
 
 
 class RefreshedToken(Generic[T]):
-    """Keeps one secret, or one set of them.
+    """One secret, or one set of them.
 
-    Its lifetime counts from the moment it came, by *clock*; so it does not matter what time of day the cloud
-    or we believe it is.
+    Its lifetime is counted by *clock* from its arrival, so differences of the clocks of cloud and machine do
+    not matter.
 
-    :param clock: has ``seconds``.
-    :param fetch: asks for a new one: the secret, and how long it is good from now on, s.
-    :param margin: so long before its end a new one is fetched, s; at most half of its life.
+    :param fetch: returns a new secret and its remaining lifetime, s.
+    :param margin: how long before expiry it is renewed, s; at most half its lifetime.
     """
 
     _log = Logger()
 
     def __init__(
-        self, clock: Any, fetch: Callable[[], Awaitable[tuple[T, float]]], margin: float = 300.0
+        self, clock: IReactorTime, fetch: Callable[[], Awaitable[tuple[T, float]]], margin: float = 300.0
     ) -> None:
         self._clock = clock
         self._fetch = fetch
@@ -44,18 +44,18 @@ class RefreshedToken(Generic[T]):
         self._waiting: list[Deferred[T]] = []
 
     async def get(self) -> T:
-        """Return it; fetched first if there is none, or none that is good any more.
+        """Return a valid secret; fetch it if necessary.
 
-        Whoever asks while it is being fetched waits for the same fetch.  Near its end it is fetched while the
-        old one still serves; if that fails, the old one serves up to its end.
+        Concurrent calls wait for one fetch.  Near its expiry the old secret is returned while a new one is
+        fetched, also after the fetch fails, until it expires.
 
-        :raise Exception: whatever *fetch* raises.
+        :raise Exception: raised by *fetch*.
         """
         now = self._clock.seconds()
         if self._secret is not None and now < self._ends:
             if now >= self._refresh_at and not self._fetching:
                 self._start()
-            if self._secret is not None:  # a fetch may end at once
+            if self._secret is not None:  # a fetch may complete immediately
                 return self._secret
         waiting: Deferred[T] = Deferred(self._leave)
         self._waiting.append(waiting)
@@ -64,24 +64,24 @@ class RefreshedToken(Generic[T]):
         return await waiting
 
     def forget(self, secret: T | None = None) -> None:
-        """Do not use it again.
+        """Do not return the secret again.
 
-        :param secret: only if it is still this one: somebody else may have had it renewed by now.
+        :param secret: only if it is still this one; it may have been renewed already.
         """
         if secret is None or secret == self._secret:
             self._secret = None
             self._ends = self._refresh_at = -math.inf
 
-    async def used_for(self, ask: Callable[[T], Awaitable[R]]) -> R:
-        """Return what *ask* does with it; after a 401 once more, with a new one."""
+    async def used_for(self, request: Callable[[T], Awaitable[R]]) -> R:
+        """Return the result of *request* with the secret; after 401, try once more with a new secret."""
         secret = await self.get()
         try:
-            return await ask(secret)
+            return await request(secret)
         except CloudAnswerError as e:
             if e.code != 401:
                 raise
         self.forget(secret)
-        return await ask(await self.get())
+        return await request(await self.get())
 
     def _leave(self, waiting: Deferred[T]) -> None:
         if waiting in self._waiting:
@@ -95,7 +95,7 @@ class RefreshedToken(Generic[T]):
     async def _renew(self) -> None:
         secret, lifetime = await self._fetch()
         if not lifetime > 0.0:
-            raise CloudError("the cloud gave a credential that has ended already")
+            raise CloudError("the cloud issued a credential that has already expired")
         now = self._clock.seconds()
         self._fetching = False
         self._secret = secret
@@ -112,7 +112,7 @@ class RefreshedToken(Generic[T]):
         waiting, self._waiting = self._waiting, []
         if not waiting:
             self._log.warn(
-                "a credential of a cloud was not renewed: {error}; the old one serves for {left:.0f} s more",
+                "credential of a cloud not renewed: {error}; the old one is valid for {left:.0f} s more",
                 error=str(failure.value),
                 left=max(0.0, self._ends - self._clock.seconds()),
             )

@@ -7,6 +7,7 @@ import re
 from attrs import evolve
 from twisted.logger import Logger
 
+from tower.cloud.registry import init_cloud_provider
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import check_access
@@ -25,8 +26,12 @@ def read_access(given: DefaultCluster) -> KubeAccess | None:
 
     :raise ConfigurationError: an option is not valid; names it, and its file or value.
     """
+    spec = given.spec
     try:
-        check_spec(given.spec)
+        check_spec(spec)
+        if spec.cloud_provider:
+            # Made only to check its configuration: the nodes' room makes the one that is used.
+            init_cloud_provider(spec.cloud_provider, spec.cloud_config)
         if given.kubeconfig is None:
             return None
         access = load_kubeconfig(given.kubeconfig)

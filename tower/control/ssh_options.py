@@ -8,6 +8,7 @@ from typing import ClassVar, cast, get_args
 
 from twisted.python import usage
 
+from tower.cloud.registry import is_external
 from tower.clusters.cluster import check_name
 from tower.clusters.node import parse_node
 from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
@@ -136,17 +137,23 @@ class NodeOptions(EnvironmentOptions):
 
     def _check_nodes(self) -> None:
         lists = [name for name in ("nodes", "nodes-file", "nodes-from-api") if self[name]]
-        if self["cloud-provider"] and lists != ["nodes-from-api"]:
+        if self._cloud_provider and lists != ["nodes-from-api"]:
             lists.append("cloud-provider")
         if len(lists) > 1:
             raise usage.UsageError(f"--{lists[0]} and --{lists[1]} both list the nodes: give one of them")
         if self["cloud-config"] and not self["cloud-provider"]:
             raise usage.UsageError("--cloud-config requires --cloud-provider: give both")
-        if not (lists or self["member-kubeconfig"]):
+        if not (lists or self["member-kubeconfig"] or self["cloud-provider"]):
             raise usage.UsageError(
                 "no option lists the nodes: give --nodes, --nodes-file, --cloud-provider or "
                 "--member-kubeconfig"
             )
+
+    @property
+    def _cloud_provider(self) -> str:
+        """Empty for ``external`` too: as for kube-apiserver, another program manages the cloud then."""
+        name = self["cloud-provider"] or ""
+        return "" if is_external(name) else name
 
     @property
     def _cluster_name(self) -> str:
@@ -166,8 +173,8 @@ class NodeOptions(EnvironmentOptions):
             nodes=self["nodes"],
             nodes_file=self._path("nodes-file"),
             nodes_from_api=bool(self["nodes-from-api"]),
-            cloud_provider=self["cloud-provider"] or "",
-            cloud_config=self._path("cloud-config"),
+            cloud_provider=self._cloud_provider,
+            cloud_config=self._path("cloud-config") if self._cloud_provider else "",
             ssh_port=self["ssh-port"],
             kubelet_port=self["kubelet-port"],
             kubelet_authority=self._path("kubelet-certificate-authority"),

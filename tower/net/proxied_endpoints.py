@@ -68,7 +68,7 @@ class ProxiedEndpoints:
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         url = _server(host.lower(), uri.port)
         proxy = None if _is_metadata(url.host.rstrip(".")) else find_proxy(url, self._environ)
-        endpoint: Any = direct
+        endpoint: IStreamClientEndpoint = direct
         if proxy is not None:
             endpoint = _ProxiedEndpoint(self._reactor, proxy, url, self._timeout, self._connect)
         return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
@@ -105,7 +105,7 @@ class _ProxiedEndpoint:
         self._connect = connect
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """See ``IStreamClientEndpoint``; cancelling leaves nothing behind.
+        """See ``IStreamClientEndpoint``; cancelling closes everything.
 
         :raise ConnectFailed: through the Deferred: the proxy cannot be reached, or refused.
         """

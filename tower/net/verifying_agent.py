@@ -1,4 +1,4 @@
-"""Twisted's HTTP agent with verified TLS."""
+"""Twisted's HTTP ``Agent`` with verified TLS, through the HTTP proxy of the environment."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tower.net.proxied_endpoints import ProxiedEndpoints
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
 from tower.reactor.interfaces import IReactor
 
-#: Largest CA file, B.
+#: Maximum size of a CA file, B.
 _FILE_LIMIT = 4 << 20
 
 
 def verifying_agent(
     reactor: IReactor, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
 ) -> IAgent:
-    """Return an agent with one connection per request, so that none stays open.
+    """Return an agent with a new connection for each request, so none stays open.
 
     :param connect_timeout: s.
-    :param ca_file: PEM file with CAs; empty: the system's.
-    :param environ: may have an HTTP proxy; see `ProxiedEndpoints`.
-    :raise ConfigurationError: the file has no CA, or the proxy is invalid.
+    :param ca_file: CAs, PEM; empty: the system's.
+    :param environ: may name an HTTP proxy; see `ProxiedEndpoints`.
+    :raise ConfigurationError: the file has no certificates, or the HTTP proxy cannot be used.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     if not ca_file:
@@ -45,10 +45,10 @@ def _authorities(path: str) -> Any:
     try:
         with Path(path).open("rb") as file:
             pem = file.read(_FILE_LIMIT)
-        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA_CURE)
+        refuse_published(f"the CA file {path}", pem, ANOTHER_CA_CURE)
         found = x509.load_pem_x509_certificates(pem)
     except OSError as e:
-        raise ConfigurationError(f"the file of authorities {path} cannot be read: {e.strerror}") from None
+        raise ConfigurationError(f"the CA file {path} cannot be read: {e.strerror}") from None
     except ValueError as e:
-        raise ConfigurationError(f"the file of authorities {path} has no certificates in PEM") from e
+        raise ConfigurationError(f"the CA file {path} has no PEM certificates") from e
     return trustRootFromCertificates([Certificate(X509.from_cryptography(each)) for each in found])

@@ -18,7 +18,7 @@ from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
@@ -117,7 +117,7 @@ class EitherUplink:
     async def _connect(self) -> SSHTunnel:
         try:
             connection, _ = await self._dialer.dial()
-        except NotSpoken as e:
+        except SubprotocolRefused as e:
             self._log.info("no tower-v2 there ({reason}); trying kubesphere-v1", reason=str(e))
             return await self._old.connect()
         connection.abort()

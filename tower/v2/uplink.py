@@ -17,7 +17,7 @@ from tower.reactor.timers import Clock
 from tower.v2.hello import AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport, ProxyPeer
-from tower.websocket.dialer import Dialer, NotSpoken
+from tower.websocket.dialer import Dialer, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 
 
@@ -65,8 +65,10 @@ class Uplink:
         """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""
         try:
             return await self._dialer.dial()
-        except NotSpoken as e:
-            raise NotSpoken(f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1") from e
+        except SubprotocolRefused as e:
+            raise SubprotocolRefused(
+                f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1"
+            ) from e
 
     def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
         pipe, leftover = dialled

@@ -1,4 +1,4 @@
-"""The agent's WebSocket handshake, by Autobahn, on a connection that goes on as something else after it."""
+"""The agent's WebSocket handshake, by Autobahn; another protocol takes the connection over after it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tower.errors import TowerError
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import ServerURL
 
-#: Longest head of an answer to the handshake that is read, B.
+#: Longest head of a response to the handshake, B.
 LONGEST_ANSWER = 16 * 1024
 
-#: Answers of something in front of the proxy: the proxy itself cannot be asked now.
+#: Temporary responses of a server in front of the proxy.
 _NOT_NOW = frozenset({b"429", b"502", b"503", b"504"})
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r\n")
@@ -25,18 +25,18 @@ _QUOTATION = re.compile('[":]')
 
 
 class DialFailed(TowerError):
-    """The proxy was not reached; the text says how far we came."""
+    """The proxy could not be reached; the text has the failed step."""
 
 
-class NotSpoken(DialFailed):
-    """The server is there, and refuses the WebSocket with the subprotocol that was asked for."""
+class SubprotocolRefused(DialFailed):
+    """The server answered, and refused the WebSocket with the requested subprotocol."""
 
 
 class _QuietAutobahnLog:
-    """In place of Autobahn's log: what goes wrong is told by our own, once and with less ado."""
+    """Drops Autobahn's log lines: the caller logs failures once."""
 
     def debug(self, *_: Any, **__: Any) -> None:
-        """Say nothing."""
+        """Drop the line."""
 
     info = warn = error = debug
 
@@ -44,9 +44,9 @@ class _QuietAutobahnLog:
 class ClientSocket(WebSocketClientProtocol):
     """One handshake.
 
-    :param protocol: the subprotocol to ask for.
-    :param echoed: whether the server has to say that it speaks it; proxies of kubesphere-v1 do not.
-    :ivar done: fires with what came behind it.
+    :param protocol: the subprotocol to request.
+    :param echoed: whether the server must confirm it; proxies of kubesphere-v1 do not.
+    :ivar done: fires with the bytes received after the handshake.
     """
 
     log = _QuietAutobahnLog()
@@ -60,7 +60,7 @@ class ClientSocket(WebSocketClientProtocol):
         self.done: Deferred[bytes] = Deferred(lambda _: pipe.abort())
 
     def onConnecting(self, transport_details: Any) -> ConnectingRequest:
-        """Say what to ask for."""
+        """Return the request."""
         url = self._url
         host = f"[{url.host}]" if ":" in url.host else url.host
         return ConnectingRequest(
@@ -73,7 +73,7 @@ class ClientSocket(WebSocketClientProtocol):
         )
 
     def dataReceived(self, data: bytes) -> None:
-        """Read the answer, up to a limit; after `onOpen` nothing comes any more."""
+        """Read the response, up to the limit; not called after `onOpen`."""
         head = self.data + data
         status = _STATUS.match(head)
         if status is not None and status[1] != b"101":
@@ -84,33 +84,33 @@ class ClientSocket(WebSocketClientProtocol):
         else:
             try:
                 super().dataReceived(data)
-            except ValueError:  # Autobahn decodes the whole head, whatever is in it
-                self._settle(DialFailed("answered with a head that is no text"))
+            except ValueError:  # Autobahn decodes the whole head
+                self._settle(DialFailed("answered with a head that is not text"))
                 self._pipe.abort()
 
     def _refused(self, status: bytes) -> None:
-        """Give up: the server answers, but not with a WebSocket."""
-        kind = DialFailed if status in _NOT_NOW else NotSpoken
+        """Fail: the server answered, but not with a WebSocket."""
+        kind = DialFailed if status in _NOT_NOW else SubprotocolRefused
         self._settle(kind(f"answered with HTTP status {status.decode()}, not with {self._protocol}"))
         self._pipe.abort()
 
     def onOpen(self) -> None:
-        """Hand over, if it is our protocol."""
+        """Finish, if the subprotocol is confirmed."""
         leftover, self.data = self.data, b""
         spoken = self.websocket_protocol_in_use
         if spoken == self._protocol or (spoken is None and not self._echoed):
             self._settle(leftover)
         else:
-            self._settle(NotSpoken(f"does not speak {self._protocol}"))
+            self._settle(SubprotocolRefused(f"does not speak {self._protocol}"))
             self._pipe.abort()
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
-        """Give up; what Autobahn quotes of the answer, after a colon or in quotes, is nobody's business."""
+        """Fail, with Autobahn's reason up to the first colon or quotation: the rest quotes the response."""
         why = self.wasNotCleanReason or reason or "closed the connection"
         self._settle(DialFailed(_QUOTATION.split(why, maxsplit=1)[0].strip()))
 
     def forget(self) -> None:
-        """Hold the connection no longer: Autobahn's objects hold each other until the collector comes."""
+        """Release the connection: Autobahn's objects are in a reference cycle."""
         del self._pipe, self.transport
 
     def _settle(self, result: bytes | DialFailed) -> None:

@@ -1,4 +1,4 @@
-"""The agent's way out: TCP, an HTTP proxy if one is prescribed, TLS, and the WebSocket handshake."""
+"""The agent's connection to the proxy: TCP, optional HTTP proxy, TLS, and the WebSocket handshake."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.net.tls.connection import TLSFailed, start_tls
 from tower.reactor.interfaces import ISocketReactor
-from tower.websocket.client_handshake import ClientSocket, DialFailed, NotSpoken
+from tower.websocket.client_handshake import ClientSocket, DialFailed, SubprotocolRefused
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
-__all__ = ["DialFailed", "Dialer", "NotSpoken"]
+__all__ = ["DialFailed", "Dialer", "SubprotocolRefused"]
 
-#: How long TCP and TLS may take, and after them each answer, s.
+#: Timeouts of TCP with TLS, and of each response after it, s.
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 10.0
 
@@ -33,10 +33,10 @@ T = TypeVar("T")
 class Dialer:
     """Opens WebSockets to one proxy.
 
-    :param context: verifies the proxy's TLS; None with `ws`, or when *hashes* are to find the CA.
-    :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns it by one more
+    :param context: verifies the proxy's TLS; None with `ws`, or to find the CA by *hashes*.
+    :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns the CA by another
         connection.
-    :param connect: `tower.net.connecting.connect`, or what a test has instead.
+    :param connect: see `tower.net.connecting.connect`.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Dialer:
         self._connect = connect
         self._factory = WebSocketClientFactory(protocols=[TOWER_V2, KUBESPHERE_V1], reactor=reactor)
         self._factory.setProtocolOptions(
-            openHandshakeTimeout=0,  # ours runs on our own clock
+            openHandshakeTimeout=0,  # has its own timeout, see `_within`
             maxFramePayloadSize=1,
             maxMessagePayloadSize=1,
         )
 
     async def dial(self, protocol: str = TOWER_V2) -> tuple[Connection, bytes]:
-        """Return a connection, paused, on which the WebSocket is open, and what came behind the handshake.
+        """Return a connection, paused, with an open WebSocket, and the bytes received after the handshake.
 
-        :param protocol: the subprotocol, and the only one that is asked for.
-        :raise NotSpoken: the server does not speak it.
-        :raise DialFailed: it is not to be had now.
+        :param protocol: the only requested subprotocol.
+        :raise SubprotocolRefused: the server does not speak it.
+        :raise DialFailed: the proxy cannot be reached.
         """
         try:
             if self.url.secure and self._context is None:
@@ -75,14 +75,14 @@ class Dialer:
             connection = await self._reach(self._context if self.url.secure else None)
         except ConnectFailed as e:
             if e.kind == "tls" and self._hashes:
-                self._context = None  # it may have another CA by now, of which we have the hash too
+                self._context = None  # the proxy may have changed to another CA with a known hash
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
         return connection, await self._shake_hands(connection, protocol)
 
     async def _learn(self) -> ssl.SSLContext:
-        """Find the proxy's CA by its hash."""
+        """Return a context with the proxy's CA, found by its hash."""
         connection = await self._reach(None)
         reader = ChainReader(connection, self.url.host)
         reader.start()
@@ -90,7 +90,7 @@ class Dialer:
         return pinned_context(find_authority(chain, self._hashes))
 
     async def _reach(self, tls: ssl.SSLContext | None) -> Connection:
-        """Connect, through the HTTP proxy if there is one, with *tls* if given."""
+        """Connect, through the HTTP proxy if any, with *tls* if given."""
         url, proxy = self.url, self._proxy
         if proxy is None:
             return await self._connect(
@@ -119,7 +119,7 @@ class Dialer:
         return leftover
 
     def _within(self, waiting: Deferred[T], text: str) -> Deferred[T]:
-        """Give *waiting* its time; it is cancelled after that."""
+        """Cancel *waiting* after `ANSWER_TIMEOUT`."""
 
         def too_late(_: object, seconds: float) -> Failure:
             return Failure(DialFailed(f"{text} in {seconds:g} s"))

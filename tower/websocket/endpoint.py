@@ -1,7 +1,4 @@
-"""The proxy's end of an agent's WebSocket: the handshake is answered, then the tunnel takes the connection.
-
-Whatever came behind the handshake goes to the tunnel's own codec.
-"""
+"""The proxy's endpoint for agents: answers the WebSocket handshake, then passes it to a tunnel."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from tower.net.connection_slots import source_of
 from tower.net.pipes import Pipe
 from tower.websocket.server_handshake import NoUpgrade, answer_upgrade
 
-#: Called with the connection, paused, and the bytes that came behind the handshake; the result fires once
-#: the agent has authenticated itself or is gone, which is no failure.
+#: Called with the connection, paused, and the bytes received after the handshake; the result fires when the
+#: agent has authenticated or disconnected.
 Opened = Callable[[Pipe, bytes], Deferred[Any]]
 
-#: How long an agent may take to authenticate itself while others come for whom there is no room, s.
+#: How long an agent may authenticate at least, although new agents wait for its slot, s.
 PATIENCE = 3.0
 
-#: How often to say that agents are turned away, s.
+#: Shortest interval of log lines about rejected agents, s.
 REMINDER = 60.0
 
 _BUSY = (
@@ -36,15 +33,15 @@ _BUSY = (
 
 
 class AgentEndpoint:
-    """Takes connections that asked to become an agent's WebSocket.
+    """Accepts WebSockets of agents.
 
-    When there is no room for one more, the oldest has to go, so that strangers who say nothing keep no agent
-    out.  It has `PATIENCE` first, since agents that all come at once would only take each other's place; but
-    the oldest of an address that has more here than the newcomer's address goes at once.
+    At the limit, the oldest connection is closed for a new one, so that silent clients lock no agent out:
+    after `PATIENCE`, since agents that connect all at once would only evict each other; at once if its
+    address has more connections here than the new one's.
 
-    :param opened: gets each connection once the handshake is over, by what its agent wants to speak.
-    :param limit: how many may be between the handshake and the end of authentication at one time.
-    :ivar refused: how many were turned away because of *limit*, or with a handshake that is none.
+    :param opened: called with each connection after the handshake, by subprotocol.
+    :param limit: connections between handshake and authentication.
+    :ivar refused: number of connections rejected at the limit, or for an invalid handshake.
     """
 
     _log = Logger()
@@ -55,26 +52,26 @@ class AgentEndpoint:
         self._limit = limit
         self._pending: dict[int, tuple[Pipe, float, str]] = {}
         self._count = 0
-        self._complained: float | None = None
+        self._logged: float | None = None
         self.refused = 0
 
     @property
     def pending(self) -> int:
-        """How many are between the handshake and the end of authentication."""
+        """Number of connections between handshake and authentication."""
         return len(self._pending)
 
     def accept(self, pipe: Pipe, received: bytes) -> None:
-        """Take *pipe*, paused, of which *received* was read: a request's head and what came behind it."""
+        """Take over *pipe*, paused; *received*: the request's head and the bytes after it."""
         end = received.find(b"\r\n\r\n") + 4
         try:
             answer, protocol = answer_upgrade(received[:end], self._opened)
         except NoUpgrade as error:
-            self._complain("an agent was turned away: {reason}", reason=str(error))
+            self._warn("agent connection rejected: {reason}", reason=str(error))
             self._refuse(pipe, error.answer())
             return
         source = _source(pipe)
         if len(self._pending) >= self._limit and not self._make_room(source):
-            self._complain("agents are turned away: {pending} are connecting", pending=self.pending)
+            self._warn("agent connections rejected: {pending} are already connecting", pending=self.pending)
             self._refuse(pipe, _BUSY)
             return
         self._count = number = self._count + 1
@@ -83,7 +80,7 @@ class AgentEndpoint:
         self._opened[protocol](pipe, received[end:]).addBoth(self._settled, number)
 
     def _make_room(self, source: str) -> bool:
-        """Abort one for a newcomer from *source* if one may be; return whether it was."""
+        """Abort a connection for a new one from *source*, if one may be; return whether it was."""
         number, (pipe, since, _) = next(iter(self._pending.items()))
         if self._clock.seconds() - since < PATIENCE:
             counts = Counter(each for _, _, each in self._pending.values())
@@ -97,10 +94,10 @@ class AgentEndpoint:
         pipe.abort()
         return True
 
-    def _complain(self, text: str, **values: object) -> None:
+    def _warn(self, text: str, **values: object) -> None:
         now = self._clock.seconds()
-        if self._complained is None or now - self._complained >= REMINDER:
-            self._complained = now
+        if self._logged is None or now - self._logged >= REMINDER:
+            self._logged = now
             self._log.warn(text, **values)
 
     def _refuse(self, pipe: Pipe, answer: bytes) -> None:
@@ -111,7 +108,7 @@ class AgentEndpoint:
     def _settled(self, result: Any, number: int) -> None:
         self._pending.pop(number, None)
         if isinstance(result, Failure):
-            self._log.failure("an agent could not be welcomed", result)
+            self._log.failure("error in accepting an agent", result)
 
 
 def _source(pipe: Pipe) -> str:

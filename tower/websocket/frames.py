@@ -1,15 +1,15 @@
 """WebSocket frames (RFC 6455 section 5) after Autobahn's handshake.  No I/O.
 
-Written for speed: payload is unmasked and masked where it lies, never copied, and a frame's header is put
-into the room left before it.  Message borders mean nothing to a tunnel (a peer may cut its messages into
-any frames), so payload is handed on as it comes, before its frame is complete.
+Written for speed: payload is masked and unmasked in place, never copied, and a frame's header is written into
+room before it.  Message borders have no meaning for a tunnel (a peer may split its messages into any frames),
+so payload is returned as it is received, before its frame is complete.
 
-Deployed agents of kubesphere-v1 cut each message into frames of 1,024 bytes, so that a packet of 32 KiB comes
-as 33 of them.  Such runs are taken as a whole: one by one they would cost more than all else that is done
-with their bytes.
+Deployed agents of kubesphere-v1 split each message into frames of 1,024 bytes, so that a packet of 32 KiB
+comes as 33 frames.  Such runs are processed as a whole: one by one, they would take more time than all other
+work on their bytes.
 
-Masks are random and real: intermediaries may insist on them.  They protect no secret here, since what they
-cover is encrypted, so a generator of the process is good enough.
+Masks are random, since intermediaries may require them.  They protect no secret, since the payload is
+encrypted, so the process's pseudo-random generator suffices.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tower.websocket.masks import Maskers, mask, masked, rotated
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
-#: Longest header that `FrameWriter` makes; leave so much room before the payload, B.
+#: Longest header of a `FrameWriter`, and room to leave before the payload, B.
 LONGEST_HEADER = 14
 
 _KEY = Struct("4s")
 _SHORT = Struct(">BBH")
 
-#: Payload up to this size is moved to what came before it, so that both are one piece, B.
+#: Payload up to this size is moved to the end of the previous piece, B.
 _LITTLE = 2048
 
-#: What gorilla/websocket cuts messages into when its write buffer has this size, as in deployed agents, B.
+#: Payload of gorilla/websocket's frames in deployed agents: the size of its write buffer, B.
 _CUT = 1024
 _STRIDE = 8 + _CUT
 
-#: What is left of a packet of 32 KiB, the longest that deployed agents send, is at most so many whole ones.
+#: Frames of a run: a packet of 32 KiB, the longest of deployed agents, has at most so many more.
 _LONGEST_RUN = 32
 
-#: The first four bytes of the frames of a run, one after the other, as far as they are allowed in this order.
+#: The first four bytes of each frame of a run, in the allowed orders.
 _RUN_IN_MESSAGE, _RUN = (
     re.compile(pattern.replace(b"~", rb"\xfe\x04\x00"))
     for pattern in (
@@ -50,7 +50,7 @@ _RUN_IN_MESSAGE, _RUN = (
     )
 )
 
-#: The payload of each frame of a run, by how many there are; where it is put together and unmasked.
+#: Payloads of a run, by number of frames; the buffer in which they are joined and unmasked.
 _PAYLOADS = [Struct(f"8x{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
 _MASKERS = Maskers(_LONGEST_RUN, _CUT)
 
@@ -66,12 +66,12 @@ class Control(NamedTuple):
     payload: bytes
 
 
-#: Where there is payload, (begin, end), or a control frame.
+#: Position of payload, (begin, end), or a control frame.
 Piece: TypeAlias = tuple[int, int] | Control
 
 
 def _add(found: list[Piece], data: memoryview, begin: int, end: int) -> None:
-    """Note that there is payload; a little is moved behind the payload before it."""
+    """Add payload to *found*; move a small one to the end of the previous piece."""
     size = end - begin
     if size <= _LITTLE and found and not isinstance(last := found[-1], Control):
         start, stop = last
@@ -82,10 +82,10 @@ def _add(found: list[Piece], data: memoryview, begin: int, end: int) -> None:
 
 
 class FrameReader:
-    """Takes frames apart.
+    """Parses frames.
 
-    :param from_client: whether frames must be masked (they come from a client) or must not be.
-    :param on_text: called at the first text message: they are taken as binary ones.  None refuses them.
+    :param from_client: whether frames must be masked (from a client) or must not be.
+    :param on_text: called at the first text message; all are processed as binary.  None: reject them.
     """
 
     __slots__ = (
@@ -114,11 +114,11 @@ class FrameReader:
         self._in_message = False
 
     def feed(self, data: memoryview) -> list[Piece]:
-        """Return where in *data* there is payload, unmasked in place, and the control frames between.
+        """Return the positions of payload in *data*, unmasked in place, and the control frames between them.
 
-        Payload of small frames is moved behind the payload before it, so that both are one piece.
+        Payload of small frames is moved to the end of the previous piece.
 
-        :raise BadFrame: this is not what RFC 6455 allows.
+        :raise BadFrame: *data* violates RFC 6455.
         """
         found: list[Piece] = []
         position, end = 0, len(data)
@@ -149,7 +149,7 @@ class FrameReader:
         return found
 
     def _take_control(self, data: memoryview, found: list[Piece]) -> None:
-        """Take payload of a control frame, to its end or not."""
+        """Add payload of a control frame, possibly incomplete."""
         assert self._control is not None
         self._control_payload += bytes(data)
         if not self._left:
@@ -157,9 +157,9 @@ class FrameReader:
             self._control, self._control_payload = None, b""
 
     def _take_run(self, data: memoryview, begin: int, found: list[Piece]) -> int:
-        """Take the whole frames of `_CUT` bytes that are at *begin*, if there are enough of them.
+        """Process the complete frames of `_CUT` bytes from *begin*, if there are at least two.
 
-        :return: where the first frame is that was not taken; something may be wrong with it.
+        :return: position of the first frame that was not processed; it may be invalid.
         """
         count = min((len(data) - begin) // _STRIDE, _LONGEST_RUN)
         words = data[begin : begin + count * _STRIDE].cast("I")
@@ -184,9 +184,9 @@ class FrameReader:
         return begin + count * _STRIDE
 
     def _read_head(self, data: memoryview, position: int) -> int:
-        """Read the next frame's header; keep what is there in ``_head`` if it is not whole.
+        """Read the next frame's header; keep an incomplete one in ``_head``.
 
-        Nearly every frame is shorter than 64 KiB and of a binary message, so those are looked at first.
+        Nearly all frames are shorter than 64 KiB and of a binary message, so these are checked first.
         """
         if self._head or len(data) - position < LONGEST_HEADER:
             return self._read_any_head(data, position)
@@ -207,7 +207,7 @@ class FrameReader:
         return after
 
     def _read_any_head(self, data: memoryview, position: int) -> int:
-        """Do the same for any frame, and refuse what is none."""
+        """Do the same for any frame; reject invalid ones."""
         kept = len(self._head)
         head = self._head + bytes(data[position : position + LONGEST_HEADER - kept])
         self._head = b""
@@ -249,7 +249,7 @@ class FrameReader:
             if opcode == CLOSE and second & 127 == 1:
                 raise BadFrame("a close frame with half a code")
         elif opcode not in self._opcodes:
-            raise BadFrame(f"frames of kind {opcode} are not spoken here")
+            raise BadFrame(f"frames with opcode {opcode} are not supported")
         elif (opcode == CONTINUATION) != self._in_message:
             raise BadFrame("a continuation without a beginning, or a beginning inside a message")
         elif opcode == TEXT and self._on_text is not None:
@@ -258,9 +258,9 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Makes frames; every message is one frame.
+    """Writes frames, one for each message.
 
-    :param to_server: whether frames are masked (they go to a server).
+    :param to_server: whether frames are masked (to a server).
     """
 
     __slots__ = ("_masked",)
@@ -271,7 +271,7 @@ class FrameWriter:
     def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
         """Make ``buffer[start:end]`` the payload of a binary frame, in place.
 
-        :return: where the frame begins: up to `LONGEST_HEADER` before *start*.
+        :return: start of the frame: up to `LONGEST_HEADER` before *start*.
         """
         key = random.getrandbits(32).to_bytes(4, "little") if self._masked else b""
         head = self._header(BINARY, end - start, key)

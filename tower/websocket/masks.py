@@ -1,7 +1,7 @@
-"""WebSocket masks (RFC 6455 section 5.3): XOR with four bytes, again and again.
+"""WebSocket masks (RFC 6455 section 5.3): XOR with a repeated key of four bytes.
 
-Done by Autobahn's compiled code where it is installed, else as one operation on two big integers, which takes
-several times as long.
+By Autobahn's compiled code if it is installed, else as one operation on two big integers, which takes several
+times as long.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 from tower.net.pipes import Buffer
 
-try:  # Autobahn's SIMD code; a module of its own that Autobahn does not promise to keep
+try:  # Autobahn's SIMD code, a module that Autobahn may remove
     from _nvx_xormasker import ffi, lib
 except ImportError:
     ffi = lib = None
 
-#: Up to this size the big integers are faster than the calls of C, B.
+#: Up to this size, big integers are faster than calls of C, B.
 _SMALL = 48
 
 _BYTES = None if ffi is None else ffi.typeof("uint8_t[]")
 
 
 def mask(data: memoryview, key: bytes) -> None:
-    """XOR *data* in place with the 4 bytes of *key*, again and again."""
+    """XOR *data* in place with the repeated 4 bytes of *key*."""
     size = len(data)
     if size <= _SMALL or lib is None:
         data[:] = _xor(data, _pattern(key, size))
@@ -35,7 +35,7 @@ def mask(data: memoryview, key: bytes) -> None:
 
 
 def masked(data: bytes, key: bytes) -> Buffer:
-    """Return *data* after the same."""
+    """Return *data* masked."""
     if len(data) <= _SMALL or lib is None:
         return _xor(data, _pattern(key, len(data)))
     covered = bytearray(data)
@@ -44,7 +44,7 @@ def masked(data: bytes, key: bytes) -> Buffer:
 
 
 def rotated(key: bytes, count: int) -> bytes:
-    """Return the key for bytes that begin *count* bytes into what *key* covers."""
+    """Return the key for the bytes after the first *count* that *key* covers."""
     shift = count & 3
     return key[shift:] + key[:shift]
 
@@ -58,17 +58,17 @@ def _xor(data: Buffer, pattern: bytes) -> bytes:
 
 
 class Maskers:
-    """Masks many pieces of one size, each with a key of its own, in a buffer of its own.
+    """Masks many pieces of one size, each with its key, in one buffer.
 
-    Its maskers are made once, in one block of memory in which their keys are set together: to make one and to
-    free it takes twice as long as its work.
+    The maskers are made once, in one block of memory in which their keys are set together: making and freeing
+    one takes twice as long as its work.
 
-    :param count: pieces at the most.
+    :param count: maximum number of pieces.
     :param size: of each, B; a multiple of 4.
-    :ivar pieces: where the pieces are put, one after the other, and masked.
+    :ivar pieces: buffer for the pieces, one after the other.
     """
 
-    #: Autobahn's ``xor_masker_t``: the mask, how far it has got, which code to use.
+    #: Autobahn's ``xor_masker_t``: mask, position, implementation.
     _LAYOUT = Struct("@4sNi0N")
 
     def __init__(self, count: int, size: int) -> None:
@@ -84,7 +84,7 @@ class Maskers:
         self._work = [(masker + len(template) * each, piece + size * each) for each in range(count)]
 
     def _template(self) -> bytes:
-        """Return what a masker looks like, if it looks as we know it; else nothing."""
+        """Return the bytes of a masker if it has the known layout, else nothing."""
         masker = lib.nvx_xormask_new(b"mask")
         found = self._LAYOUT.unpack(ffi.buffer(masker, self._LAYOUT.size))
         known = b"mask", 0, lib.nvx_xormask_get_impl(masker)

@@ -1,8 +1,8 @@
 """The server's answer to a WebSocket handshake (RFC 6455 section 4.2).  No I/O.
 
-It takes what Autobahn takes, except that an ``Origin`` means nothing here: no browser is an agent, and who is
-one is found out by key.  Autobahn's own handshake is five times the work, because it serves all that RFC 6455
-allows; it stays the reference in the tests.
+It accepts what Autobahn accepts, but ignores ``Origin``: agents are not browsers, and authenticate by key.
+Autobahn's handshake takes five times as long, because it serves all of RFC 6455; it is the reference in the
+tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _REQUEST_LINE = re.compile(rb"GET /[!\"$-~]* HTTP/1\.1")
 _KEY = re.compile(rb"[0-9A-Za-z+/]{22}==")
 
-#: The fields that matter.
+#: The fields that are read.
 _READ = frozenset(
     (
         b"host",
@@ -38,14 +38,14 @@ _ANSWER = (
 _REFUSAL = (
     b"HTTP/1.1 %d %b\r\n%bConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
 )
-#: How much of a subprotocol that nobody speaks is shown, B.
+#: Length of an unknown subprotocol in errors, B.
 _SHOWN = 40
 
 _REASONS = {400: b"Bad Request", 426: b"Upgrade Required"}
 
 
 class NoUpgrade(PeerError):
-    """A request that is no WebSocket handshake, or not the one that is taken.
+    """A request that is not a WebSocket handshake for one of our subprotocols.
 
     :ivar code: the status to answer with.
     """
@@ -55,21 +55,21 @@ class NoUpgrade(PeerError):
         self.code = code
 
     def answer(self) -> bytes:
-        """Return the response, after which the connection is to be closed."""
+        """Return the response; the connection must be closed after it."""
         text = str(self).encode() + b"\n"
         more = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" if self.code == 426 else b""
         return _REFUSAL % (self.code, _REASONS[self.code], more, len(text), text)
 
 
 def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, bytes]:
-    """Return the 101 for a request that wants one of *protocols*, and that alone; and which.
+    """Return the 101 response to a request for exactly one of *protocols*, and the subprotocol.
 
-    :param head: of the request, with the empty line at its end.
-    :raise NoUpgrade: it is no such request.
+    :param head: of the request, including the empty line.
+    :raise NoUpgrade: the request is anything else.
     """
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     if _REQUEST_LINE.fullmatch(line) is None:
-        raise NoUpgrade("a WebSocket begins with GET and HTTP/1.1")
+        raise NoUpgrade("a WebSocket handshake begins with GET and HTTP/1.1")
     found: dict[bytes, bytes] = {}
     for field in fields:
         name, _, value = field.partition(b":")
@@ -79,13 +79,13 @@ def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, by
             found[name] = b"%b,%b" % (found[name], value) if name in found else value
     host = found.get(b"host")
     if not host or b"," in host:
-        raise NoUpgrade("a request has one Host")
+        raise NoUpgrade("a request must have one Host")
     if b"websocket" not in _names(found.get(b"upgrade", b"")):
-        raise NoUpgrade("this is for WebSockets alone", 426)
+        raise NoUpgrade("this endpoint is for WebSockets only", 426)
     if b"upgrade" not in _names(found.get(b"connection", b"")):
         raise NoUpgrade("Connection does not name Upgrade")
     if found.get(b"sec-websocket-version") != b"13":
-        raise NoUpgrade("the version of WebSocket is 13", 426)
+        raise NoUpgrade("the WebSocket version must be 13", 426)
     key = found.get(b"sec-websocket-key", b"")
     if _KEY.fullmatch(key) is None:
         raise NoUpgrade("Sec-WebSocket-Key is not 16 bytes in base64")

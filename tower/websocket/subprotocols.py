@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: The WebSocket subprotocol of those agents, and the version lines that both sides send.
+#: Subprotocol of KubeSphere Tower's agents, and the version lines that both sides send.
 KUBESPHERE_V1 = "kubesphere-v1"
-#: The subprotocol of Tower's own agents.
+#: Subprotocol of Tower's agents.
 TOWER_V2 = "tower-v2"

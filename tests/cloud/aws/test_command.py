@@ -157,7 +157,7 @@ class CommandTest(CommandTestCase):
     def test_ended(self) -> None:
         """Credentials that have ended already are an error."""
         self.processes.writes = json.dumps({**GOOD, "Expiration": "2001-01-01T00:00:00Z"}).encode()
-        self.assertIn("has ended already", self.error())
+        self.assertIn("has already expired", self.error())
 
     def test_session(self) -> None:
         """With a session's token that is used."""

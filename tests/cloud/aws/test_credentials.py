@@ -272,7 +272,7 @@ class ProfilesTest(SourcesTestCase):
             f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "requires an MFA code",
             f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",
             f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "use Environment, EcsContainer,",
-            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "Environment, which has no credentials",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "which has no credentials",
             f"role_arn = {OTHER_ROLE}\nsource_profile = node": "profile node has no credentials",
         }.items():
             environ = self.environ(f"[profile node]\n{text}\n")

@@ -14,9 +14,9 @@ from tower.cloud.gce.key_installer import SEARCH_LIMIT, SEARCH_PAUSE
 from tower.cloud.gce.keys import (
     VALUE_LIMIT,
     has_line,
+    ignores_project_keys,
     items_to_change,
     key_line,
-    ignores_project_keys,
     with_line,
 )
 

@@ -11,8 +11,7 @@ from twisted.web.http_headers import Headers
 
 from tower.cloud.errors import CloudError
 from tower.cloud.http.answer import Answer
-from tower.cloud.http.json_stream import Shape
-from tower.cloud.http.json_stream import ANY, EACH, Path, walk
+from tower.cloud.http.json_stream import ANY, EACH, Path, Shape, walk
 
 LIST: dict[Path, Shape] = {(): dict, ("items",): list, ("items", EACH): {"n": int}, ("next",): str}
 SCOPES: dict[Path, Shape] = {

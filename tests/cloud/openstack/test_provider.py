@@ -36,8 +36,8 @@ from tower.cloud.interfaces import (
     NodeAddress,
     Zone,
 )
-from tower.cloud.openstack.servers import metadata_item
 from tower.cloud.openstack.provider import make
+from tower.cloud.openstack.servers import metadata_item
 
 KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAzIWC9Y0cTcYkKBOFHUTZFB2rUdKrFg0bZBVEQO0pEl"
 RSA_KEY = (

@@ -44,9 +44,9 @@ def number(kind: int, channel: int, *more: int) -> bytes:
 
 
 class Asked:
-    """Stands in for a window.
+    """A fake window that records its limits.
 
-    :ivar near: what it was told each time.
+    :ivar near: the limit of each call.
     """
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Asked:
         self.near: list[int] = []
 
     def renew(self, now: float, round_trip: float, near: int) -> int:
-        """Note what is enough near by, and grant nothing."""
+        """Record the limit, and grant nothing."""
         self.near.append(near)
         return 0
 
 
 class ChannelTestCase(SynchronousTestCase):
-    """Has a channel between two muxes."""
+    """Provides a channel between two muxes."""
 
     def setUp(self) -> None:
         """Open it."""
@@ -88,14 +88,14 @@ class SendingTests(ChannelTestCase):
         self.assertEqual((self.channel.bytes_out, self.other.bytes_in), (9, 9))
 
     def test_nothing(self) -> None:
-        """Sending nothing sends nothing, and says whether there is room."""
+        """An empty send makes no packet, and returns whether there is room."""
         self.assertTrue(self.channel.send(b""))
         self.assertEqual(self.pair.near.wire.take(), [])
         self.channel.send(bytes(BASE + 1))
         self.assertFalse(self.channel.send(b""))
 
     def test_bulk(self) -> None:
-        """More than the window holds goes as the peer takes it; drained comes once, when all has gone."""
+        """Data beyond the window is sent as the peer consumes; drained is called once, after all of it."""
         self.assertFalse(self.channel.send(BULK))
         self.assertFalse(self.channel.send(b"tail"))
         self.assertEqual(self.channel.queued, len(BULK) + 4 - BASE)
@@ -144,7 +144,7 @@ class SendingTests(ChannelTestCase):
         self.assertEqual(self.sent_packets(), [LONGEST_DATA] * 3)
 
     def test_packets_leased(self) -> None:
-        """What is put straight into packets goes in packets of the same length."""
+        """Data written into leased packets is sent in packets of the same length."""
         self.channel.window_adjusted(len(BULK))
         second, _ = self.pair.open(Recorder(), Recorder())
         self.channel.send(b"x")
@@ -164,7 +164,7 @@ class SendingTests(ChannelTestCase):
         self.assertEqual([len(m) - 9 for m in self.pair.near.wire.take()[1:]], [5000, 5000, 2000])
 
     def test_congested(self) -> None:
-        """While the tunnel takes nothing data is kept, in a copy; drained comes when it has gone."""
+        """While the tunnel is congested a copy of the data is kept; drained is called after it is sent."""
         self.pair.near.wire.room = 0
         payload = bytearray(b"payload")
         self.assertFalse(self.channel.send(payload))
@@ -175,7 +175,7 @@ class SendingTests(ChannelTestCase):
         self.assertEqual((self.far.got, self.near.log), (b"payload", ["drained"]))
 
     def test_last_that_fits(self) -> None:
-        """A send after which the tunnel is full says so, and drained follows."""
+        """A send that fills the tunnel returns False, and drained follows."""
         self.pair.near.wire.room = 1
         self.assertFalse(self.channel.send(b"x"))
         self.assertEqual(self.channel.queued, 0)
@@ -183,7 +183,7 @@ class SendingTests(ChannelTestCase):
         self.assertEqual(self.near.log, ["drained"])
 
     def test_send_in_drained_when_full_again(self) -> None:
-        """Who sends in drained and fills the tunnel once more hears drained once more."""
+        """A send within drained that fills the tunnel again leads to another drained."""
         rounds = 0
 
         def again() -> None:
@@ -226,7 +226,7 @@ class SendingTests(ChannelTestCase):
         self.assertEqual(self.channel.bytes_out, 5)
 
     def test_no_lease(self) -> None:
-        """Without room there is none; drained says when to ask again."""
+        """Without room there is no lease; drained follows when there is room."""
         self.pair.near.wire.room = 0
         self.assertIsNone(self.channel.lease())
         self.pair.near.relieve()
@@ -242,7 +242,7 @@ class SendingTests(ChannelTestCase):
         self.assertIsNotNone(self.channel.lease())
 
     def test_no_lease_after_the_end(self) -> None:
-        """Who may not send any more gets none and is not asked again and again."""
+        """After the end there is no lease, and drained is not called repeatedly."""
         self.channel.finish()
         self.assertIsNone(self.channel.lease())
         self.assertFalse(self.pair.near.wire.wants_turn)
@@ -255,7 +255,7 @@ class ReceivingTests(ChannelTestCase):
     """Delivers, and grants what was delivered."""
 
     def test_paused(self) -> None:
-        """A paused channel delivers nothing and grants nothing; what waits fits in the window."""
+        """A paused channel delivers nothing and grants nothing; waiting data fits in the window."""
         self.other.pause()
         self.channel.send(BULK)
         self.pair.pump()
@@ -266,7 +266,7 @@ class ReceivingTests(ChannelTestCase):
         self.assertTrue(self.far.got == BULK)
 
     def test_paused_in_received(self) -> None:
-        """What led to a pause is credited after it, once."""
+        """Data that led to a pause is credited after it, once."""
         self.far.on["received"] = self.other.pause
         self.channel.send(bytes(BASE // 2))
         self.channel.send(bytes(BASE // 2))
@@ -317,7 +317,7 @@ class ReceivingTests(ChannelTestCase):
         self.assertEqual(self.far.got, b"x" * (BASE - 1))
 
     def test_nothing(self) -> None:
-        """Empty packets are nothing."""
+        """Empty packets are ignored."""
         self.pair.far.hear(data(self.other.local, b""))
         self.assertEqual(self.far.log, [])
 
@@ -374,7 +374,7 @@ class ReceivingTests(ChannelTestCase):
         self.assertEqual(asked[0].near[-1], ALONE)
 
     def test_on_loan_after_the_close(self) -> None:
-        """What waits for a paused receiver stays on loan when the peer has closed, until nothing waits."""
+        """Data kept for a paused receiver counts as borrowed after the peer's close, until delivered."""
         self.channel.send(BULK)
         self.pair.pump()
         self.other.pause()
@@ -398,7 +398,7 @@ class ReceivingTests(ChannelTestCase):
             self.assertEqual(self.far.log, ["ended"])
 
     def test_after_the_close(self) -> None:
-        """After CLOSE there may be nothing, whether the receiver knows of it or not."""
+        """After CLOSE no message is allowed, even before the receiver is notified."""
         for message in (data(0, b"x"), number(END, 0), number(CLOSE, 0), number(ADJUST, 0, 1)):
             for pause in (False, True):
                 self.setUp()
@@ -418,7 +418,7 @@ class ReceivingTests(ChannelTestCase):
         self.pair.near.hear(number(ADJUST, 0, 10))
 
     def test_no_window(self) -> None:
-        """An adjustment by nothing wakes nobody for good."""
+        """An adjustment by zero does not wake the channel for good."""
         self.channel.send(BULK)
         self.pair.near.wire.take()
         self.pair.near.hear(number(ADJUST, 0, 0))
@@ -454,7 +454,7 @@ class EndTests(ChannelTestCase):
             self.assert_free()
 
     def test_close_behind_the_end(self) -> None:
-        """Who closes behind its end, with bytes still queued, is seen to end first: that is no cut."""
+        """A close after finish, with bytes still queued, ends the stream cleanly."""
         self.other.pause()
         self.channel.send(BULK)
         self.channel.finish()
@@ -515,19 +515,19 @@ class EndTests(ChannelTestCase):
         self.assert_free()
 
     def test_close_with_bytes_waiting(self) -> None:
-        """What nobody will take is dropped, and the peer may send on until it hears of the close."""
+        """Undelivered data is dropped at close, and the peer may send until it receives the close."""
         self.channel.pause()
         self.other.send(BULK)
         self.pair.pump()
-        self.channel.send(bytes(2 * BASE))  # of which half cannot go yet
+        self.channel.send(bytes(2 * BASE))  # half of it cannot be sent yet
         self.channel.close()
-        self.pair.deliver(self.pair.far, 1)  # the data, of which nothing is granted yet
+        self.pair.deliver(self.pair.far, 1)  # the data; nothing of it is granted yet
         self.pair.pump()
         self.assertEqual((self.near.log, self.near.got), (["closed"], b""))
         self.assert_free()
 
     def test_nothing_after_close(self) -> None:
-        """Nothing is said about a channel after CLOSE, whatever comes: the peer may have forgotten it."""
+        """After CLOSE no message about the channel is sent: the peer may have forgotten it."""
         self.other.send(BULK[:100])
         self.near.on["received"] = self.channel.abort
         self.pair.deliver(self.pair.near, 1)
@@ -538,7 +538,7 @@ class EndTests(ChannelTestCase):
         self.assertEqual(self.pair.near.wire.take(), [])
 
     def test_abort_in_the_middle(self) -> None:
-        """Aborting a transfer at any point harms nobody else."""
+        """Aborting a transfer at any point harms no other channel."""
         for steps in range(1, 12):
             self.setUp()
             self.other.send(BULK)
@@ -552,7 +552,7 @@ class EndTests(ChannelTestCase):
             self.assert_free()
 
     def test_peer_closes_with_bytes_waiting(self) -> None:
-        """What came before CLOSE is delivered before closed is told; the pause still counts."""
+        """Data received before CLOSE is delivered before closed is called; the pause still counts."""
         self.other.pause()
         self.channel.send(b"last")
         self.channel.finish()
@@ -566,7 +566,7 @@ class EndTests(ChannelTestCase):
         self.assert_free()
 
     def test_close_after_peers(self) -> None:
-        """A receiver that gives up what waits behind the peer's CLOSE is told at once, and gets no more."""
+        """A receiver that drops data waiting after the peer's CLOSE gets closed at once, and no more data."""
         for action in ("close", "abort"):
             for inside in (False, True):
                 self.setUp()
@@ -618,7 +618,7 @@ class EndTests(ChannelTestCase):
         self.assert_free()
 
     def test_tunnel_lost(self) -> None:
-        """What waits is dropped when the tunnel goes, on both ends."""
+        """Waiting data is dropped on both ends when the tunnel is lost."""
         self.other.pause()
         self.channel.send(BULK)
         self.pair.pump()
@@ -653,7 +653,7 @@ class EndTests(ChannelTestCase):
             self.assertEqual((self.near.log, self.channel.queued), (["closed"], 0))
 
     def test_too_late(self) -> None:
-        """Who becomes the receiver of a channel that is gone hears so when he resumes it, once."""
+        """A receiver that is set after the channel has closed gets closed when it resumes, once."""
         self.channel.abort()
         self.channel.receiver = late = Recorder()
         self.channel.resume()
@@ -753,7 +753,7 @@ CALM = ("send", "lease", "pause", "resume")
 
 
 class ChannelMachine(RuleBasedStateMachine):
-    """Does anything to both ends of a channel, in any order, with messages under way at any time."""
+    """Does anything to both ends of a channel, in any order, with messages in transit at any time."""
 
     @initialize()
     def open(self) -> None:
@@ -783,7 +783,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule(who=st.booleans(), mood=st.sampled_from(ACTIONS), times=st.sampled_from((1, 2, 30)))
     def plan(self, who: bool, mood: str, times: int) -> None:
-        """Have a side do something from within its next callbacks."""
+        """Let a side act within its next callbacks."""
         self.sides[who].moods = [mood] * times
 
     @rule(who=st.booleans(), count=st.integers(1, 4), gap=st.sampled_from((0.0, 0.001, 2.0)))
@@ -794,7 +794,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule(who=st.booleans(), room=st.sampled_from((0, 1, 4000, 50_000, 1 << 40)))
     def make_room(self, who: bool, room: int) -> None:
-        """Have room in a tunnel, or none."""
+        """Make a tunnel congested or not."""
         end = self.sides[who].end
         if room and end.wire.congested:
             end.relieve(room)
@@ -808,14 +808,14 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_wrong(self) -> None:
-        """Bytes come in order, once; what waits is within what can have been granted."""
+        """Bytes arrive in order, once; waiting data is within the granted window."""
         for side, other in (self.sides, self.sides[::-1]) if hasattr(self, "sides") else ():
             assert other.sent.startswith(side.got)
             side.largest_window = max(side.largest_window, side.channel._window.size)
             assert side.channel.bytes_in - len(side.got) <= side.largest_window or side.gave_up
 
     def teardown(self) -> None:
-        """At last, let everything flow: nobody waits for ever."""
+        """Finally let everything flow: no side waits for ever."""
         if not hasattr(self, "sides"):
             return
         for side in self.sides:
@@ -842,10 +842,10 @@ class ChannelMachine(RuleBasedStateMachine):
 
 
 class AnyOrderTests(SynchronousTestCase):
-    """Loses nothing and nobody."""
+    """Loses no byte and leaves no side waiting."""
 
     def test_machine(self) -> None:
-        """Whatever happens in whatever order, no byte is lost or doubled and nobody is left waiting."""
+        """In any order of events no byte is lost or doubled and no side waits for ever."""
         run_state_machine_as_test(
             ChannelMachine, settings=settings(max_examples=200, stateful_step_count=50, deadline=None)
         )

@@ -21,17 +21,17 @@ class Wire:
     round_trip = ROUND_TRIP
 
 
-class CompanyTests(SynchronousTestCase):
-    """Counts who is busy, and what each of them may have."""
+class BusyChannelsTests(SynchronousTestCase):
+    """Counts busy channels and returns their limits."""
 
     def setUp(self) -> None:
-        """Have nobody."""
+        """Start without busy channels."""
         self.company = BusyChannels()
         self.windows = [Window(Budget(0)) for _ in range(100)]
         self.now = 1000.0
 
     def shares(self, count: int) -> list[int]:
-        """Have the first *count* windows renewed at once, some time later; return what each was told."""
+        """Renew the first *count* windows at once, some time later; return the limit of each."""
         self.now += 0.3
         return [self.company.share(window, self.now) for window in self.windows[:count]]
 
@@ -54,7 +54,7 @@ class CompanyTests(SynchronousTestCase):
             self.assertEqual(self.company.share(self.windows[0], self.now), SHARED)
 
     def test_gone(self) -> None:
-        """Who was busy counts until the end of the next period, and not after a pause."""
+        """A busy channel counts until the end of the next period, and not after a pause."""
         self.shares(32)
         self.assertEqual(self.shares(1), [MIXED // 32])
         self.assertEqual(self.shares(1), [SHARED])
@@ -63,11 +63,11 @@ class CompanyTests(SynchronousTestCase):
         self.assertEqual(self.shares(1), [SHARED])
 
 
-class SharingTests(SynchronousTestCase):
-    """Knows who is active."""
+class FairnessTests(SynchronousTestCase):
+    """Detects active channels."""
 
     def setUp(self) -> None:
-        """Have nobody."""
+        """Start without active channels."""
         self.fairness = Fairness(cast(mux.Wire, Wire()))
         self.window = Window(Budget(0))
         self.now = 1000.0
@@ -77,7 +77,7 @@ class SharingTests(SynchronousTestCase):
         return self.fairness.window_limit(self.window, self.now)
 
     def test_alone(self) -> None:
-        """One channel has the tunnel to itself, whatever it sends."""
+        """A channel that is alone never counts as shared."""
         for size in (1, LONGEST_DATA):
             self.fairness.record("one", size)
             self.fairness.last_active = None
@@ -94,7 +94,7 @@ class SharingTests(SynchronousTestCase):
         self.assertEqual(self.near(), ALONE)
 
     def test_mixed(self) -> None:
-        """Small packets of others make packets short at once, and windows a part of what there is."""
+        """Small packets of others make packets short at once, and windows a part of the total."""
         self.fairness.record("one", LONGEST_DATA)
         self.fairness.record("two", ALWAYS_FITS)
         self.assertEqual((self.fairness.largest, self.fairness.is_mixed), (SHARED_PACKET, True))
@@ -108,7 +108,7 @@ class SharingTests(SynchronousTestCase):
         self.assertEqual((self.fairness.largest, self.near()), (LONGEST_DATA, SHARED))
 
     def test_forget(self) -> None:
-        """A channel that is gone is nobody's company, and only it is forgotten."""
+        """A closed channel does not count as active, and only it is forgotten."""
         self.fairness.record("one", 1)
         self.fairness.forget("two")
         self.assertEqual(self.fairness.last_active, "one")

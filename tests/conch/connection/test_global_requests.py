@@ -50,7 +50,7 @@ class ConnectionServiceTests(SynchronousTestCase):
         self.assertEqual(self.sent.packets, [(80, NS(b"one") + b"\0")])
 
     def test_stopped_under_a_reply(self) -> None:
-        """A connection that ends while a request is answered has answered none, and nobody is told."""
+        """A connection that ends while a request is answered calls no callback."""
 
         def stops(messageType: int, payload: bytes) -> None:
             self.service.serviceStopped()
@@ -65,7 +65,7 @@ class ConnectionServiceTests(SynchronousTestCase):
         self.assertEqual(self.sent.order, [])
 
     def test_reply_to_nothing(self) -> None:
-        """A reply that nobody waits for breaks the protocol."""
+        """A reply without a pending request breaks the protocol."""
         for kind in (81, 82):
             with self.assertRaises(PeerError):
                 self.service.packetReceived(kind, b"")
@@ -121,7 +121,7 @@ class ConnectionServiceTests(SynchronousTestCase):
         self.assertEqual(mux.got, [(90, b"\x5aabc"), (94, b"\x5eabc"), (100, b"\x64abc")])
 
     def test_other_messages(self) -> None:
-        """What belongs to authentication is ignored after it; what nobody knows is said to be unknown."""
+        """Authentication messages are ignored after authentication; others get "unimplemented"."""
         for kind in (50, 60, 79):
             self.service.packetReceived(kind, b"")
         self.assertEqual(self.sent.unknown, 0)

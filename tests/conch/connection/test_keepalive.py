@@ -49,7 +49,7 @@ class KeepaliveTests(SynchronousTestCase):
         self.deaths.append(self.clock.seconds())
 
     def answer(self, kind: int = 81) -> None:
-        """Have the peer answer one probe."""
+        """Let the peer answer one probe."""
         self.came += 1
         self.service.packetReceived(kind, b"")
 
@@ -89,7 +89,7 @@ class KeepaliveTests(SynchronousTestCase):
         self.assertEqual(self.rests, 2)
 
     def measure(self, took: float, moved: int) -> float | None:
-        """Have the next probe answered after *took* s, in which *moved* bytes went to and fro."""
+        """Let the next probe be answered after *took* s, with *moved* bytes of other traffic."""
         self.clock.advance(10.0 - self.clock.seconds() % 10.0)
         self.counted += moved
         self.clock.advance(took)
@@ -104,7 +104,7 @@ class KeepaliveTests(SynchronousTestCase):
         self.answer()
 
     def test_busy_way(self) -> None:
-        """A probe that bulk data was in the way of never makes the round trip longer, only shorter."""
+        """A probe that waited behind bulk data never makes the round trip longer, only shorter."""
         self.begin()
         for _ in range(50):
             self.assertEqual(self.measure(2.0, 1 << 20), 0.25)
@@ -116,7 +116,7 @@ class KeepaliveTests(SynchronousTestCase):
         self.assertEqual(self.measure(1.0, 1000), 1.0)
 
     def test_new_count(self) -> None:
-        """A count of bytes that began anew says nothing about the way."""
+        """After a restart of the byte count it is unknown whether the path was free."""
         self.counted = 5000
         self.begin()
         for _ in range(10):
@@ -165,7 +165,7 @@ class KeepaliveTests(SynchronousTestCase):
 
         for _ in range(20):
             self.clock.advance(10)
-            self.clock.callLater(15, read)  # what the reactor reads when it goes on
+            self.clock.callLater(15, read)  # data that the reactor reads when it continues
             self.clock.advance(15)
         self.assertEqual(self.deaths, [])
 

@@ -50,10 +50,10 @@ def opening(remote: int = 7, window: int = BASE, longest: int = LONGEST_DATA, ki
 
 
 class OpeningTests(SynchronousTestCase):
-    """Opens channels, or says why not."""
+    """Opens channels, or reports why not."""
 
     def setUp(self) -> None:
-        """Have two muxes."""
+        """Create two muxes."""
         self.pair = MuxPair()
         self.near, self.far = self.pair.near, self.pair.far
 
@@ -102,9 +102,9 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual((self.near.mux.channels, self.far.mux.channels), ({}, {}))
 
     def test_refused_by_a_stranger(self) -> None:
-        """What another program says for a reason is not taken for a code of ours."""
+        """The text of another program is not parsed as one of our codes."""
         for said, heard in (
-            (b"go away", "go away"),
+            (b"no thanks", "no thanks"),
             (b"sorry: full", "sorry: full"),
             (b"\xff", "�"),
             (b"", ""),
@@ -137,14 +137,14 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(end.mux.channels, {})
 
     def test_answered_once(self) -> None:
-        """A second answer is a mistake of ours."""
+        """A second answer is an error of the caller."""
         self.far.hear(opening())
         self.far.incoming[0].accept()
         self.assertRaises(RuntimeError, self.far.incoming[0].accept)
         self.assertRaises(RuntimeError, self.far.incoming[0].refuse, "busy", "")
 
     def test_cancelled(self) -> None:
-        """A channel that nobody waits for any more is closed when it comes, or forgotten when refused."""
+        """A cancelled channel is closed when it is confirmed, or forgotten when refused."""
         for accept in (True, False):
             result = self.near.mux.open(KIND, b"")
             self.pair.pump()
@@ -174,7 +174,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(self.near.mux.channels, {})
 
     def test_freed(self) -> None:
-        """A channel that went with its tunnel is held by nobody."""
+        """A channel that was lost with its tunnel is freed."""
         channel, _ = self.pair.open(Recorder(), Recorder())
         channel.send(b"the last_active there is")
         self.pair.pump()
@@ -186,7 +186,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertIsNone(held())
 
     def test_answer_after_the_tunnel(self) -> None:
-        """Whoever was still dialling when the tunnel went hears so, or is not heard."""
+        """An answer after the tunnel was lost raises TunnelLost, or is ignored."""
         self.far.hear(opening())
         self.far.hear(opening(8))
         self.far.mux.lost(ConnectionError("cut"))
@@ -249,7 +249,7 @@ class MessageTests(SynchronousTestCase):
     """Reads messages strictly."""
 
     def setUp(self) -> None:
-        """Have one channel open (0), one opening (1)."""
+        """Open one channel (0), and start to open another (1)."""
         self.end = MuxEnd(Clock())
         opened = self.end.mux.open(KIND, b"")
         self.end.hear(bytes((CONFIRM,)) + numbers(0, 40, BASE, LONGEST_DATA))
@@ -261,7 +261,7 @@ class MessageTests(SynchronousTestCase):
         self.end.wire.take()
 
     def test_unknown_channels(self) -> None:
-        """Nothing may be said about a channel that is not open, or not yet."""
+        """No message is allowed about a channel that is not open, or not yet."""
         bodies = {
             DATA: text(b"x"),
             ADJUST: numbers(1),
@@ -287,7 +287,7 @@ class MessageTests(SynchronousTestCase):
                 self.end.hear(message)
 
     def test_broken_answers(self) -> None:
-        """An answer that makes no sense still leads to one for whoever waits."""
+        """After a malformed answer the opener still gets a result."""
         for message in (
             bytes((CONFIRM,)) + numbers(1, 41, BASE),
             bytes((CONFIRM,)) + numbers(1, 41, BASE, 0),
@@ -312,7 +312,7 @@ class MessageTests(SynchronousTestCase):
             self.end.hear(bytes((EXTENDED,)) + numbers(0, 1) + text(b"x"))
 
     def test_requests(self) -> None:
-        """Channel requests are not known here; who wants a reply gets one."""
+        """Channel requests are not supported; one with want-reply is refused."""
         self.end.hear(bytes((REQUEST,)) + numbers(0) + text(b"exec") + b"\0" + text(b"ls"))
         self.assertEqual(self.end.wire.take(), [])
         self.end.hear(bytes((REQUEST,)) + numbers(0) + text(b"exec") + b"\1" + text(b"ls"))
@@ -322,7 +322,7 @@ class MessageTests(SynchronousTestCase):
                 self.end.hear(bytes((kind,)) + numbers(0))
 
     def test_every_length(self) -> None:
-        """A message that ends anywhere too early is refused, and nothing but that."""
+        """A message that is truncated anywhere is rejected with a PeerError."""
         whole = {
             OPEN: opening(),
             CONFIRM: bytes((CONFIRM,)) + numbers(1, 41, BASE, LONGEST_DATA),
@@ -359,7 +359,7 @@ class MessageTests(SynchronousTestCase):
         )
     )
     def test_any_message(self, messages: list[bytes]) -> None:
-        """No message can raise anything but a PeerError."""
+        """No message can raise any error but a PeerError."""
         self.setUp()
         try:
             for message in messages:
@@ -380,7 +380,7 @@ class MessageTests(SynchronousTestCase):
 
 
 class GrantTests(SynchronousTestCase):
-    """Says what a peer may send."""
+    """Grants credit to a peer."""
 
     def test_not_alone(self) -> None:
         """A window does not grow beyond its share while others are active."""
@@ -404,7 +404,7 @@ class GrantTests(SynchronousTestCase):
         self.assertGreater(alone, 512 * 1024)
 
     def test_forgotten(self) -> None:
-        """A tunnel keeps nothing of a channel that is gone."""
+        """A tunnel keeps nothing of a closed channel."""
         pair = MuxPair()
         for _ in range(3):
             channel, _ = pair.open(Recorder(), Recorder())
@@ -421,7 +421,7 @@ class StringTests(SynchronousTestCase):
     """Reads SSH strings."""
 
     def test_parse(self) -> None:
-        """A string is what its length says, if that is there."""
+        """A string is parsed by its length, if it is complete."""
         wire = memoryview(b"_" + text(b"abc") + b"rest")
         self.assertEqual(parse_string(wire, 1), (b"abc", 8))
         for size in range(1, 8):
@@ -430,7 +430,7 @@ class StringTests(SynchronousTestCase):
 
 
 class IncomingTests(SynchronousTestCase):
-    """Tells what the peer wants."""
+    """Describes the requested channel."""
 
     def test_fields(self) -> None:
         """Kind and data are copies."""

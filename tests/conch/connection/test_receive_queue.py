@@ -7,11 +7,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.conch.connection.receive_queue import ReceiveQueue
 
 
-class InboxTests(SynchronousTestCase):
+class ReceiveQueueTests(SynchronousTestCase):
     """Inbox."""
 
     def taken(self, inbox: ReceiveQueue) -> list[bytes]:
-        """Take all that is there."""
+        """Take all pieces."""
         pieces: list[bytes] = []
         while inbox.size:
             pieces.append(bytes(inbox.take()))
@@ -35,7 +35,7 @@ class InboxTests(SynchronousTestCase):
         self.assertEqual(list(map(len, self.taken(inbox))), [100_000, 11, 100_000])
 
     def test_copies(self) -> None:
-        """What is kept is a copy, and what is taken may be kept."""
+        """The queue keeps copies, and a taken piece may be kept."""
         inbox, data = ReceiveQueue(), bytearray(b"bytes")
         inbox.keep(memoryview(data))
         data[:] = b"other"

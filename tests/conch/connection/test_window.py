@@ -17,7 +17,7 @@ GIGABIT = 125 * MB  # B/s
 
 
 class BudgetTests(SynchronousTestCase):
-    """Lends what there is."""
+    """Lends the available budget."""
 
     def test_all_or_nothing(self) -> None:
         """A loan that does not fit is refused whole."""
@@ -39,7 +39,7 @@ class BudgetTests(SynchronousTestCase):
     @settings(max_examples=60, deadline=None)
     @given(st.integers(1, 12), st.integers(1 << 20, 1 << 30))
     def test_shares(self, borrowers: int, capacity: int) -> None:
-        """Those who take their share become equal, whoever came first, and an eighth is left for others."""
+        """Borrowers become equal in any order of arrival, and an eighth is left for newcomers."""
         budget = Budget(capacity)
         loans = [0] * borrowers
         for _ in range(60):
@@ -58,13 +58,13 @@ class WindowTests(SynchronousTestCase):
     """Grants, grows and shrinks."""
 
     def setUp(self) -> None:
-        """Have a window and ample budget."""
+        """Create a window and an ample budget."""
         self.budget = Budget(100 << 20)
         self.window = Window(self.budget)
         self.now = 1000.0
 
     def use(self, *, every: float = 0.01, round_trip: float = 0.01, near: int = ALONE) -> int:
-        """Have the peer send all it may and consume it; return the grant."""
+        """Let the peer send all it may and consume it; return the grant."""
         self.now += every
         size = self.window.granted
         self.window.arrived(size)
@@ -84,7 +84,7 @@ class WindowTests(SynchronousTestCase):
         self.assertTrue(self.window.consumed(1))
 
     def test_larger_parts(self) -> None:
-        """Of a larger window an eighth is enough, so that the peer need not wait for the rest."""
+        """A larger window is renewed after an eighth, so that the peer need not wait for the rest."""
         while self.window.size < ALONE:
             self.use()
         self.window.arrived(ALONE)
@@ -114,7 +114,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual((self.window.size, self.budget.lent), (SHARED, SHARED - BASE))
 
     def test_little_for_each(self) -> None:
-        """A channel with a small share has less than at first, and starts anew after a pause."""
+        """A channel with a small share has less than at first, and starts again after a pause."""
         for _ in range(3):
             self.use(near=LEAST, round_trip=0.0)
         self.assertEqual((self.window.size, self.budget.lent), (LEAST, 0))
@@ -127,7 +127,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual((self.window.size, self.budget.lent), (BASE, 0))
 
     def test_on_loan_while_it_may_come(self) -> None:
-        """A window that is to be smaller stays on loan while the peer may still use what it was granted."""
+        """A window that must shrink counts as borrowed while the peer may still use its credit."""
         for _ in range(10):
             self.use(round_trip=0.0)
         part = ALONE // 8
@@ -140,7 +140,7 @@ class WindowTests(SynchronousTestCase):
             self.assertEqual(self.budget.lent, ALONE - i * part - BASE)
 
     def test_quiet(self) -> None:
-        """What was not used for a while halves each time, down to the base."""
+        """An unused window is halved each time, down to the base."""
         for _ in range(10):
             self.use()
         for _ in range(10):
@@ -148,7 +148,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual((self.window.size, self.budget.lent), (BASE, 0))
 
     def test_no_budget(self) -> None:
-        """Without budget everybody still has the base."""
+        """Without budget every window still has the base."""
         self.budget.borrow(self.budget.capacity)
         for _ in range(5):
             self.assertEqual(self.use(), BASE)
@@ -172,7 +172,7 @@ class WindowTests(SynchronousTestCase):
         self.assertLess(max(sizes), 1.2 * min(sizes))
 
     def test_close(self) -> None:
-        """What was borrowed is given back, once."""
+        """Borrowed bytes are returned, once."""
         for _ in range(5):
             self.use()
         self.window.close()
@@ -180,7 +180,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(self.budget.lent, 0)
 
     def test_slow_consumer(self) -> None:
-        """What a receiver holds up counts: however slowly it takes bytes, no more than the window waits."""
+        """Bytes held by a slow receiver count: no more than the window waits."""
         waiting, most = 0, 0
         for _ in range(200):
             size = self.window.granted
@@ -211,7 +211,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(path.use(0.3), 0.5)
 
     def test_not_alone(self) -> None:
-        """A stream that is not alone does too, and what it puts in the way of others stays short."""
+        """A stream that is not alone does too, and the queue that it causes for others stays short."""
         path = Path(GIGABIT, 0.1, near=SHARED)
         path.run(2.5)
         self.assertGreater(path.use(1.0), 0.99)
@@ -225,7 +225,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(min(path.delivered), max(path.delivered) / 4)
 
     def test_many_and_small_packets(self) -> None:
-        """So many that each has the least share fill it, too."""
+        """Enough channels with the least share fill it, too."""
         path = Path(GIGABIT, 0.1, streams=64, near=LEAST, budget=1 << 30)
         path.run(4.0)
         self.assertGreater(path.use(2.0), 0.95)
@@ -254,7 +254,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(path.use(1.0), 0.99)
 
     def test_little_budget(self) -> None:
-        """What is lent bounds them all, however far it is."""
+        """The budget bounds them all, at any distance."""
         path = Path(GIGABIT, 0.3, streams=8, budget=4 << 20)
         path.run(3.0)
         self.assertGreater(path.lent, 3 << 20)
@@ -264,7 +264,7 @@ class PathTests(SynchronousTestCase):
     @settings(max_examples=25, deadline=None)
     @given(st.floats(5 * MB, 300 * MB), st.floats(0.001, 0.3), st.sampled_from((ALONE, SHARED)))
     def test_any_path(self, rate: float, round_trip: float, near: int) -> None:
-        """Whatever rate and distance are, the path becomes full if the budget allows it."""
+        """At any rate and distance the path is filled, if the budget allows it."""
         path = Path(rate, round_trip, near=near, budget=1 << 30)
         path.run(4.0 + 20 * round_trip)
         self.assertGreater(path.use(2.0), 0.9)
@@ -283,7 +283,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 2), part=st.floats(0, 1))
     def send(self, i: int, part: float) -> None:
-        """Send some of what is allowed."""
+        """Send some of the granted bytes."""
         size = int(self.peer_may[i] * part)
         self.windows[i].arrived(size)
         self.peer_may[i] -= size
@@ -297,7 +297,7 @@ class WindowMachine(RuleBasedStateMachine):
         near=st.sampled_from((ALONE, SHARED, BASE, LEAST)),
     )
     def consume(self, i: int, part: float, pause: float, round_trip: float, near: int) -> None:
-        """Take some of what came."""
+        """Consume some of the received bytes."""
         size = int(self.waiting[i] * part)
         self.waiting[i] -= size
         self.now += pause
@@ -314,7 +314,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 2))
     def close(self, i: int) -> None:
-        """Begin anew."""
+        """Start again."""
         self.windows[i].close()
         self.windows[i] = Window(self.budget)
         self.peer_may[i], self.waiting[i] = BASE, 0
@@ -334,7 +334,7 @@ class AnyOrderTests(SynchronousTestCase):
     """Keeps its books."""
 
     def test_machine(self) -> None:
-        """Whatever peers and receivers do, the books are right and no peer is stuck for good."""
+        """For any peers and receivers the accounts are right and no peer is stuck for good."""
         run_state_machine_as_test(
             WindowMachine, settings=settings(max_examples=80, stateful_step_count=50, deadline=None)
         )

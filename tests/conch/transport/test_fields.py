@@ -39,7 +39,7 @@ class FieldsTests(SynchronousTestCase):
             MessageReader(b"\xff\xff\xff\xffabc").string()
 
     def test_too_long(self) -> None:
-        """What is left over is an error when the end is expected."""
+        """Remaining bytes are an error when the end is expected."""
         fields = MessageReader(b"ab")
         fields.skip(1)
         with self.assertRaises(Malformed):

@@ -9,8 +9,8 @@ from tower.conch.transport.packets import ClearOpener, ClearSealer, PacketTooLon
 from tower.errors import PeerError
 
 
-class ArrivalsTests(SynchronousTestCase):
-    """Arrivals."""
+class HandshakeBufferTests(SynchronousTestCase):
+    """HandshakeBuffer."""
 
     def test_any_split(self) -> None:
         """The version line and the packets do not depend on how the network cut them."""
@@ -29,7 +29,7 @@ class ArrivalsTests(SynchronousTestCase):
             self.assertEqual((arrivals.total, arrivals.rest()), (len(wire), b""))
 
     def test_rest(self) -> None:
-        """What was not taken off is given up, and then nothing is there."""
+        """Remaining bytes are returned, once."""
         arrivals, wire = HandshakeBuffer(), ClearSealer(0).seal(b"payload")
         arrivals.add(wire + wire[:7])
         self.assertEqual(arrivals.packet(ClearOpener()), b"payload")
@@ -50,7 +50,7 @@ class TakeVersionTests(SynchronousTestCase):
     """take_version."""
 
     def test_any_split(self) -> None:
-        """The line is taken when its end has come, and what follows is left."""
+        """The line is taken when it is complete, and the rest is left."""
         whole = OURS + b"\r\nrest"
         for size in range(len(whole)):
             unparsed = bytearray(whole[:size])
@@ -71,7 +71,7 @@ class TakeVersionTests(SynchronousTestCase):
                     take_version(unparsed, len(unparsed), from_server=True)
 
     def test_preface(self) -> None:
-        """What a server says before is taken off; a client may not say anything."""
+        """Lines of a server before its version are removed; a client must not send any."""
         text = b"hello\nSSH is next\r\nSSH-2.0-x\r\n"
         self.assertEqual(take_version(bytearray(text), len(text), from_server=True), b"SSH-2.0-x")
         with self.assertRaises(PeerError):

@@ -116,7 +116,7 @@ class KexOrderTests(SynchronousTestCase):
                 order.admit(kind)
 
     def test_later_exchange(self) -> None:
-        """Between its KEXINIT and its NEWKEYS a peer sends no data; strictness is settled by the first."""
+        """Between its KEXINIT and its NEWKEYS data is not allowed; the first exchange sets strictness."""
         order = KexOrder(is_client=False)
         order.started([STRICT_CLIENT], 0)
         order.agreed()
@@ -181,7 +181,7 @@ class NewKeysTests(SynchronousTestCase):
     """NewKeys."""
 
     def test_both_ends(self) -> None:
-        """What one end seals the other opens, in both directions, each with a cipher of its own."""
+        """Packets sealed by one end are opened by the other, in both directions, each with its own cipher."""
         for there in CIPHERS:
             for back in CIPHERS:
                 client = NewKeys(

@@ -82,7 +82,7 @@ class KeyPairTests(SynchronousTestCase):
                 verify(blob, NS(b"ssh-ed25519") + NS(b"x" * 64), b"data")
 
     def test_nothing_secret_shows(self) -> None:
-        """What is printed of a key is its fingerprint."""
+        """The repr of a key is its fingerprint."""
         key = KeyPair.generate()
         self.assertEqual(repr(key), f"<KeyPair {key.fingerprint}>")
 
@@ -113,7 +113,7 @@ class FingerprintTests(SynchronousTestCase):
     """fingerprint and checked_fingerprint."""
 
     def test_good(self) -> None:
-        """What fingerprint makes, checked_fingerprint takes."""
+        """checked_fingerprint accepts the results of fingerprint."""
         text = fingerprint(b"blob")
         self.assertEqual(checked_fingerprint(text), text)
 

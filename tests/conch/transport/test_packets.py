@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.transport.packets` and `tower.conch.transport.ciphers`, against the specifications written out."""
+"""Tests of `tower.conch.transport.packets` and `ciphers`, against the specifications written out."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class PartTests(SynchronousTestCase):
 
 
 class ReferenceTests(SynchronousTestCase):
-    """Does what the specifications say."""
+    """Conforms to the specifications."""
 
     @settings(max_examples=60, deadline=None)
     @given(st.sampled_from(CIPHERS), st.lists(st.integers(1, 600), min_size=1, max_size=5), st.booleans())
@@ -178,7 +178,7 @@ class HostileTests(SynchronousTestCase):
             open_into(opener, bytes(wire)) if in_place else opener.open(bytes(wire))
 
     def test_replayed(self) -> None:
-        """A packet is good in its place alone."""
+        """A packet is valid only at its position."""
         for cipher in CIPHERS:
             sealer, opener = ends(cipher)
             first, second = sealer.seal(b"first"), sealer.seal(b"second")
@@ -216,7 +216,7 @@ class HostileTests(SynchronousTestCase):
             self.assertEqual((error.size, error.limit), (64, 48))
 
     def test_padding(self) -> None:
-        """Authentic nonsense: too little padding, or so much that no message is left."""
+        """Authentic nonsense: too little padding, or too much for a message."""
         for cipher in CIPHERS:
             for pad in (0, 3, 15, 16, 255):
                 for way in (open_into, type(make_opener(cipher, KEY, IV)).open):

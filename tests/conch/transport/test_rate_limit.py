@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.conch.transport.rate_limit import TokenBucket
 
 
-class AllowanceTests(SynchronousTestCase):
+class TokenBucketTests(SynchronousTestCase):
     """Allowance."""
 
     def taken(self, allowance: TokenBucket, now: float, earned: float = 0.0) -> int:
@@ -19,11 +19,11 @@ class AllowanceTests(SynchronousTestCase):
         return count
 
     def test_at_once(self) -> None:
-        """So many are allowed at once, and no more."""
+        """The burst is allowed at once, and no more."""
         self.assertEqual(self.taken(TokenBucket(10, 1.0, 5.0), 5.0), 10)
 
     def test_by_time(self) -> None:
-        """Time brings others; what was asked for in vain counts, too."""
+        """Time adds tokens; denied requests count, too."""
         allowance = TokenBucket(10, 2.0, 0.0)
         self.taken(allowance, 0.0)
         self.assertFalse(allowance.take(0.5))
@@ -31,7 +31,7 @@ class AllowanceTests(SynchronousTestCase):
         self.assertEqual(self.taken(allowance, 1000.0), 10)
 
     def test_earned(self) -> None:
-        """What is earned is as good as time, but is not saved up for ever either."""
+        """Earned tokens count like those of time, and are limited likewise."""
         allowance = TokenBucket(10, 1.0, 0.0)
         for _ in range(50):
             self.assertTrue(allowance.take(0.0, 1.0))

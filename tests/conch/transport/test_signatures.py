@@ -24,7 +24,7 @@ from tower.conch.transport.signatures import (
     verify,
 )
 
-DATA = b"what is signed"
+DATA = b"signed data"
 EVERY = [(kind, name) for kind, names in SIGNATURES.items() for name in names]
 P256 = Key(PRIVATE[ECDSA_P256])
 
@@ -33,7 +33,7 @@ class SignTests(SynchronousTestCase):
     """Every kind of key and signature."""
 
     def test_verified(self) -> None:
-        """What is signed is verified, by us and by Conch, and tells its algorithm."""
+        """Our signatures are verified, by us and by Conch, and name their algorithm."""
         for kind, name in EVERY:
             for _ in range(8):  # halves of ECDSA's signatures differ in length
                 signature = sign(PRIVATE[kind], name, DATA)
@@ -42,7 +42,7 @@ class SignTests(SynchronousTestCase):
                 self.assertTrue(signature.startswith(NS(name)))
 
     def test_conch_signs(self) -> None:
-        """What Conch signs is verified."""
+        """Conch's signatures are verified."""
         for kind, name in EVERY:
             conch = Key(PRIVATE[kind])
             signature = conch.sign(DATA, signatureType=name)
@@ -88,10 +88,10 @@ class SignTests(SynchronousTestCase):
 
 
 class MalformedTests(SynchronousTestCase):
-    """What is neither key nor signature says so."""
+    """Data that is not a key or a signature raises Malformed."""
 
     def test_key_of_another_type(self) -> None:
-        """A key is only taken for what it is."""
+        """A key is accepted only as its own type."""
         for kind, name in EVERY:
             for other, key in KEYS.items():
                 if other != kind:
@@ -108,7 +108,7 @@ class MalformedTests(SynchronousTestCase):
                 self.assertRaises(Malformed, verify, name, blob, bad, DATA)
 
     def test_ecdsa_numbers(self) -> None:
-        """Halves of a signature that are negative, zero or far too long, and a point that is none."""
+        """Halves of a signature that are negative, zero or far too long, and an invalid point."""
         blob = P256.blob()
         for numbers in (
             b"",
@@ -124,7 +124,7 @@ class MalformedTests(SynchronousTestCase):
         self.assertRaises(Malformed, verify, ECDSA_P256, nowhere, P256.sign(DATA), DATA)
 
     def test_rsa_numbers(self) -> None:
-        """A small modulus, an exponent that is no use, and numbers that would take for ever."""
+        """A small modulus, an invalid exponent, and numbers that would take for ever."""
         small = Key(rsa.generate_private_key(65537, 1024)).blob()
         signature = sign(PRIVATE[RSA], RSA_SHA2_512, DATA)
         modulus = KEYS[RSA].blob[len(NS(RSA) + MP(65537)) :]

@@ -85,7 +85,7 @@ class VersionTests(SynchronousTestCase):
             self.successResultOf(pair.client.ready)
 
     def test_ours(self) -> None:
-        """We are Tower, and say so first."""
+        """Our version line is the first thing we send."""
         self.assertTrue(Raw().wire.value().startswith(b"SSH-2.0-Tower_"))
 
     def test_accepted(self) -> None:
@@ -113,7 +113,7 @@ class VersionTests(SynchronousTestCase):
             self.assertIn("SSH version", raw.reason or "")
 
     def test_preface(self) -> None:
-        """A server may say something before its version; not for ever."""
+        """A server may send other lines before its version, up to a limit."""
         pair = Pair()
         for end in pair.ends:
             end.makeConnection(Wire())
@@ -201,7 +201,7 @@ class KexTests(SynchronousTestCase):
         self.assertEqual(type(pair.server.sealer).__name__, "ChaChaSealer")
 
     def test_nothing_in_common(self) -> None:
-        """Without a common algorithm both ends hear why there is no connection."""
+        """Without a common algorithm both ends get the reason."""
         for name in ("supportedKeyExchanges", "supportedCiphers", "supportedMACs", "supportedPublicKeys"):
             pair = Pair()
             setattr(pair.client, name, [b"other"])
@@ -222,7 +222,7 @@ class KexTests(SynchronousTestCase):
             self.assertFalse(end.in_key_exchange)
 
     def test_by_bytes(self) -> None:
-        """Enough bytes in either direction change the keys, whoever counts them."""
+        """Enough bytes in either direction change the keys, counted by either end."""
         for sender in (0, 1):
             for counter in (0, 1):
                 pair = Pair()
@@ -241,7 +241,7 @@ class KexTests(SynchronousTestCase):
                 self.assertEqual((pair.lost, len(mux.got)), ({}, 12))
 
     def test_by_time(self) -> None:
-        """An hour changes the keys, again and again."""
+        """The keys are changed every hour."""
         pair = Pair()
         pair.connect()
         for _ in range(3):
@@ -252,7 +252,7 @@ class KexTests(SynchronousTestCase):
         self.assertEqual(pair.lost, {})
 
     def test_held_back(self) -> None:
-        """What is sent during an exchange waits for its end and keeps its order; both hooks tell of it."""
+        """Messages sent during an exchange wait for its end and keep their order; both hooks are called."""
         pair = Pair()
         pair.connect()
         pair.client.mux = mux = Mux()
@@ -269,7 +269,7 @@ class KexTests(SynchronousTestCase):
         self.assertEqual(mux.got, [(DATA, b"\x5e" + letter) for letter in (b"a", b"b", b"c")])
 
     def test_secret(self) -> None:
-        """A secret arrives as everything else does, in its turn; where it was written nothing is left."""
+        """A secret arrives like any other message, in order; no copy is left in its buffer."""
         pair = Pair()
         pair.connect()
         pair.client.mux = mux = Mux()
@@ -339,7 +339,7 @@ class KexTests(SynchronousTestCase):
             self.assertEqual(str(pair.lost[victim]), "too many key exchanges")
 
     def test_often(self) -> None:
-        """It may do so again and again where time passes or bytes move in between, and we may, of course."""
+        """It may start exchanges repeatedly if time passes or bytes move in between, and so may we."""
         pair = Pair()
         pair.connect()
         pair.server.mux = pair.client.mux = Mux()
@@ -360,7 +360,7 @@ class KexTests(SynchronousTestCase):
             self.assertEqual(TransportLimits(rekey_bytes=wanted).rekey_bytes, done)
 
     def test_ours_are_not_counted(self) -> None:
-        """The answer to an exchange of ours is none of the peer's."""
+        """The answer to our exchange does not count as one of the peer's."""
         pair = Pair()
         pair.connect()
         for _ in range(30):
@@ -384,7 +384,7 @@ class KexTests(SynchronousTestCase):
         self.assertIn("before authentication", str(pair.lost[pair.server]))
 
     def test_messages_between_the_two_newkeys(self) -> None:
-        """What the server sends after its NEWKEYS and before the client's is under the new key."""
+        """Messages that the server sends between its NEWKEYS and the client's use the new key."""
         pair = Pair()
         pair.connect()
         pair.client.start_rekey()
@@ -405,7 +405,7 @@ class KexTests(SynchronousTestCase):
         self.assertEqual((len(pair.gate.asked), pair.lost), (asked, {}))
 
     def test_wrong_guess(self) -> None:
-        """A first packet that was guessed wrong is passed over (RFC 4253 section 7)."""
+        """A wrongly guessed first packet is ignored (RFC 4253 section 7)."""
         raw = Raw()
         raw.server.dataReceived(VERSION)
         lists = make_kexinit(
@@ -444,7 +444,7 @@ class NonsenseTests(SynchronousTestCase):
     """Peers that send anything."""
 
     def test_broken_messages(self) -> None:
-        """Whatever becomes of messages on their way into a seal, it ends in a PeerError or not at all."""
+        """A message that was changed before it was sealed ends in a PeerError, or is accepted."""
         chance = random.Random(7)
         for _ in range(400):
             pair = Pair()
@@ -512,7 +512,7 @@ class PacketTests(SynchronousTestCase):
         self.assertIn("too much before authentication", raw.reason or "")
 
     def test_forged(self) -> None:
-        """A packet changed on its way ends the connection, whichever the cipher and the bit."""
+        """A packet changed in transit ends the connection, for each cipher and any bit."""
         for cipher in CIPHERS:
             for position in (0, 3, 4, 20, -1):
                 pair = Pair()
@@ -563,7 +563,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_closed(self) -> None:
-        """Who closes says so, and the other side hears it; nothing is left behind."""
+        """The closing end sends the reason, and the other side gets it; nothing is left behind."""
         pair = Pair(keepalive=10)
         pair.connect()
         pair.server.close("shutting down")
@@ -587,7 +587,7 @@ class EndTests(SynchronousTestCase):
             self.assertIn("full", str(pair.lost[pair.client]))
 
     def test_lost(self) -> None:
-        """A connection that breaks is reported with what the network said."""
+        """A connection that breaks is reported with the network's error."""
         pair = Pair(keepalive=10)
         pair.connect()
         pair.lose()
@@ -618,7 +618,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(raw.clock.getDelayedCalls(), [])
 
     def test_lost_under_the_goodbye(self) -> None:
-        """The connection may break while we say why we close it: the end comes once, with that reason."""
+        """The connection may break while we send the reason: the end comes once, with that reason."""
         raw = Raw()
         lost = self.breaks_at(raw, 1)
         raw.server.fail(PeerError("nonsense"))
@@ -626,7 +626,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(raw.clock.getDelayedCalls(), [])
 
     def test_lost_under_an_exchange(self) -> None:
-        """So it may while a key exchange begins: nobody waits for its end then."""
+        """It may also break while a key exchange begins: then nothing waits for its end."""
         for write in (1, 2):
             raw = Raw(connect=False)
             lost = self.breaks_at(raw, write)
@@ -635,7 +635,7 @@ class EndTests(SynchronousTestCase):
             self.assertEqual(raw.clock.getDelayedCalls(), [])
 
     def breaks_at(self, raw: Raw, write: int) -> list[Exception]:
-        """Have the connection break under a write, the first, second or so; return why it was lost."""
+        """Break the connection in the given write; return why it was lost."""
         lost: list[Exception] = []
         raw.server.lost.addCallback(lost.append)
         left = write
@@ -664,7 +664,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(pair.wire(pair.server).value(), b"")
 
     def test_deadline(self) -> None:
-        """A peer that is not authenticated in time is dropped, at whatever point it stopped."""
+        """A peer that is not authenticated in time is disconnected, at any point of the handshake."""
         for turns in range(4):
             gate = Gate()
             gate.pending = []
@@ -721,7 +721,7 @@ class EndTests(SynchronousTestCase):
                 self.assertEqual([reference() for reference in ends], [None, None], end)
 
     def test_our_own_mistakes_are_not_the_peers(self) -> None:
-        """An error that is no PeerError is not taken for one."""
+        """An error that is not a PeerError is not handled as one."""
         pair = Pair()
         pair.connect()
         pair.server.connection.answers = {b"broken": raiser(RuntimeError("ours"))}

@@ -8,8 +8,8 @@ from tower.conch.tunnel.framing import UNFRAMED
 from tower.websocket.frames import CLOSE
 
 
-class BareTests(SynchronousTestCase):
-    """Stands in for frames."""
+class UnframedTests(SynchronousTestCase):
+    """Replaces frames."""
 
     def test_as_it_is(self) -> None:
         """Everything is payload, and there are no control frames."""

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.tunnel.tunnel`: two real ends, joined in memory by a pump that cuts bytes anywhere."""
+"""Tests of `tower.conch.tunnel.tunnel`: two real ends, joined in memory; a pump cuts bytes anywhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StreamTests(SynchronousTestCase):
     """Carries streams."""
 
     def test_facts(self) -> None:
-        """A tunnel knows who is at its other end, and counts."""
+        """A tunnel has the attributes of its peer, and counts."""
         pair = TunnelPair()
         tunnel = pair.proxy.tunnel
         self.assertEqual((tunnel.name, tunnel.version, tunnel.since), ("alpha", "1", 5.0))
@@ -71,7 +71,7 @@ class StreamTests(SynchronousTestCase):
                 self.assertEqual(far.got, b"hello")
 
     def test_right_behind_the_handshake(self) -> None:
-        """What comes in one piece with the end of the handshake is not lost."""
+        """Data received in one piece with the end of the handshake is not lost."""
         pair = TunnelPair(start=False)
         results: list[Channel] = []
         pair.agent.ssh.ready.addCallback(
@@ -85,7 +85,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(results), 1)
 
     def test_opened_up_later(self) -> None:
-        """If somebody thinks about it first, what came of a packet in the meantime is not lost."""
+        """If it is opened up later, a packet received in part until then is not lost."""
         pair = TunnelPair(start=False)
         pair.proxy.late = []
         for end in pair.ends:
@@ -99,7 +99,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(pair.proxy.incoming), 1)
 
     def test_leftover(self) -> None:
-        """What came behind the WebSocket handshake is the beginning."""
+        """Bytes received after the WebSocket handshake are the beginning."""
         pair = TunnelPair(start=False)
         pair.agent.tunnel.start()
         pair.clock.advance(0)
@@ -244,7 +244,7 @@ class GatheringTests(SynchronousTestCase):
         self.assertTrue(far.got == expected)
 
     def test_enough(self) -> None:
-        """When they are as long as the longest packet they do not wait; a large one waits for nobody."""
+        """When they are as long as the longest packet they are sent at once; a large packet never waits."""
         pair, channel = wide(Recorder(), Recorder())
         pair.proxy.pipe.room = 1 << 20
         for _ in range(10):
@@ -287,7 +287,7 @@ class GatheringTests(SynchronousTestCase):
         self.assertTrue(two.got == BULK[:20_000] + BULK[:30_000])
 
     def test_close(self) -> None:
-        """What was gathered leaves before the tunnel is closed, and before it changes keys."""
+        """Gathered packets leave before the tunnel is closed, and before it changes keys."""
         far = Recorder()
         pair, channel = wide(Recorder(), far)
         channel.send(BULK[:30_000])
@@ -326,7 +326,7 @@ class JoiningTests(SynchronousTestCase):
         st.lists(st.integers(1, 400_000), min_size=1, max_size=3),
     )
     def test_any_order(self, cipher: bytes, script: list[tuple[int, int]], cuts: list[int]) -> None:
-        """Channels get their own bytes, in whatever order packets come, and where they are cut."""
+        """Channels get their own bytes, in any order of packets, cut at any position."""
         pair = TunnelPair(cipher=cipher)
         recorders = [Recorder() for _ in range(3)]
         channels = [pair.channel(Recorder(), far)[0] for far in recorders]
@@ -345,7 +345,7 @@ class JoiningTests(SynchronousTestCase):
         self.assertIsNone(pair.agent.lost)
 
     def test_wrong_behind(self) -> None:
-        """What comes behind is looked at as closely as what comes alone."""
+        """Packets that follow are checked as strictly as single ones."""
         for wrong, why in (
             (b"\x5e\0\0\0\0\0\0\0\5long", "differs from its length field"),
             (b"\x5e\0\0\0\x63\0\0\0\4long", "not open"),
@@ -385,7 +385,7 @@ class FlowTests(SynchronousTestCase):
         self.assertFalse(pair.proxy.tunnel.outlet.congested)
 
     def test_paused_channel(self) -> None:
-        """A paused channel holds no more than its window and stops nobody else."""
+        """A paused channel holds no more than its window and stops no other channel."""
         pair = TunnelPair()
         slow, fast = Recorder(), Recorder()
         first, there = pair.channel(Recorder(), slow)
@@ -403,7 +403,7 @@ class FlowTests(SynchronousTestCase):
         self.assertTrue(slow.got == BULK[:BASE] + BULK)
 
     def test_peer_does_not_read(self) -> None:
-        """Who asks for more and more answers and takes none is dropped; nothing of his is kept."""
+        """A peer that requests answers without reading them is disconnected; none of them is kept."""
         pair = TunnelPair()
         pair.agent.pipe.paused = True
         pair.proxy.pipe.room = 100_000
@@ -423,7 +423,7 @@ class FlowTests(SynchronousTestCase):
         self.assertTrue(pair.proxy.pipe.gone)
 
     def test_pings_are_answers_too(self) -> None:
-        """A flood of pings whose pongs nobody takes ends as well."""
+        """A flood of pings whose pongs are not read ends as well."""
         pair = TunnelPair()
         pair.agent.pipe.paused = True
         ping = FrameWriter(to_server=True).wrap(b"x" * 125, PING) * 1000
@@ -434,7 +434,7 @@ class FlowTests(SynchronousTestCase):
         self.assertIn("does not read", str(pair.proxy.lost))
 
     def test_small_pieces_in_small_portions(self) -> None:
-        """Who sends much in tiny pieces is read a little at a time, so that others get their turn."""
+        """A peer that sends many tiny pieces is read a little at a time, so that others get their turn."""
         pair = TunnelPair()
         near, far = Recorder(), Recorder()
         _, channel = pair.channel(near, far)
@@ -461,7 +461,7 @@ class FlowTests(SynchronousTestCase):
         self.assertIsNone(pair.proxy.lost)
 
     def test_little_before_the_hello(self) -> None:
-        """What is no payload counts as well before the peer is let in."""
+        """Bytes that are not payload count as well before the peer is authenticated."""
         for frame in (FrameWriter(to_server=True).wrap(b""), FrameWriter(to_server=True).wrap(b"", PING)):
             pair = TunnelPair(start=False)
             pair.proxy.tunnel.start()
@@ -498,14 +498,14 @@ class MemoryTests(SynchronousTestCase):
             )
 
     def test_nothing_came(self) -> None:
-        """A buffer that was asked for in vain is given back."""
+        """An unused buffer is given back."""
         pair = TunnelPair()
         pair.proxy.tunnel.inlet.buffer()
         pair.proxy.tunnel.inlet.filled(0)
         self.assertIsNone(pair.proxy.tunnel.inlet._buffer)
 
     def test_freed(self) -> None:
-        """Nobody holds a tunnel that is gone; no collector is needed."""
+        """A closed tunnel is freed without the garbage collector."""
         gc.disable()
         self.addCleanup(gc.enable)
         pair = TunnelPair()
@@ -521,7 +521,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual([tunnel() for tunnel in tunnels], [None, None])
 
     def test_gone(self) -> None:
-        """A tunnel that is gone keeps none, whatever it held."""
+        """A closed tunnel does not keep a buffer, from any state."""
         pair = TunnelPair()
         channel, _ = pair.channel(Recorder(), Recorder())
         channel.send(BULK[:60_000])
@@ -539,7 +539,7 @@ class EndTests(SynchronousTestCase):
     """Ends, in good order or not."""
 
     def test_close(self) -> None:
-        """Closing tells the peer why and ends every stream, on both sides."""
+        """Closing sends the reason to the peer and ends every stream, on both sides."""
         pair = TunnelPair()
         near, far = Recorder(), Recorder()
         channel, _ = pair.channel(near, far)
@@ -565,7 +565,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(pair.proxy.tunnel.streams, 0)
 
     def test_drain(self) -> None:
-        """The peer hears that we will go, and who watches it."""
+        """The peer is notified that we will close, and so is its observer."""
         pair = TunnelPair()
         heard: list[bool] = []
         pair.proxy.tunnel.on_change = lambda: heard.append(pair.proxy.tunnel.draining)
@@ -595,7 +595,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(bytes(pair.proxy.pipe.waiting), b"\x8a\x01?")
 
     def test_peers_end(self) -> None:
-        """Half a connection is of no use to a tunnel."""
+        """A half-closed connection closes the tunnel."""
         pair = TunnelPair()
         pair.proxy.tunnel.inlet.ended()
         pair.pump()
@@ -609,7 +609,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_late_start(self) -> None:
-        """A tunnel on a connection that broke just before it could start is gone, not stuck."""
+        """A tunnel on a connection that broke just before the start is lost, not stuck."""
         pair = TunnelPair(start=False)
         reactor = SocketReactor()
         near, far = socket_pair()
@@ -627,7 +627,7 @@ class HostileTests(SynchronousTestCase):
     """Drops peers that break a protocol; the others notice nothing."""
 
     def assert_dropped(self, pair: TunnelPair, kind: type[Exception]) -> None:
-        """The proxy dropped the agent, and told it why."""
+        """The proxy closed the connection to the agent, with this reason."""
         pair.pump()
         self.assertIsInstance(pair.proxy.lost, kind)
         self.assertIsInstance(pair.agent.lost, Disconnected)
@@ -642,7 +642,7 @@ class HostileTests(SynchronousTestCase):
         self.assert_dropped(pair, BadFrame)
 
     def test_tampered_packet(self) -> None:
-        """What is not authentic ends the tunnel, with all ciphers."""
+        """A packet that is not authentic ends the tunnel, with all ciphers."""
         for cipher in CIPHERS:
             pair = TunnelPair(cipher=cipher)
             wire = bytearray(pair.agent.ssh.sealer.seal(b"\x5aabcd" * 100))
@@ -659,7 +659,7 @@ class HostileTests(SynchronousTestCase):
             self.assertIn("exceeds", str(pair.proxy.lost))
 
     def test_nothing_after_the_end(self) -> None:
-        """What comes in one piece behind the message that ended it is not acted on."""
+        """Messages in one piece after the message that ended it are ignored."""
         for fatal in (b"\x5eabcdefgh", b"\x01\0\0\0\2\0\0\0\0\0\0\0\0"):
             pair = TunnelPair()
             sealer = pair.agent.ssh.sealer
@@ -672,7 +672,7 @@ class HostileTests(SynchronousTestCase):
             self.assertIsNotNone(pair.proxy.lost)
 
     def test_unknown_message(self) -> None:
-        """Messages nobody knows are answered as RFC 4253 wants it, not taken for channel data."""
+        """Unknown messages are answered as RFC 4253 requires, not taken for channel data."""
         pair = TunnelPair()
         sealer = pair.agent.ssh.sealer
         pair.agent.pipe.waiting += FrameWriter(to_server=True).wrap(sealer.seal(b"\xc8hello"))
@@ -705,7 +705,7 @@ class RekeyTests(SynchronousTestCase):
         st.integers(100, 300_000),
     )
     def test_in_bulk(self, cipher: bytes, cuts: list[int], every: int, room: int) -> None:
-        """Keys change again and again under bulk both ways, by either side or both; nothing gets lost."""
+        """Keys change repeatedly under bulk both ways, by either side or both; no byte is lost."""
         pair = TunnelPair(cipher=cipher, limits=TransportLimits(rekey_bytes=every))
         recorders = Recorder(), Recorder()
         ends = pair.channel(*recorders)
@@ -764,7 +764,7 @@ class RekeyTests(SynchronousTestCase):
             self.assertEqual((near.got, near.log), (b"", ["closed"]))
 
     def test_full_while_keys_change(self) -> None:
-        """Whichever comes last, room or keys, wakes who waits."""
+        """Room and keys, in either order, wake waiting channels."""
         for room_first in (True, False):
             pair = TunnelPair()
             near, far = Recorder(), Recorder()
@@ -785,7 +785,7 @@ class RekeyTests(SynchronousTestCase):
 
 
 class TunnelMachine(RuleBasedStateMachine):
-    """Two channels in one tunnel; anything in any order, with bytes under way at any time."""
+    """Two channels in one tunnel; anything in any order, with bytes in transit at any time."""
 
     @initialize(cipher=st.sampled_from(CIPHERS), frames=st.booleans())
     def open(self, cipher: bytes, frames: bool) -> None:
@@ -865,7 +865,7 @@ class TunnelMachine(RuleBasedStateMachine):
         self.pair.clock.advance(seconds)
 
     def teardown(self) -> None:
-        """Let everything flow: all arrives, and nobody waits for ever."""
+        """Let everything flow: all bytes arrive, and no channel waits for ever."""
         if not hasattr(self, "channels"):
             return
         for channel in self.channels:
@@ -890,10 +890,10 @@ class TunnelMachine(RuleBasedStateMachine):
 
 
 class AnyOrderTests(SynchronousTestCase):
-    """Loses nothing and nobody."""
+    """Loses no byte and leaves no channel waiting."""
 
     def test_machine(self) -> None:
-        """Whatever happens in whatever order, no byte is lost or doubled and nobody is left waiting."""
+        """In any order of events no byte is lost or doubled and no channel waits for ever."""
         run_state_machine_as_test(
             TunnelMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
         )

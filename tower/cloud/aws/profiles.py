@@ -76,7 +76,7 @@ class ProfileFiles:
 
 @frozen
 class ProfileMethods:
-    """What a profile's settings refer to.
+    """Sources and methods that a profile's settings refer to.
 
     :ivar sources: values of ``credential_source``.
     :ivar assume: assumes a role with credentials.

@@ -1,8 +1,8 @@
 """AWS's Signature Version 4; no I/O.
 
 Requests to AWS carry an HMAC of method, path, query, header fields and body.  Its key is derived from the
-secret for one day, region and service.  The steps and their names (canonical
-request, string to sign, signing key) are those of AWS's "Create a signed AWS API request".
+secret for one day, region and service.  AWS's "Create a signed AWS API request" defines the steps and their
+names: canonical request, string to sign, signing key.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _XMLReader:
     """
 
     def __init__(self, data: bytes, unneeded: re.Pattern[bytes] | None) -> None:
-        # Of the encodings that the parser detects, only UTF-8 has no zero bytes.
+        # UTF-8 is the only encoding without zero bytes that the parser detects.
         if b"\0" in data:
             raise BadXML("the response is not XML in UTF-8")
         if b"<!DOCTYPE" in data:

@@ -1,4 +1,4 @@
-"""Tokens for Azure: of an application, or of the machine's managed identity."""
+"""Tokens for Azure, with an application's login or the machine's managed identity."""
 
 from __future__ import annotations
 

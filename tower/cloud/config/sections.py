@@ -98,7 +98,7 @@ class Section:
     def url(self, key: str, default: str, *, query: bool = False) -> str:
         """Return an HTTP or HTTPS URL without user and fragment, and without a trailing slash.
 
-        :param query: whether a query is allowed; such a URL is returned as it is.
+        :param query: whether a query is allowed; such a URL is returned unchanged.
         """
         text = self.text(key) or default
         try:

@@ -25,7 +25,7 @@ METADATA_PIECE = 5
 #: Maximum number of pages of a list.
 PAGE_LIMIT = 2000
 
-#: Fields of instances in lists.
+#: The requested fields of instances in lists.
 _FIELDS = (
     "name,zone,machineType,status,tags/items,networkInterfaces"
     "(network,networkIP,ipv6Address,accessConfigs/natIP,ipv6AccessConfigs/externalIpv6)"

@@ -56,7 +56,7 @@ class CloudRequest:
 @implementer(IAgent)
 @frozen
 class _SignedRequestAgent:
-    """Sends one request exactly as it was signed, whatever treq made of it.
+    """Sends one request exactly as it was signed, not as treq changed it.
 
     treq encodes URLs again (``[`` becomes ``%5B``, an IPv6 address is an error) and requests gzip, which it
     decodes without a limit; see `tests.cloud.http.test_exchange`.

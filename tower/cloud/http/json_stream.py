@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 from tower.cloud.http.answer import Answer
 
-#: A type; ``[shape]``: of each item of a list; ``{name: shape}``: of the fields that an object has, where the
-#: name ``...`` stands for all other names.
+#: A type; ``[shape]`` for the items of a list; ``{name: shape}`` for the fields that an object has, with the
+#: name
+#: ``...`` for all other fields.
 Shape: TypeAlias = "type | list[Shape] | dict[Any, Shape]"
 
 #: The path of a value: the names of the members that contain it.
@@ -44,7 +45,7 @@ def fits(value: Any, shape: Shape) -> bool:
 
 
 class _UnexpectedShape(Exception):
-    """A value has another shape than expected."""
+    """A value does not have the expected shape."""
 
 
 def walk(answer: Answer, shapes: Mapping[Path, Shape]) -> Iterator[tuple[Path, Any]]:

@@ -46,7 +46,7 @@ def parse_ca_hash(text: str) -> str:
     kind, _, digest = text.strip().lower().partition(":")
     if kind != "sha256" or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
         raise ConfigurationError(
-            f"--ca-hash {text!r} is not sha256: and 64 hex digits: take it from the line that 'tower join' prints"
+            f"--ca-hash {text!r} is not sha256: and 64 hex digits: take it from the output of 'tower join'"
         )
     return f"{kind}:{digest}"
 

@@ -87,7 +87,7 @@ def refuse_published_in_system() -> None:
 
 @cache
 def _first_published(file: str | None, folder: str | None) -> str:
-    """Return the path of the first file with such a CA, or nothing; cached, since there may be hundreds of files."""
+    """Return the path of the first file with such a CA, or nothing; there may be hundreds of files."""
     paths = [] if file is None else [Path(file)]
     try:
         paths += [] if folder is None else sorted(Path(folder).iterdir())

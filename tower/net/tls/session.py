@@ -203,7 +203,7 @@ class TLSSession:
         return have
 
     def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
-        """Do the same as `feed` and `read_into`, faster for one complete record, which most small messages are.
+        """Do the same as `feed` and `read_into`, faster for one complete record: most small messages.
 
         :param buffer: has room for the longest record.
         """
