@@ -1,4 +1,4 @@
-"""Attack 10: one agent's key, and one cluster's agents, have a few tunnels and no more."""
+"""Attack 10: the numbers of tunnels of one agent's key, and of one cluster, are limited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONG = 60.0  # s, half of the longest wait
 
 
 class KeyTests(AttackTestCase):
-    """The proxy as it comes, and one key that is enrolled for another cluster."""
+    """The proxy with default options, and one key that is enrolled for another cluster."""
 
     def setUp(self) -> None:
         """Enrol it."""
@@ -41,7 +41,7 @@ class KeyTests(AttackTestCase):
         self.evil.forget_token()
 
     def live(self) -> int:
-        """Return how many tunnels the cluster of the key has."""
+        """Return the number of tunnels of the key's cluster."""
         count: int = self.tower.status("evil").get("status", {}).get("agents", 0)
         return count
 
@@ -103,7 +103,7 @@ class KeyTests(AttackTestCase):
 
 
 class LimitTests(AttackTestCase):
-    """Limits that are set."""
+    """Configured limits."""
 
     def test_cluster(self) -> None:
         """An agent too many for its cluster logs why, tries again late, and at once when it gets SIGHUP."""

@@ -25,7 +25,7 @@ from tower.conch.transport.packets import LONGEST_PACKET
 from tower.websocket.frames import CLOSE as CLOSE_FRAME
 from tower.websocket.frames import TEXT
 
-#: The largest number there is, and the type of a stream.
+#: The largest 32-bit number, and the type of a stream.
 MOST = 2**32 - 1
 STREAM = NS(b"stream@tower.kubesphere.io")
 
@@ -34,13 +34,13 @@ Offence = tuple[Callable[[RawPeer], object], str]
 
 
 def message(*parts: bytes | int) -> Callable[[RawPeer], object]:
-    """Return what sends one message; numbers up to 255 are bytes, for the type."""
+    """Return a function that sends one message; numbers up to 255 are bytes, for the type."""
     payload = b"".join(bytes((part,)) if isinstance(part, int) else part for part in parts)
     return lambda peer: peer.say(payload)
 
 
 def wire(data: bytes) -> Callable[[RawPeer], object]:
-    """Return what sends bytes in place of a packet."""
+    """Return a function that sends bytes in place of a packet."""
     return lambda peer: peer.frame(data)
 
 
