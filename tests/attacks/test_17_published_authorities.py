@@ -185,7 +185,7 @@ class EveryPositionTests(SynchronousTestCase):
 
     def test_clouds(self) -> None:
         """The file with a cloud's authorities: `ca-file`, `cacert` and `AWS_CA_BUNDLE` all come here."""
-        self.refused(str(self.file), lambda: CloudSession(Clock(), ca_file=str(self.file)))
+        self.refused(str(self.file), lambda: CloudSession(cast(Any, Clock()), ca_file=str(self.file)))
 
     def test_kubelets(self) -> None:
         """The file with the kubelets' authorities."""

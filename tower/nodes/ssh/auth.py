@@ -10,7 +10,7 @@ from twisted.conch.ssh.service import SSHService
 
 from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import MessageReader
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
@@ -117,7 +117,7 @@ class KeyAuth(SSHService):
     def serviceStopped(self) -> None:
         """Drop the key and the callbacks."""
         self._key = self.transport = None
-        self._succeeded = nothing
+        self._succeeded = do_nothing
         self._accepted = lambda: None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
