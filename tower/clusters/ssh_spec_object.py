@@ -269,7 +269,7 @@ def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> No
         given.append(NAMES["cloud_provider"])
     if len(given) > 1:
         raise Invalid(
-            f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} says already which nodes there are: leave one out"
+            f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} lists the nodes already: leave one out"
         )
     if spec.cloud_config and not spec.cloud_provider:
         raise invalid_field(

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from tower.conch.transport.fields import Malformed
-from tower.escaping import LONGEST_VERSION, shortened
+from tower.escaping import VERSION_LIMIT, shortened
 
 #: Name of the request.
 HELLO = b"hello@tower.kubesphere.io"
@@ -29,7 +29,7 @@ LONGEST_TEXT = 256
 class AgentHello:
     """The agent's hello.
 
-    :ivar version: of the agent, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar version: of the agent, for display; truncated to `VERSION_LIMIT` characters.
     :ivar name: of this replica, for display: the host's name; truncated likewise.
     :ivar targets: names of the agent's targets.
     :ivar capabilities: extensions of the protocol; none so far.
@@ -55,8 +55,8 @@ class AgentHello:
         """
         fields = _decode(data)
         return cls(
-            version=shortened(_text(fields, "version"), LONGEST_VERSION),
-            name=shortened(_text(fields, "name"), LONGEST_VERSION),
+            version=shortened(_text(fields, "version"), VERSION_LIMIT),
+            name=shortened(_text(fields, "name"), VERSION_LIMIT),
             targets=_texts(fields, "targets"),
             capabilities=_texts(fields, "capabilities"),
             server=_text(fields, "server"),
@@ -67,7 +67,7 @@ class AgentHello:
 class ProxyHello:
     """The proxy's hello, the reply.
 
-    :ivar version: of the proxy, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar version: of the proxy, for display; truncated to `VERSION_LIMIT` characters.
     :ivar capabilities: extensions of the protocol; none so far.
     :ivar proxies: other proxies to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
@@ -105,7 +105,7 @@ class ProxyHello:
         if not (math.isfinite(keepalive) and 0 <= keepalive <= 86_400):
             raise Malformed("hello: keepalive is not between 0 and 86400 s")
         return cls(
-            version=shortened(_text(fields, "version"), LONGEST_VERSION),
+            version=shortened(_text(fields, "version"), VERSION_LIMIT),
             capabilities=_texts(fields, "capabilities"),
             proxies=_texts(fields, "proxies"),
             host_keys=_texts(fields, "hostKeys"),

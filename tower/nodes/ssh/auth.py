@@ -21,7 +21,7 @@ from tower.conch.transport.userauth_messages import (
     PUBLICKEY,
 )
 from tower.errors import PeerError
-from tower.escaping import LONGEST_SAID, quoted
+from tower.escaping import PEER_TEXT_LIMIT, quoted
 from tower.nodes.ssh.client_key import ClientKey
 
 #: Extension in which a server lists the signatures that it accepts (RFC 8308 section 3.1).
@@ -165,5 +165,5 @@ class KeyAuth(SSHService):
 
 def _shown(names: Sequence[bytes]) -> str:
     """Return a peer's list of names, fit for a message."""
-    text = b",".join(names)[: 2 * LONGEST_SAID].decode("ascii", "replace")
-    return quoted(text, LONGEST_SAID) if text else ""
+    text = b",".join(names)[: 2 * PEER_TEXT_LIMIT].decode("ascii", "replace")
+    return quoted(text, PEER_TEXT_LIMIT) if text else ""
