@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.tunnels import FakeSSHTunnel
 from tower.conch.transport.limits import TooManyConnections
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.websocket.dialer import DialFailed
-
-
-class FakeTunnel:
-    """As much of a tunnel as the service needs."""
-
-    def __init__(self) -> None:
-        self.lost: Deferred[Exception] = Deferred()
-        self.on_change: Callable[[], None] = lambda: None
-        self.draining = False
-        self.peer, self.version = "192.0.2.1:8443", "1"
-        self.streams = 0
-        self.calls: list[str] = []
-        self.stubborn = False
-
-    def drain(self) -> None:
-        """Note it."""
-        self.calls.append("drain")
-
-    def close(self, reason: str) -> None:
-        """Go, if the far side takes part."""
-        self.calls.append("close")
-        if not self.stubborn:
-            self.lose()
-
-    def abort(self) -> None:
-        """Go."""
-        self.calls.append("abort")
-        self.lose()
-
-    def lose(self) -> None:
-        """Be lost."""
-        self.lost.callback(ConnectionError("cut"))
-
-    def drained_by_peer(self) -> None:
-        """Hear that the proxy is stopping."""
-        self.draining = True
-        self.on_change()
 
 
 class ReconnectingTests(SynchronousTestCase):
@@ -79,9 +42,9 @@ class ReconnectingTests(SynchronousTestCase):
         """Count."""
         self.given_up += 1
 
-    def up(self) -> FakeTunnel:
+    def up(self) -> FakeSSHTunnel:
         """Let the last try succeed."""
-        tunnel = FakeTunnel()
+        tunnel = FakeSSHTunnel()
         self.tries[-1].callback(tunnel)
         return tunnel
 
@@ -127,7 +90,7 @@ class ReconnectingTests(SynchronousTestCase):
     def test_lost_at_once(self) -> None:
         """A tunnel that is gone when we get it is replaced too."""
         self.service.startService()
-        tunnel = FakeTunnel()
+        tunnel = FakeSSHTunnel()
         tunnel.lose()
         self.tries[-1].callback(tunnel)
         self.assertFalse(self.service.ready)
