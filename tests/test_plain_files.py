@@ -29,7 +29,7 @@ class ReadTests(SynchronousTestCase):
         return path
 
     def test_file(self) -> None:
-        """A file is read, up to the limit, through a link too."""
+        """A file is read up to the limit, also through a link."""
         path = self.folder / "file"
         path.write_bytes(b"12345")
         (self.folder / "link").symlink_to("file")
@@ -37,7 +37,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual(read_plain(self.folder / "link", 2), b"12")
 
     def test_no_file(self) -> None:
-        """A missing or special file is refused at once."""
+        """Anything else is rejected at once."""
         for path, text in (
             (self.folder / "nowhere", "No such file"),
             (self.folder, "Is a directory"),
@@ -47,7 +47,7 @@ class ReadTests(SynchronousTestCase):
             error = self.assertRaises(OSError, read_plain, path, 9)
             self.assertIn(text, error.strerror)
 
-    def test_who_reads(self) -> None:
+    def test_readers(self) -> None:
         """A key, known hosts and a list of nodes that are pipes do not block."""
         pipe = self.pipe()
         self.assertIn("not a regular file", str(self.assertRaises(KeyUnusable, ClientKey.load, pipe)))

@@ -198,7 +198,9 @@ class CheckTests(SynchronousTestCase):
 
     def test_one_source(self) -> None:
         """The list comes from one place, or from the member's API."""
-        self.assertIn("nodesFile: spec.connection.ssh.nodes lists the nodes", self.refusal(nodes_file="/f"))
+        self.assertIn(
+            "nodesFile: spec.connection.ssh.nodes lists the nodes already", self.refusal(nodes_file="/f")
+        )
         self.assertIn("cloudProvider: ", self.refusal(cloud_provider="fake"))
         self.assertIn("cloudProvider: ", self.refusal(nodes=(), nodes_file="/f", cloud_provider="fake"))
         check_spec(evolve(SPEC, nodes=()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cloud.asking import logged
+from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import config
 from tests.cloud.standins.aws import AWS as Cloud
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
@@ -40,7 +40,7 @@ class Ahead:
 
 
 class AWSTests(CloudNodeTestCase):
-    """One instance, whose sshd has the keys that are alive there; and a role for the one that we are on."""
+    """One instance, whose sshd has the currently valid keys, and a role for this instance."""
 
     def setUp(self) -> None:
         """Start all of it."""
@@ -55,11 +55,11 @@ class AWSTests(CloudNodeTestCase):
         self.service.serve(self.aws.resource)
 
     def show_keys(self, user: str, line: str) -> None:
-        """Have the node let in who may at this moment."""
+        """Write the currently valid keys for the node."""
         self.node.authorize(self.known_line, *self.aws.keys(NODE, self.node.user))
 
     def pass_time(self, seconds: float) -> None:
-        """Have it be later, for us and for the cloud."""
+        """Advance the clocks of Tower and of the cloud."""
         for clock in self.clocks:
             clock.by += seconds
         self.show_keys("", "")
@@ -73,24 +73,24 @@ class AWSTests(CloudNodeTestCase):
             ask=self.asking(**options),
             key_life=LIFE,
         )
-        provider.initialize(self.clocks[1])
+        provider.initialize(as_reactor(self.clocks[1]))
         self.addCleanup(provider.stop)
         return provider.instances()
 
     async def dial(self, instances: AWSInstances) -> bool:
         """Dial as a tunneler does: with the key prepared."""
         await instances.prepare_dial(self.node.user, self.fresh_line.encode(), self.node.host)
-        return await self.lets_in(self.fresh)
+        return await self.accepts(self.fresh)
 
     async def test_new_key(self) -> None:
-        """A key that is installed lets in; when its life is over it does not, until a dial has it renewed."""
+        """An installed key works; after its life it does not, until a dial renews it."""
         instances = self.instances()
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
-            self.assertTrue(await self.lets_in(self.fresh))
+            self.assertTrue(await self.accepts(self.fresh))
             self.pass_time(LIFE)
-            self.assertFalse(await self.lets_in(self.fresh))
+            self.assertFalse(await self.accepts(self.fresh))
             self.assertTrue(await self.dial(instances))
         self.assertEqual(self.aws.resource.refused, [])
         secrets = [each.secret for each in self.aws.credentials.values()]
@@ -109,7 +109,7 @@ class AWSTests(CloudNodeTestCase):
         self.assertGreater(len(self.aws.pushed), 1)
 
     async def test_unknown_host(self) -> None:
-        """A host that is no instance is not found."""
+        """An unknown host is not found."""
         try:
             await self.instances().prepare_dial("tower", self.fresh_line.encode(), "192.0.2.1")
         except InstanceNotFound:
@@ -121,7 +121,7 @@ class AWSTests(CloudNodeTestCase):
         instances = self.instances(timeout=2.0, deadline=5.0)
         self.assertEqual(len(await instances.list_instances()), 1)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         text = await self.fails(instances.list_instances, PATIENCE)
         # The last attempt may be refused, or cut short.
         self.assertRegex(text, "refused|no answer within 5 s")
@@ -135,7 +135,7 @@ class AWSTests(CloudNodeTestCase):
         instances = self.instances(timeout=1.0, deadline=1.5)
         await instances.list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<a>&b;</a",
@@ -149,11 +149,11 @@ class AWSTests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, before a dial too."""
+        """A service that does not respond times out, also before a dial."""
         instances = self.instances(timeout=0.5, deadline=2.0)
         await instances.list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         self.assertIn("no answer within", await self.fails(instances.list_instances, PATIENCE))
 

@@ -37,7 +37,7 @@ class AzureTests(CloudNodeTestCase):
         self.service.serve(self.azure.resource)
 
     def add_key(self, user: str, line: str) -> None:
-        """Have the node let in one more, as the extension does."""
+        """Add a key to the node, as the extension does."""
         self.assertEqual(user, self.node.user)
         self.lines.append(line)
         self.node.authorize(*self.lines)
@@ -60,11 +60,11 @@ class AzureTests(CloudNodeTestCase):
         await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
 
     async def test_new_key(self) -> None:
-        """An installed key lets in beside the others, on each machine once, whoever of ours installs it."""
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        """An installed key works with the others; it is installed once on each machine, by any proxy."""
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.instances())
-            self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+            self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
             await self.install(self.instances(managed=True))
         self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
         self.assertEqual(self.azure.resource.refused, [])
@@ -80,7 +80,7 @@ class AzureTests(CloudNodeTestCase):
         await self.install(instances)
         await restarting
         self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
-        self.assertTrue(await self.lets_in(self.fresh))
+        self.assertTrue(await self.accepts(self.fresh))
 
     async def restart(self) -> None:
         """Kill the service when it has begun to work, and start it again."""
@@ -96,7 +96,7 @@ class AzureTests(CloudNodeTestCase):
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"value": []',
@@ -108,11 +108,11 @@ class AzureTests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, and said so."""
+        """A service that does not respond times out, with an error."""
         instances = self.instances(timeout=0.5, attempts=2)
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         self.assertIn("no answer within 0.5 s", await self.fails(instances.list_instances, PATIENCE))

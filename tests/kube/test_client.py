@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.apiservers import Member
 from tower.errors import Invalid, StreamRefused
-from tower.escaping import LONGEST_SAID
+from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.client import PAGE_SIZE, APIClient, APIError
 from tower.kube.head_policy import Upstream
 from tower.net.pipes import Pipe
@@ -137,7 +137,7 @@ class APIClientTests(APIClientCase):
         error = self.fails(self.api.get(NODES))
         said = error.message.removeprefix('the API server reports: "').removesuffix('"')
         self.assertTrue(said.startswith(r"\u001b[31mBad Gateway\nxxx"), error.message)
-        self.assertEqual(len(said), LONGEST_SAID)
+        self.assertEqual(len(said), PEER_TEXT_LIMIT)
 
     def test_empty(self) -> None:
         """An answer without an object is no good."""

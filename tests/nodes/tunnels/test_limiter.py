@@ -10,7 +10,7 @@ from tower.nodes.tunnels.limiter import Limiter, Permit
 
 class TurnsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have room for two."""
+        """Room for two permits."""
         self.clock = Clock()
         self.turns = Limiter(self.clock, most=2, patience=2.0)
         self.began: list[str] = []
@@ -29,7 +29,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.began, ["a", "b", "c"])
 
     def test_first_come_first_served(self) -> None:
-        """Turns come in the order in which they were asked for."""
+        """Permits start in the order of the requests."""
         turns = [self.ask(name) for name in "abcdef"]
         for turn in turns:
             turn.end()
@@ -47,7 +47,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual("".join(self.began), "abcd")
 
     def test_two_hundred_that_do_not_answer(self) -> None:
-        """Everybody has had a turn before the next list comes, whoever does not answer."""
+        """All permits have started before the next listing, with any number of silent nodes."""
         self.turns = Limiter(self.clock)
         for number in range(200):
             self.ask(str(number))
@@ -55,7 +55,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(len(self.began), 200)
 
     def test_leaving_the_queue(self) -> None:
-        """Who ends before the turn has come gets none."""
+        """A permit that ends before its start does not start."""
         first, _second, third = self.ask("a"), self.ask("b"), self.ask("c")
         third.end()
         first.end()
