@@ -17,7 +17,7 @@ modules = $(sort $(subst /,.,$(basename $(1))))
 UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*" -not -path "tests/attacks/*"))
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
-QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
+QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 # Three groups run side by side, because two of them mostly wait.  Modules that compare speeds, or measure users under an
 # attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \

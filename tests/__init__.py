@@ -1,4 +1,4 @@
-"""Tests: beside this file those without I/O, below `tests.integration` those with real processes."""
+"""Tests: without I/O in the rooms, with real processes in `tests.integration`; see README.md."""
 
 from hypothesis import HealthCheck, settings
 

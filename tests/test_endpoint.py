@@ -19,7 +19,7 @@ from tower.endpoint import TunnelEndpoint
 from tower.tunnels import Tunnels
 
 
-class Noting(Protocol):
+class Recording(Protocol):
     """Records its input."""
 
     got = b""
@@ -43,7 +43,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.tunnels = Tunnels(self.pair.clock, self.pair.clock.seconds)
         self.tunnels.add(self.pair.proxy.tunnel)
         self.endpoint = TunnelEndpoint(self.tunnels, "alpha", "postgres")
-        self.factory = Factory.forProtocol(Noting)
+        self.factory = Factory.forProtocol(Recording)
 
     def test_interface(self) -> None:
         """It is an endpoint."""
@@ -60,7 +60,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         channel.resume()
         channel.send(b"welcome")
         self.pair.pump()
-        protocol = cast(Noting, self.successResultOf(connecting))
+        protocol = cast(Recording, self.successResultOf(connecting))
         self.assertEqual(protocol.got, b"welcome")
         assert protocol.transport is not None
         protocol.transport.write(b"thanks")

@@ -51,8 +51,8 @@ class EscapingTests(SynchronousTestCase):
         """The limit is that of the output, and no escape is cut."""
         cut = quoted(text, limit)
         self.assertLessEqual(len(cut), limit + 2)
-        said = json.loads(cut)
-        self.assertTrue(said == text or text.startswith(said.removesuffix("…")))
+        decoded = json.loads(cut)
+        self.assertTrue(decoded == text or text.startswith(decoded.removesuffix("…")))
         self.assertLessEqual(len(shortened(text, limit)), limit)
 
     def test_reported(self) -> None:

@@ -49,7 +49,7 @@ class BeneathTests(SynchronousTestCase):
         self.link("whole", self.root / "a" / "b" / "file")
         self.assertEqual([self.read(name) for name in ("id", "up", "whole")], [b"key", b"inside", b"inside"])
 
-    def test_ways_out(self) -> None:
+    def test_escapes(self) -> None:
         """Paths to the outside are not opened, in any spelling, and neither are absolute ones."""
         self.link("file", self.folder / "secret")
         self.link("near", "../secret")
@@ -65,7 +65,7 @@ class BeneathTests(SynchronousTestCase):
             self.assertRaises(LeadsOut, self.files.open, self.root / path, os.O_WRONLY | os.O_CREAT)
         self.assertEqual((self.folder / "secret").read_bytes(), b"outside")
 
-    def test_changed_under_way(self) -> None:
+    def test_changed_meanwhile(self) -> None:
         """A link that replaces a directory or a file after a look is not followed."""
         real = os.readlink
 

@@ -47,7 +47,7 @@ class ReadTests(SynchronousTestCase):
             error = self.assertRaises(OSError, read_plain, path, 9)
             self.assertIn(text, error.strerror)
 
-    def test_who_reads(self) -> None:
+    def test_readers(self) -> None:
         """A key, known hosts and a list of nodes that are pipes do not block."""
         pipe = self.pipe()
         self.assertIn("not a regular file", str(self.assertRaises(KeyUnusable, ClientKey.load, pipe)))

@@ -74,7 +74,7 @@ class OpeningTests(SynchronousTestCase):
         self.pipe.deliver(b"{")
         self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 500 Oops'"])
 
-    def test_gone(self) -> None:
+    def test_disconnected(self) -> None:
         """A proxy's disconnection is reported once."""
         self.pipe.lose(ConnectionError("reset"))
         self.assertEqual(self.failed, ["the proxy closed the connection: reset"])

@@ -34,7 +34,7 @@ class Teller:
     def __init__(self, descriptor: int) -> None:
         self._pipe = os.fdopen(descriptor, "w")
 
-    def tell(self, **what: Any) -> None:
+    def report(self, **what: Any) -> None:
         """Send it at once."""
         self._pipe.write(json.dumps(what) + "\n")
         self._pipe.flush()
@@ -52,27 +52,27 @@ class TellingReporter(TreeReporter):
         """See TreeReporter."""
         own = getattr(test, "timeout", None)
         patience = own if isinstance(own, float | int) else 0
-        self.teller.tell(test=test.id(), patience=patience, counts=self._counts())
+        self.teller.report(test=test.id(), patience=patience, counts=self._counts())
         super().startTest(test)
 
     def stopTest(self, test: Any) -> None:
         """See TreeReporter."""
         super().stopTest(test)
-        self.teller.tell(test=None, counts=self._counts())
+        self.teller.report(test=None, counts=self._counts())
 
     def addError(self, test: Any, error: Any) -> None:
         """See TreeReporter."""
         super().addError(test, error)
-        self._tell_failure("[ERROR]", test, self.errors[-1][1])
+        self._report_failure("[ERROR]", test, self.errors[-1][1])
 
     def addFailure(self, test: Any, fail: Any) -> None:
         """See TreeReporter."""
         super().addFailure(test, fail)
-        self._tell_failure("[FAIL]", test, self.failures[-1][1])
+        self._report_failure("[FAIL]", test, self.failures[-1][1])
 
-    def _tell_failure(self, kind: str, test: Any, error: Any) -> None:
+    def _report_failure(self, kind: str, test: Any, error: Any) -> None:
         text = error.getTraceback(elideFrameworkCode=True) if isinstance(error, Failure) else str(error)
-        self.teller.tell(failure=f"{kind}\n{text}\n{test.id()}", counts=self._counts())
+        self.teller.report(failure=f"{kind}\n{text}\n{test.id()}", counts=self._counts())
 
     def _counts(self) -> dict[str, int]:
         counts = {name: len(getattr(self, name)) for name in COUNTED}
@@ -99,13 +99,13 @@ def main(descriptor: str, *names: str) -> None:
     TellingReporter.teller = teller = Teller(int(descriptor))
     loader, suite, plan = TestLoader(), TestSuite(), []
     for name in names:
-        teller.tell(loading=name)
+        teller.report(loading=name)
         part = loader.loadByNames([name], recurse=True)
         plan.append((name, list(ids_in(part))))
         suite.addTest(part)
-    teller.tell(loading=None, plan=plan)
+    teller.report(loading=None, plan=plan)
     result: Any = TrialRunner(TellingReporter).run(suite)
-    teller.tell(test=None, done=True)
+    teller.report(test=None, done=True)
     sys.exit(not result.wasSuccessful())
 
 

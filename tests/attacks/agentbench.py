@@ -59,7 +59,7 @@ def environment(python: str) -> dict[str, str]:
     return clean_environment({"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}"})
 
 
-class NotingServer:
+class RecordingServer:
     """An API server with TLS that answers every request with 200.
 
     :ivar heads: of all requests, as they came.
@@ -112,7 +112,7 @@ class AgentBench:
 
     def __init__(self, *options: str, path: str = "", python: str = sys.executable) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tower-attack-"))
-        self.server = NotingServer(self.folder)
+        self.server = RecordingServer(self.folder)
         self.proxy = RawProxy()
         kubeconfig = self.folder / "kubeconfig"
         kubeconfig.touch(0o600)

@@ -106,7 +106,7 @@ class Bystanders:
         self._kept: http.client.HTTPSConnection | None = None
         self._control = User("control", _Control(backend.ports[control]["ping"]), b"pong")
         self.users = [
-            User("new connection", self._ask_anew, b"pong"),
+            User("new connection", self._ask_again, b"pong"),
             User("kept connection", self._ask_kept, b"pong"),
             *(User(f"writer {n}", self._write, bytes(BODY), period=2 * PERIOD) for n in range(writers)),
         ]
@@ -160,7 +160,7 @@ class Bystanders:
         if late:
             raise AssertionError(f"bystanders noticed the attack: {', '.join(late)}{self.report}")
 
-    def _ask_anew(self) -> tuple[int, bytes]:
+    def _ask_again(self) -> tuple[int, bytes]:
         connection = self._person.connect(timeout=PATIENCE)
         try:
             return self._ask(connection)

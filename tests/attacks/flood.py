@@ -216,13 +216,13 @@ class Flood:
         """Begin one after the other, so many a second."""
         loop = asyncio.get_running_loop()
         print("ready", flush=True)
-        under_way: set[asyncio.Future[None]] = set()
+        pending: set[asyncio.Future[None]] = set()
         due = loop.time()
         while True:
-            if len(under_way) < self._options.rate * 4:
+            if len(pending) < self._options.rate * 4:
                 task = asyncio.ensure_future(one())
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
+                pending.add(task)
+                task.add_done_callback(pending.discard)
             due += 1 / self._options.rate
             await asyncio.sleep(max(0.0, due - loop.time()))
 

@@ -30,13 +30,13 @@ class Holding:
 
     def __init__(self, ports: list[int], sources: list[str], hold: int) -> None:
         self.opened = 0
-        self._ways = itertools.cycle(itertools.product(ports, sources))
+        self._routes = itertools.cycle(itertools.product(ports, sources))
         self._hold = hold
         self._open: deque[socket.socket] = deque()
 
     def come(self) -> None:
         """Open a connection, from the next address to the next port; close the oldest if need be."""
-        port, source = next(self._ways)
+        port, source = next(self._routes)
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_IP, _NO_PORT, 1)

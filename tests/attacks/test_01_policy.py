@@ -159,9 +159,9 @@ class SelfTestTests(SynchronousTestCase):
                     check=False,
                     timeout=PATIENCE,
                 )
-                said = run.stdout + run.stderr
-                self.assertEqual(run.returncode, 1, said)
+                output = run.stdout + run.stderr
+                self.assertEqual(run.returncode, 1, output)
                 self.assertRegex(
                     run.stderr, f"\\A{program}: the check of requests does not work on Python .*\n\\Z"
                 )
-                self.assertFalse(state.exists(), said)
+                self.assertFalse(state.exists(), output)

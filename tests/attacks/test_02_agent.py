@@ -116,7 +116,7 @@ class HeadTests(HostileProxyTestCase):
         """One request reached the API server since the last one, with this identity."""
         self.assertEqual(self.server.identities(), [list(lines)])
 
-    def test_nobody_acts_as_the_system(self) -> None:
+    def test_no_user_acts_as_the_system(self) -> None:
         """No name of the system and of no administrator passes, as user, as group, or behind other groups."""
         peer = self.tunnel(self.kubeconfig)
         for name in NAMES:

@@ -63,21 +63,21 @@ class AgentTests(ProxyTestCase):
         for name in (*NAMES, "tower:admins", "system:authenticated"):
             for words in (("--user", name), ("--user", "jane", "--group", "dev", "--group", name)):
                 if words != ("--user", "system:authenticated"):
-                    said = self.refusal("kubeconfig", "alpha", *words)
-                    self.assertIn(repr(name), said)
-                    self.assertRegex(said, "choose another name|leave it out")
-        said = self.refusal("admin-kubeconfig", "--user", "system:admin")
-        self.assertIn("'system:admin'", said)
+                    message = self.refusal("kubeconfig", "alpha", *words)
+                    self.assertIn(repr(name), message)
+                    self.assertRegex(message, "choose another name|leave it out")
+        message = self.refusal("admin-kubeconfig", "--user", "system:admin")
+        self.assertIn("'system:admin'", message)
 
     def test_issued_before(self) -> None:
         """A credential from before the upgrade is refused at each request, with the name in question."""
         agent = self.tower.add("alpha", self.kubeconfig)
-        people = [
+        users = [
             self.tower.person("alpha", "jane", "--group", "dev", *words)
             for words in ((), ("--auth", "token"), ("--via", "port"))
         ]
         joe = self.tower.person("alpha", "joe")
-        for person in people:
+        for person in users:
             self.assertEqual(person.get("/api").status, 200)
             self.assertEqual(self.server.identities(), [JANE])
         for user, groups, name in (
@@ -86,7 +86,7 @@ class AgentTests(ProxyTestCase):
         ):
             self.rename(user, *groups)
             agent.wait_until_ready()
-            for person in people:
+            for person in users:
                 for path in ("/api", "/version", "/api/v1/pods?watch=1"):
                     self.assertIn(name, self.refused(person, path))
         self.assertEqual(self.server.identities(), [])
@@ -109,8 +109,8 @@ class NodeTests(ProxyTestCase):
     def test_one_that_is_allowed(self) -> None:
         """One name may be allowed, issued and used; no other one; and not when it is allowed no longer."""
         for name in NAMES:
-            said = self.refusal("kubeconfig", NODES, "--user", "jane", "--group", name)
-            self.assertIn(f"tower cluster set {NODES} --allow-system-identity {name}", said)
+            message = self.refusal("kubeconfig", NODES, "--user", "jane", "--group", name)
+            self.assertIn(f"tower cluster set {NODES} --allow-system-identity {name}", message)
         self.tower.tower("cluster", "set", NODES, "--allow-system-identity", ADMINISTRATORS)
         ssh = self.tower.status(NODES)["spec"]["connection"]["ssh"]
         self.assertEqual(ssh["allowedSystemIdentities"], [ADMINISTRATORS])
@@ -123,12 +123,12 @@ class NodeTests(ProxyTestCase):
             self.refusal("kubeconfig", NODES, "--user", name, "--group", ADMINISTRATORS)
         self.tower.tower("cluster", "set", NODES, "--allow-system-identity", "")
         for path in ("/api", "/targets/kubelet/node/healthz"):
-            said = self.refused(jane, path)
-            self.assertIn(f"group '{ADMINISTRATORS}'", said)
-            self.assertIn(f"--allow-system-identity {ADMINISTRATORS}", said)
+            message = self.refused(jane, path)
+            self.assertIn(f"group '{ADMINISTRATORS}'", message)
+            self.assertIn(f"--allow-system-identity {ADMINISTRATORS}", message)
         self.assertEqual(self.server.identities(), [])
 
     def test_bad_names(self) -> None:
         """An invalid name of the system is refused, with the reason."""
-        said = self.refusal("cluster", "set", NODES, "--allow-system-identity", "kubeadm:cluster-admin")
-        self.assertIn("'kubeadm:cluster-admin' is not a system identity", said)
+        message = self.refusal("cluster", "set", NODES, "--allow-system-identity", "kubeadm:cluster-admin")
+        self.assertIn("'kubeadm:cluster-admin' is not a system identity", message)

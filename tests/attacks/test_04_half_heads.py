@@ -98,7 +98,7 @@ class HeadTests(SynchronousTestCase):
             self.assertTrue(upstream.taken().startswith(b"GET /ping HTTP/1.1\r\n"))
         self.nothing_left()
 
-    def test_gone(self) -> None:
+    def test_disconnected(self) -> None:
         """A stream that ends, is refused or lost keeps nothing."""
         for end in ("end", "lose"):
             channel, _ = self.opened()

@@ -22,7 +22,7 @@ class FloodTests(AttackTestCase):
         super().setUp()
         self.late = self.arrivals()
 
-    def beside(self) -> None:
+    def during_attack(self) -> None:
         """Work during the attack."""
         with self.bystanders() as users:
             users.until(40)
@@ -33,15 +33,15 @@ class FloodTests(AttackTestCase):
     def test_handshakes(self) -> None:
         """TLS handshakes, each on a new connection."""
         self.attack("handshakes", self.tower.secure_port, f"--rate={HANDSHAKES}")
-        self.beside()
+        self.during_attack()
 
     def test_upgrades(self) -> None:
         """WebSocket upgrades of agents that then stay silent."""
         self.attack("upgrades", self.tower.port, f"--rate={UPGRADES}")
-        self.beside()
+        self.during_attack()
 
     def test_slow(self) -> None:
         """Sockets on which a head comes byte by byte, and others with half a TLS handshake."""
         self.attack("slow", self.tower.port, f"--sockets={SLOW}")
         self.attack("open", self.tower.secure_port, f"--sockets={SLOW}", "--again")
-        self.beside()
+        self.during_attack()

@@ -24,7 +24,7 @@ from tests.integration.programs import LOOPBACK, PATIENCE, Program, is_ready, wa
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 BALANCER = "127.0.0.9"  # the address by which HAProxy comes to Tower
 CLIENTS = {"v1": "127.0.0.5", "v2": "127.0.0.6", "ssl": "127.0.0.7"}
-STRANGER = "127.0.0.8"
+UNTRUSTED = "127.0.0.8"
 SHARE = 20  # unauthenticated connections of one address
 CONFIGURATION = """
 global
@@ -150,10 +150,10 @@ class HAProxyTests(BalancedTestCase):
                     answer = person.ask(connection, f"{person.prefix}/api")
                     self.assertEqual((answer.status, answer.read()), (200, source.encode()), name)
                 connection.close()
-            stranger = _From(token, self.ports[name], source)
-            stranger.request("GET", f"{token.prefix}/api")
-            self.assertEqual(stranger.getresponse().status, 401)
-            stranger.close()
+            unauthenticated = _From(token, self.ports[name], source)
+            unauthenticated.request("GET", f"{token.prefix}/api")
+            self.assertEqual(unauthenticated.getresponse().status, 401)
+            unauthenticated.close()
             wait_for("the log line", partial(self.tells, f" from {source}: 401 "))
         self.assertEqual(self.sources(), set(CLIENTS.values()))
         self.assertNotIn(BALANCER, self.tower.proxy.output())
@@ -217,7 +217,7 @@ class HAProxyTests(BalancedTestCase):
 
     def say(self, port: int, data: bytes) -> bytes:
         """Send *data* without authentication; return the answer."""
-        with socket.create_connection((LOOPBACK, port), PATIENCE, source_address=(STRANGER, 0)) as sock:
+        with socket.create_connection((LOOPBACK, port), PATIENCE, source_address=(UNTRUSTED, 0)) as sock:
             sock.sendall(data)
             with contextlib.suppress(ConnectionResetError):
                 return sock.recv(65536)

@@ -78,10 +78,10 @@ class FilesCase(TowerTestCase):
         self.nothing_in(answer.body)
         return answer
 
-    def nothing_in(self, said: bytes) -> None:
+    def nothing_in(self, error: bytes) -> None:
         """See that nothing of the files is there."""
         for word in self.words:
-            self.assertNotIn(word.encode(), said)
+            self.assertNotIn(word.encode(), error)
 
     def create(self, **ssh: Any) -> Answer:
         """Add the cluster with these fields."""
@@ -148,9 +148,9 @@ class ReadingTests(FilesCase):
             for path in paths:
                 answer = self.change(**others, **{field: path})
                 self.assertEqual(answer.status, 422, (field, path))
-                said = json.loads(answer.body)["message"]
-                self.assertIn(f"spec.connection.ssh.{field}: {path!r}: must be below {self.inside}", said)
-                self.assertIn("--node-files", said)
+                error = json.loads(answer.body)["message"]
+                self.assertIn(f"spec.connection.ssh.{field}: {path!r}: must be below {self.inside}", error)
+                self.assertIn("--node-files", error)
         self.nothing_in(self.everywhere())
 
     def test_odd_names(self) -> None:
@@ -166,10 +166,10 @@ class ReadingTests(FilesCase):
         ):
             answer = self.change(nodesFile=path)
             self.assertEqual(answer.status, 422)
-            said = json.loads(answer.body)["message"]
-            self.assertIn(words, said)
-            self.assertIn(repr(path[:60]).strip("'"), said)
-            self.assertLess(len(said), 300)
+            error = json.loads(answer.body)["message"]
+            self.assertIn(words, error)
+            self.assertIn(repr(path[:60]).strip("'"), error)
+            self.assertLess(len(error), 300)
 
     def test_content(self) -> None:
         """If a file may be named, but has other content than it should, the error does not quote it."""
@@ -183,7 +183,7 @@ class ReadingTests(FilesCase):
             if name != "env":
                 self.assertRegex(self.look(name), rf"{name}:\d+: ")
 
-    def test_ways_out(self) -> None:
+    def test_escapes(self) -> None:
         """Links outside, pipes and devices are refused at once, and none is replaced by a key."""
         self.create(nodes=["127.0.0.1:1"])
         (self.inside / "link").symlink_to(self.outside / "token")

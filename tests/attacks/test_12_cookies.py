@@ -85,12 +85,12 @@ class CookieTests(harness.TowerTestCase):
             self.addCleanup(member.close)
             wiki = f"--target=wiki=127.0.0.1:{self.members['alpha'].port}"
             self.tower.add(name, member.kubeconfig(self.folder, name), harness.PATIENT, wiki)
-        self.people = {name: self.tower.person(name, "jane", "--auth", "token") for name in self.members}
+        self.users = {name: self.tower.person(name, "jane", "--auth", "token") for name in self.members}
         self.jar = CookieJar()
 
     def browse(self, path: str) -> int:
         """Get *path* of the front door with a browser's single cookie jar; return the status."""
-        person = self.people["beta" if "/beta/" in path else "alpha"]
+        person = self.users["beta" if "/beta/" in path else "alpha"]
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=person.tls), urllib.request.HTTPCookieProcessor(self.jar)
         )
@@ -139,7 +139,7 @@ class CookieTests(harness.TowerTestCase):
 
     def test_fields(self) -> None:
         """Fields that act on the host are dropped; in trailers they end the answer."""
-        alpha = self.people["alpha"]
+        alpha = self.users["alpha"]
         upgrade = ("Connection: Upgrade", "Upgrade: websocket")
         for prefix in ("/clusters/alpha", "/clusters/alpha/targets/wiki"):
             scope = prefix.encode()
@@ -158,7 +158,7 @@ class CookieTests(harness.TowerTestCase):
         port = self.tower.cluster_port("alpha")
         upgrade = ("Connection: Upgrade", "Upgrade: websocket")
         for rest, fields in (("/x", ()), ("/early", ()), ("/ws", upgrade), ("/trailers", ())):
-            answer = self.raw(self.people["alpha"], rest, *fields, port=port)
+            answer = self.raw(self.users["alpha"], rest, *fields, port=port)
             self.assertIn(COOKIE + b"; Path=/; Domain=127.0.0.1; HttpOnly\r\n", answer)
             if rest != "/trailers":
                 self.assertIn(FIELDS, answer)

@@ -146,9 +146,9 @@ class AgentTests(harness.TowerTestCase):
             peer.ssh._hello = hello
             self.assertRaises(Gone, peer.authenticate)
             peer.close()
-        stranger = agent_peer(port, f"evil{HOSTILE}", KeyPair.generate(), host_key, token[0])
-        self.assertRaises(Gone, stranger.authenticate)
-        stranger.close()
+        rejected = agent_peer(port, f"evil{HOSTILE}", KeyPair.generate(), host_key, token[0])
+        self.assertRaises(Gone, rejected.authenticate)
+        rejected.close()
         with open_socket(port) as early:
             early.sendall(RawPeer(early, None, from_client=False).writer.wrap(WORSE.encode()))
         wait_for("the lines", lambda: self.tower.proxy.output().count("was rejected") >= 5)

@@ -96,9 +96,9 @@ class TokenTests(AgentCase):
                 timeout=PATIENCE,
                 cwd=self.folder,
             )
-        said = (self.folder / name).read_text()
-        self.assertEqual((done.returncode, said.count("\n")), (1, 1), said)
-        return said
+        error = (self.folder / name).read_text()
+        self.assertEqual((done.returncode, error.count("\n")), (1, 1), error)
+        return error
 
     def nowhere(self, pid: int, token: str) -> None:
         """See that a process shows a token neither in its environment nor as an argument, nor logs it."""
@@ -159,23 +159,23 @@ class TokenTests(AgentCase):
 
     def test_nothing_at_standard_input(self) -> None:
         """An agent that never joined, without a token, ends with a line that names the fix."""
-        said = self.refused("empty", "--token-file=-")
-        self.assertIn("--token-file - : standard input is empty", said)
-        self.assertIn("'tower join'", said)
+        error = self.refused("empty", "--token-file=-")
+        self.assertIn("--token-file - : standard input is empty", error)
+        self.assertIn("'tower join'", error)
 
     def test_terminal(self) -> None:
         """A terminal does not seem to hang."""
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)
         self.addCleanup(os.close, theirs)
-        said = self.refused("terminal", "--token-file=-", stdin=theirs)
-        self.assertIn("--token-file '-' is a terminal: pipe the secret in", said)
+        error = self.refused("terminal", "--token-file=-", stdin=theirs)
+        self.assertIn("--token-file '-' is a terminal: pipe the secret in", error)
 
     def test_endless_input(self) -> None:
         """Endless input is read up to the longest token."""
         with open("/dev/zero", "rb") as endless:
-            said = self.refused("endless", "--token-file=-", stdin=endless.fileno())
-        self.assertIn("--token-file '-' is empty or too large", said)
+            error = self.refused("endless", "--token-file=-", stdin=endless.fileno())
+        self.assertIn("--token-file '-' is empty or too large", error)
 
 
 class DumpTests(AgentCase):

@@ -47,7 +47,7 @@ def config_of(ca_pem: bytes) -> str:
     return kubeconfig(server="https://10.0.0.1:6443", ca_pem=ca_pem, cluster="alpha", user="tower", token="t")
 
 
-class EveryPlaceTests(SynchronousTestCase):
+class EveryPositionTests(SynchronousTestCase):
     """Each function that takes authorities, with one of the test's own whose key counts as published."""
 
     def setUp(self) -> None:
@@ -205,11 +205,11 @@ class ProgramTests(TowerTestCase):
     def refusal(self, program: Program, **environment: str) -> str:
         """Return the one line with which a program ends."""
         done = run(program.argv, folder=self.folder, environment=environment)
-        said = (done.stderr + done.stdout).decode()
-        self.assertEqual(done.returncode, 1, said)
-        self.assertEqual(len(said.strip().splitlines()), 1, said)
-        self.assertIn("is public (KubeSphere Tower ships it)", said)
-        return said
+        output = (done.stderr + done.stdout).decode()
+        self.assertEqual(done.returncode, 1, output)
+        self.assertEqual(len(output.strip().splitlines()), 1, output)
+        self.assertIn("is public (KubeSphere Tower ships it)", output)
+        return output
 
     def test_proxy(self) -> None:
         """The proxy does not start with it, given or kept."""

@@ -27,7 +27,7 @@ SHRINKING_TRIES = 3000
 SHRINKING_TIME = 15.0
 
 #: How long each target gets before the next has its turn, s.
-TURN = 0.1
+STEP = 0.1
 
 
 class Broken(AssertionError):
@@ -149,15 +149,15 @@ def fuzz(targets: Sequence[Target], seconds: float, seed: int) -> tuple[dict[str
     until = time.monotonic() + seconds
     while waiting and time.monotonic() < until:
         for target in list(waiting):
-            finding = _turn(target, counts, seed)
+            finding = _step(target, counts, seed)
             if finding is not None:
                 waiting.remove(target)
                 findings.append(shrunk(target, finding))
     return counts, findings
 
 
-def _turn(target: Target, counts: dict[str, int], seed: int) -> Finding | None:
-    until = time.monotonic() + TURN
+def _step(target: Target, counts: dict[str, int], seed: int) -> Finding | None:
+    until = time.monotonic() + STEP
     while time.monotonic() < until:
         chance = f"{seed}/{target.name}/{counts[target.name]}"
         counts[target.name] += 1

@@ -50,14 +50,14 @@ class Liar(FarNode):
 @cache
 def _conversation() -> tuple[bytes, ...]:
     """Return a good node's messages until a stream is open."""
-    said: list[bytes] = []
+    messages: list[bytes] = []
 
     def note(_: int, message: bytes) -> bytes:
-        said.append(message)
+        messages.append(message)
         return message
 
     _met(Liar(note))
-    return tuple(said)
+    return tuple(messages)
 
 
 def _met(far: Liar) -> None:

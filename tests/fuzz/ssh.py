@@ -144,8 +144,8 @@ def _clear_corpus() -> tuple[bytes, ...]:
     found = []
     for side, first in ((0, b"\0"), (1, b"\xff")):
         sealer = ClearSealer(0)
-        said = [message for whose, _, message in _conversation() if whose == side]
-        wire = b"SSH-2.0-Peer_1\r\n" + b"".join(sealer.seal(message) for message in said[:4])
+        own = [message for whose, _, message in _conversation() if whose == side]
+        wire = b"SSH-2.0-Peer_1\r\n" + b"".join(sealer.seal(message) for message in own[:4])
         found += [
             first + wire,
             first + wire[:20],

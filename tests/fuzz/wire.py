@@ -232,7 +232,7 @@ class _Peer:
         channel.receiver = self.recorders[-1]
         channel.resume()
 
-    def hear(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         """Receive *message*, and write the answers."""
         self.end.hear(message)
         while self.end.incoming:
@@ -252,7 +252,7 @@ def check_mux(data: bytes, chance: random.Random) -> None:
     messages = [message for message in records(data) if message]
     try:
         for message in messages:
-            peer.hear(message)
+            peer.receive(message)
     except PeerError as error:
         peer.end.mux.lost(error)
     else:

@@ -97,7 +97,7 @@ class MemoryOldProxy:
             self.pump()
 
 
-class OldWayAgent(MemoryAgent):
+class MemoryV1Agent(MemoryAgent):
     """Our agent, with kubesphere-v1.
 
     :param pinned: fingerprints of the host key that the proxy has to have; None takes every key.
@@ -137,7 +137,7 @@ class OldWayAgent(MemoryAgent):
             grace=1.0,
         )
 
-    def start(self) -> OldWayAgent:
+    def start(self) -> MemoryV1Agent:
         """Connect."""
         self.service.startService()
         self._proxy.pump()
@@ -176,9 +176,9 @@ class OldProxyTestCase(SynchronousTestCase):
         """Start it."""
         self.proxy = MemoryOldProxy()
 
-    def agent(self, **options: Any) -> OldWayAgent:
+    def agent(self, **options: Any) -> MemoryV1Agent:
         """Connect a Tower agent."""
-        agent = OldWayAgent(self.proxy, **options).start()
+        agent = MemoryV1Agent(self.proxy, **options).start()
         self.addCleanup(self.proxy.pump)
         self.addCleanup(agent.service.stopService)
         return agent

@@ -79,7 +79,7 @@ class RefusalTests(HoleTestCase):
     def test_hole_12_silence_has_an_end(self) -> None:
         """Hole 12: a peer that goes silent before it is authenticated is closed within 30 s, at any point."""
         before = len(self.tower.machine.getDelayedCalls())
-        for said in (
+        for sent in (
             b"",
             b"GET /age",
             UPGRADE,
@@ -89,7 +89,7 @@ class RefusalTests(HoleTestCase):
             line = self.tower.line()
             line.receiver = Sink()
             line.resume()
-            line.send(said)
+            line.send(sent)
         self.tower.pump()
         self.assertEqual(self.tower.plain.connections + self.tower.endpoint.pending, 5)
         self.tower.sweep(31)
@@ -98,7 +98,7 @@ class RefusalTests(HoleTestCase):
     def test_hole_12_no_limitless_reading(self) -> None:
         """Hole 12: data before an agent's authentication is limited, message, frame and all."""
         before = len(self.tower.machine.getDelayedCalls())
-        for said in (
+        for sent in (
             b"GET /agent HTTP/1.1\r\nA: " + b"a" * 100_000,
             UPGRADE + frame(b"x" * 60_000) * 20,
             UPGRADE + b"\x82\xff" + (1 << 40).to_bytes(8, "big") + b"\0" * 600_000,
@@ -107,9 +107,9 @@ class RefusalTests(HoleTestCase):
             line = self.tower.line()
             line.receiver = Sink()
             line.resume()
-            line.send(said)
+            line.send(sent)
             self.tower.pump()
-            self.assertTrue(line.gone, said[:200])
+            self.assertTrue(line.gone, sent[:200])
         self.assert_nothing_left(before)
 
     def test_hole_13_an_end_at_any_point(self) -> None:
@@ -206,7 +206,7 @@ class ComingBackTests(HoleTestCase):
         self.tower.lines += [near, far]
         return near
 
-    def test_hole_16_giving_up_is_said(self) -> None:
+    def test_hole_16_giving_up_is_logged(self) -> None:
         """Hole 16: an agent with a limited number of tries logs that it gives up, and ends with an error."""
         agent = MemoryAgent(self.tower, token="tower-wrong", max_retry=2).start()
         self.tower.sweep(10)

@@ -27,7 +27,7 @@ from tower.trust.authorities import given_authority
 from tower.trust.pki import public_key_hash
 
 
-class NobodyTests(HoleTestCase):
+class UnauthenticatedTests(HoleTestCase):
     """Hole 1, with every port that users can reach."""
 
     def test_hole_01_no_user_without_a_credential(self) -> None:
@@ -46,7 +46,7 @@ class NobodyTests(HoleTestCase):
         self.assertIn(b"\r\nImpersonate-User: jane\r\nImpersonate-Group: dev\r\n", asked)
         self.assertNotIn(jane, asked)
 
-    def test_hole_01_nobody_is_somebody_else(self) -> None:
+    def test_hole_01_no_user_acts_as_another(self) -> None:
         """Hole 1: `Impersonate-*` of a caller does not pass, however it is spelt; no other cluster opens."""
         agent = self.agent()
         self.tower.add("beta")

@@ -37,7 +37,7 @@ class RightsTests(OldAgentTestCase):
         self.assertEqual(asked.count(b"Authorization: Bearer %b\r\n" % AGENT_TOKEN.encode()), 1)
         self.assertNotIn(self.jane, asked)
 
-    def test_hole_01_nobody_acts_as_the_system(self) -> None:
+    def test_hole_01_no_user_acts_as_the_system(self) -> None:
         """Hole 1: no user acts as a system identity with an old agent's rights."""
         agent = self.old()
         _, secret = done(self.tower.credentials.issue_token("alpha", "system:kube-x", ["system:masters"], 60))
@@ -52,7 +52,7 @@ class RightsTests(OldAgentTestCase):
         self.assertIn("public", agent.refused or "")
         self.assertTrue(agent.gone)
 
-    def test_hole_03_an_old_agent_is_told_of(self) -> None:
+    def test_hole_03_an_old_agent_is_reported(self) -> None:
         """Hole 3: an old agent verifies no proxy, which only its owner can change; log and condition warn."""
         with capturedLogs() as events:
             self.old()
@@ -64,7 +64,7 @@ class RightsTests(OldAgentTestCase):
         self.assertEqual((found.status, found.reason), ("False", "KubeSphereV1"))
         self.assertIn("does not verify this proxy's key", found.message)
 
-    def test_hole_03_old_agents_can_be_turned_away(self) -> None:
+    def test_hole_03_old_agents_can_be_rejected(self) -> None:
         """Hole 3: with `--require-v2` an old agent is rejected before it sends anything."""
         strict = MemoryTower(store=self.tower.store, require_v2=True)
         self.addCleanup(strict.stop)
@@ -147,7 +147,7 @@ class TunnelTests(OldAgentTestCase):
             self.assertTrue(agent.gone)
         self.assert_nothing_left(before)
 
-    def test_hole_12_and_23_a_config_that_is_none(self) -> None:
+    def test_hole_12_and_23_an_invalid_config(self) -> None:
         """Holes 12 and 23: an invalid config is answered, closed, and logged without its content."""
         before = len(self.tower.machine.getDelayedCalls())
         good = AgentConfig(name="alpha", token=self.token, bearer=b"bearer-word", key=KEY).encode()
@@ -170,7 +170,7 @@ class TunnelTests(OldAgentTestCase):
         for secret in (self.token, "bearer-word", "YmVhcmVyLXdvcmQ", "c2VjcmV0LWtleQ", "BEGIN PRIVATE"):
             self.assertNotIn(secret, text)
 
-    def test_hole_12_who_says_nothing(self) -> None:
+    def test_hole_12_a_silent_agent(self) -> None:
         """Hole 12: an old agent that authenticates by SSH and never sends a config is closed after 10 s."""
         before = len(self.tower.machine.getDelayedCalls())
         agent = MemoryOldAgent(self.tower)

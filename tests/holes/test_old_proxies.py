@@ -19,8 +19,8 @@ from tests.holes.machinekit import Line
 from tests.holes.oldproxykit import (
     SWITCHED,
     TOKEN,
+    MemoryV1Agent,
     OldProxyTestCase,
-    OldWayAgent,
     kubeconfig_with,
 )
 from tests.holes.towerkit import GOODBYE, KEEPALIVE
@@ -34,7 +34,7 @@ KUBERNETES = "10.0.0.1:6443"
 class TrustTests(OldProxyTestCase):
     """Holes 3, 4 and 6: the credentials of an old proxy, and their use."""
 
-    def test_hole_03_credentials_for_anybody_only_on_request(self) -> None:
+    def test_hole_03_credentials_for_unknown_proxies_only_on_request(self) -> None:
         """Hole 3: the agent gives nothing to a proxy without a known key, unless it is set explicitly."""
         for arguments in ([], ["--protocol=v1"], ["--protocol=v2"]):
             self.assertIn("key", str(self.assertRaises(UsageError, self.parsed, *arguments)))
@@ -48,7 +48,7 @@ class TrustTests(OldProxyTestCase):
         self.assertIn("not your proxy", agent.service.state)
         self.assertEqual((self.proxy.end.shown, self.proxy.end.requests), ([], []))
 
-    def test_hole_03_and_06_what_the_log_says(self) -> None:
+    def test_hole_03_and_06_the_log(self) -> None:
         """Holes 3 and 6: the agent logs a warning about its credentials, without their values."""
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
@@ -96,7 +96,7 @@ class TrustTests(OldProxyTestCase):
         self.assertEqual(agent.dialled, [("10.0.0.1", 6443), ("ks-apiserver", 80)])
 
 
-class WayTests(OldProxyTestCase):
+class StreamTests(OldProxyTestCase):
     """Holes 17 and 18: streams that an old proxy opens."""
 
     def test_hole_17_the_tail_after_a_half_close(self) -> None:
@@ -145,7 +145,7 @@ class LifeTests(OldProxyTestCase):
     def test_hole_12_a_refused_agent_closes(self) -> None:
         """Hole 12: old proxies leave a refused connection open, so the agent closes it, each time."""
         self.proxy.reply = refusal(b"Unauthorized agent")
-        agent = OldWayAgent(self.proxy)
+        agent = MemoryV1Agent(self.proxy)
         agent.start()
         self.assertEqual((agent.tries, self.proxy.lines), (1, []))
         self.proxy.wait(120)
@@ -164,13 +164,13 @@ class LifeTests(OldProxyTestCase):
         (first, _) = self.proxy.lines
         with capturedLogs() as events:
             self.proxy.wait(2)
-        said = "\n".join(map(eventAsText, events))
-        self.assertIn("did not answer the registration within 10 s", said)
+        logged = "\n".join(map(eventAsText, events))
+        self.assertIn("did not answer the registration within 10 s", logged)
         self.assertTrue(first.gone)
 
     def test_hole_16_no_handshake_error_ends_the_agent(self) -> None:
         """Hole 16: after any failure before the registration the agent tries again, until it succeeds."""
-        agent = OldWayAgent(self.proxy)
+        agent = MemoryV1Agent(self.proxy)
         self.addCleanup(agent.service.stopService)
         played = ["lost", "rejected", "no SSH", "refused"]
         serve = self.proxy._serve

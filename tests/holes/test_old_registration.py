@@ -32,7 +32,7 @@ class ConfigTests(OldProxyTestCase):
         self.proxy.pump()
         return config
 
-    def test_hole_10_a_rotated_token_is_told(self) -> None:
+    def test_hole_10_a_rotated_token_is_sent(self) -> None:
         """Hole 10: when the token changes, the agent registers again, between two streams."""
         path = Path(self.mktemp())
         path.write_text("one\n")

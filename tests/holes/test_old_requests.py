@@ -14,10 +14,10 @@ from tests.holes.towerkit import status_of
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 
-class WayTests(OldAgentTestCase):
+class RequestTests(OldAgentTestCase):
     """Holes 9, 17, 18, 19, 21 and 32: requests."""
 
-    def assert_told(self, answer: bytes, code: int, text: str) -> None:
+    def assert_reported(self, answer: bytes, code: int, text: str) -> None:
         """Assert that *answer* is a Status with that code and text."""
         self.assertEqual(status_of(answer), code, answer)
         self.assertIn(text, json.loads(answer.partition(b"\r\n\r\n")[2])["message"])
@@ -30,14 +30,14 @@ class WayTests(OldAgentTestCase):
             raise ConnectionRefusedError
 
         agent.reach = refuse
-        self.assert_told(self.ask_alpha(self.jane), 503, "could not connect")
+        self.assert_reported(self.ask_alpha(self.jane), 503, "could not connect")
         self.assertEqual(agent.dialled, ["10.96.0.1:443"])
 
     def test_hole_09_an_api_server_that_is_another(self) -> None:
         """Hole 9: a certificate for another name is a 503 with the reason; nothing was sent to it."""
         agent = self.old()
         agent.reach = lambda: SecureServer("10.96.0.99")
-        self.assert_told(self.ask_alpha(self.jane), 503, "certificate")
+        self.assert_reported(self.ask_alpha(self.jane), 503, "certificate")
         self.assertEqual(agent.servers[0].taken(), b"")
 
     def test_hole_09_an_answer_that_breaks(self) -> None:
@@ -47,7 +47,7 @@ class WayTests(OldAgentTestCase):
         self.tower.ask(user, get(b"/api", self.jane))
         agent.servers[0].lose()
         self.tower.pump()
-        self.assert_told(user.taken(), 502, "alpha")
+        self.assert_reported(user.taken(), 502, "alpha")
         self.tower.ask(user, get(b"/api", self.jane))
         agent.servers[1].deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
         agent.servers[1].lose()
@@ -104,7 +104,7 @@ class WayTests(OldAgentTestCase):
         self.ask_alpha(self.jane)
         self.assertEqual(agent.servers[0].taken().count(b"\r\nAuthorization: Bearer word\r\n"), 1)
 
-    def test_hole_31_a_token_that_is_none(self) -> None:
+    def test_hole_31_an_invalid_token(self) -> None:
         """Hole 31: an invalid token is refused when the agent registers, not at each request."""
         agent = self.old(bearer=b"two words")
         self.assertIn("bearer token", agent.refused or "")

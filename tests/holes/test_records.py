@@ -217,7 +217,7 @@ class SecretTests(HoleTestCase):
             self.assertNotIn(secret, seen)
 
 
-class WordTests(HoleTestCase):
+class LogTests(HoleTestCase):
     """Hole 30: messages at normal verbosity."""
 
     def lines(self, events: Iterable[LogEvent]) -> str:
@@ -235,7 +235,7 @@ class WordTests(HoleTestCase):
         self.assertIn("unknown cluster", self.lines(events))
         self.assertNotIn("tower-wrong", self.lines(events))
 
-    def test_hole_30_the_agent_says_how_it_is(self) -> None:
+    def test_hole_30_the_agent_logs_its_state(self) -> None:
         """Hole 30: an agent logs that it is connected, and why it is not, each time."""
         with capturedLogs() as events:
             self.agent()

@@ -85,8 +85,8 @@ class Backend:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
         try:
             connection.request("GET", path)
-            told: dict[str, Any] = json.loads(connection.getresponse().read())
-            return told
+            parsed: dict[str, Any] = json.loads(connection.getresponse().read())
+            return parsed
         finally:
             connection.close()
 

@@ -120,7 +120,7 @@ class CloudNodeTestCase(TestCase):
         self._sessions: list[tuple[CloudSession, dict[str, Any]]] = []
         self.addCleanup(lambda: Deferred.fromCoroutine(self.service.stop()))
 
-    async def lets_in(self, key: Path) -> bool:
+    async def accepts(self, key: Path) -> bool:
         """Log in through one of Tower's tunnels; return whether that worked."""
         login = NodeLogin(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
         node = Node(self.node.host, self.node.port)
@@ -135,7 +135,7 @@ class CloudNodeTestCase(TestCase):
         return True
 
     def asking(self, *, rng: Any = None, **limits: float) -> Callable[[Any], CloudSession]:
-        """Return what makes real sessions, which have patience until `hasten` gives them these limits."""
+        """Return what makes real sessions, which have patience until `skip_waits` gives them these limits."""
 
         def make(reactor: Any) -> CloudSession:
             session = CloudSession(reactor, rng=rng)
@@ -144,7 +144,7 @@ class CloudNodeTestCase(TestCase):
 
         return make
 
-    def hasten(self) -> None:
+    def skip_waits(self) -> None:
         """Skip the remaining waits of sessions: from now on no server answers as they want."""
         for session, limits in self._sessions:
             for name, value in limits.items():

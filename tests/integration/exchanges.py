@@ -27,7 +27,7 @@ class BrokenOff(Exception):
     """The exchange ended on purpose, at the chosen byte."""
 
 
-class Somebody:
+class Client:
     """One of many clients; each does one exchange with the backend after the other.
 
     :param person: has a credential for *cluster*.

@@ -101,7 +101,7 @@ class HostileAgentTestCase(SynchronousTestCase):
         watching.__exit__(None, None, None)
         self.assertTrue(self.proxy.running(), self.proxy.tail())
         self.assertEqual(self.tunnel_of_good(), self.tunnel)
-        self.assertNotIn("Traceback", self.said())
+        self.assertNotIn("Traceback", self.logged())
 
     def tunnel_of_good(self) -> str:
         """Return the address and the birth of the tunnel that behaves."""
@@ -110,7 +110,7 @@ class HostileAgentTestCase(SynchronousTestCase):
         (address,) = re.findall(r'"address": ?"([^"]+)"', listed)
         return str(address)
 
-    def said(self) -> str:
+    def logged(self) -> str:
         """Return the proxy's log since the test began."""
         return self.proxy.output()[self.before :]
 
@@ -121,6 +121,6 @@ class HostileAgentTestCase(SynchronousTestCase):
             peer.end()
         peer.close()
         line = f"agent of evil at {host}:{port} disconnected: " if known else f"{host}:{port} was rejected: "
-        wait_for(f"the line {line!r}{reason}", lambda: line in self.said())
-        said = re.findall(re.escape(line) + ".*", self.said())[0]
-        self.assertRegex(said, reason, what)
+        wait_for(f"the line {line!r}{reason}", lambda: line in self.logged())
+        logged = re.findall(re.escape(line) + ".*", self.logged())[0]
+        self.assertRegex(logged, reason, what)

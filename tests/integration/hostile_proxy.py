@@ -112,12 +112,12 @@ class HostileProxyTestCase(SynchronousTestCase):
         """The agent is well; it comes back and does its work."""
         watching.__exit__(None, None, None)
         self.assertTrue(self.agent.running(), self.agent.tail())
-        self.assertNotIn("Traceback", self.said())
+        self.assertNotIn("Traceback", self.logged())
         peer = self.accepted()
         self.serve(peer)
         self.before = len(self.agent.output())
         peer.close()
-        wait_for("a line about the end", lambda: re.search(r"tunnel to \S+ is lost", self.said()))
+        wait_for("a line about the end", lambda: re.search(r"tunnel to \S+ is lost", self.logged()))
 
     def accepted(self) -> RawPeer:
         """Return the agent's next tunnel, authenticated."""
@@ -145,7 +145,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         peer.data(stream, REQUEST)
         self.assertIn(b"HTTP/1.1 200 OK\r\n", peer.next(DATA))
 
-    def said(self) -> str:
+    def logged(self) -> str:
         """Return the agent's log since the test began."""
         return self.agent.output()[self.before :]
 
@@ -155,6 +155,6 @@ class HostileProxyTestCase(SynchronousTestCase):
             peer.end()
         peer.close()
         line = r"the (?:drained )?tunnel to \S+ is (?:lost|gone): (.*)" if known else r"try \d+ failed: (.*)"
-        said = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.said()))
-        self.assertRegex(said[-1], reason, what)
+        logged = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.logged()))
+        self.assertRegex(logged[-1], reason, what)
         self.before = len(self.agent.output())

@@ -159,16 +159,16 @@ class Backend:
                     await asyncio.sleep(SLOW_PAUSE)
             else:
                 body = b"".join([data async for data in request.body()])
-                await self._answer(writer, self._told(path) or body or b"pong")
+                await self._answer(writer, self._report(path) or body or b"pong")
 
-    def _told(self, path: str) -> bytes:
+    def _report(self, path: str) -> bytes:
         if path == "/close-idle":
             for each in self._idle:
                 each.close()
         elif path != "/report":
             return b""
-        told = {"faults": self.faults, "served": self.served, "flooded": self.flooded}
-        return json.dumps(told).encode()
+        report = {"faults": self.faults, "served": self.served, "flooded": self.flooded}
+        return json.dumps(report).encode()
 
     async def _answer(self, writer: Writer, body: bytes) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

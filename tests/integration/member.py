@@ -38,14 +38,14 @@ def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
 
 # Users of the group dev may do everything, as KubeSphere's agents may; jane alone has no rights.
 _DEV = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
-_MIGHTY = {"name": "mighty-agent", "namespace": "tower-system"}
+_CLUSTER_ADMIN = {"name": "mighty-agent", "namespace": "tower-system"}
 RIGHTS = {
     "apiVersion": "v1",
     "kind": "List",
     "items": [
         _everything("developers", _DEV),
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _MIGHTY},
-        _everything("mighty-agent", {"kind": "ServiceAccount", **_MIGHTY}),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _CLUSTER_ADMIN},
+        _everything("mighty-agent", {"kind": "ServiceAccount", **_CLUSTER_ADMIN}),
     ],
 }
 
@@ -73,11 +73,11 @@ class Member:
     :param place: directory in which ``realcluster`` keeps the cluster.
     :ivar admin: kubeconfig of an administrator who does not go through Tower.
     :ivar least: a service account with the rights of ``deploy/agent-rbac.yaml``.
-    :ivar mighty: a service account that may do everything, as those of KubeSphere's agents.
+    :ivar cluster_admin: a service account that may do everything, as those of KubeSphere's agents.
     """
 
     least: Access
-    mighty: Access
+    cluster_admin: Access
 
     def __init__(self, folder: Path, place: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Member:
         self.folder.mkdir(exist_ok=True)
         self.kubectl("apply", "-f", str(AGENT_RIGHTS))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(RIGHTS).encode())
-        self.least, self.mighty = self._access("tower-agent"), self._access("mighty-agent")
+        self.least, self.cluster_admin = self._access("tower-agent"), self._access("mighty-agent")
 
     def up(self) -> bool:
         """Return whether it is ready for `prepare`."""
@@ -98,8 +98,8 @@ class Member:
     @property
     def info(self) -> dict[str, Any]:
         """Description of the cluster, as ``realcluster`` prints it."""
-        told: dict[str, Any] = json.loads((self.place / "info.json").read_text())
-        return told
+        report: dict[str, Any] = json.loads((self.place / "info.json").read_text())
+        return report
 
     @property
     def agent(self) -> Path:

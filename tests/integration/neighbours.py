@@ -27,8 +27,8 @@ class Pings:
     def __call__(self) -> None:
         """Ask once."""
         answer = self._person.ask(self._connection, f"{self._person.prefix}/ping")
-        told = answer.status, answer.read()
-        assert told == (200, b"pong"), told
+        answered = answer.status, answer.read()
+        assert answered == (200, b"pong"), answered
 
     def close(self) -> None:
         """Ask no more."""
@@ -45,8 +45,8 @@ class HealthPage:
         """Ask once."""
         self._connection.request("GET", "/healthz")
         answer = self._connection.getresponse()
-        told = answer.status, answer.read()
-        assert told[0] == 200, told
+        answered = answer.status, answer.read()
+        assert answered[0] == 200, answered
 
     def close(self) -> None:
         """Ask no more."""

@@ -77,9 +77,9 @@ class NodeClusterTestCase(SynchronousTestCase):
 
     def check_programs(self) -> None:
         """Nothing went wrong in the proxy, and no secret is in its log or on its disk."""
-        said = self.tower.proxy.output()
-        self.assertNotIn("Traceback", said)
-        self.assertNotIn("Unhandled", said)
+        logged = self.tower.proxy.output()
+        self.assertNotIn("Traceback", logged)
+        self.assertNotIn("Unhandled", logged)
         files = [self.tower.proxy.log, *(path for path in self.tower.state.rglob("*") if path.is_file())]
         for secret in self.secrets():
             self.assertEqual([str(path) for path in files if secret in path.read_bytes()], [])

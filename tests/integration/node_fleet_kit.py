@@ -126,8 +126,8 @@ def look_now(tower: Tower) -> None:
 
 def ssh_status(tower: Tower) -> dict[str, Any]:
     """Return the cluster object's status of its nodes."""
-    told: dict[str, Any] = tower.status(CLUSTER)["status"].get("ssh", {})
-    return told
+    reported: dict[str, Any] = tower.status(CLUSTER)["status"].get("ssh", {})
+    return reported
 
 
 def states(tower: Tower) -> dict[str, str]:

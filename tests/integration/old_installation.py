@@ -122,7 +122,7 @@ class OldInstallation:
             TOKENS["alpha"],
             self._member.service,
             ca=self._member.ca,
-            bearer=self._member.mighty.token_file,
+            bearer=self._member.cluster_admin.token_file,
             kubesphere_service=self.kubesphere,
         )
         self.settle()

@@ -95,8 +95,8 @@ class OldAgent:
         """Return whether the agent knows that the proxy has accepted it."""
         if not self.program.running():
             raise AssertionError(f"{self.name} ended: {self.program.tail()}")
-        said = self.program.output()
-        return said.rfind(" connected to ") > said.rfind("; next attempt in ")
+        logged = self.program.output()
+        return logged.rfind(" connected to ") > logged.rfind("; next attempt in ")
 
     def wait_until_ready(self, timeout: float = PATIENCE) -> None:
         """Return once the proxy has accepted it."""
@@ -164,8 +164,8 @@ class OldProxy:
 
     def agents(self) -> int:
         """Return the number of agents that it regards as connected."""
-        said = self.program.output()[self._before :]
-        return said.count(" agent connected,") - said.count(" agent disconnected")
+        logged = self.program.output()[self._before :]
+        return logged.count(" agent connected,") - logged.count(" agent disconnected")
 
     def wait_for_agents(self, count: int = 1, timeout: float = PATIENCE) -> None:
         """Return once so many agents are connected."""

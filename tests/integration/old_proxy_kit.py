@@ -115,7 +115,7 @@ class Listener:
         self._listener.close()
 
 
-def copy_both_ways(near: socket.socket, far: socket.socket) -> None:
+def copy_both_directions(near: socket.socket, far: socket.socket) -> None:
     """Pass bytes on until both have ended."""
 
     def copy(source: socket.socket, sink: socket.socket) -> None:
@@ -164,11 +164,11 @@ class OldProxyTestCase(SynchronousTestCase):
     def _judge(self, token: str) -> None:
         running = self.agent.running()
         self.agent.stop()
-        said = self.agent.output()
-        self.assertTrue(running, said[-2000:])
-        self.assertNotIn("Traceback", said)
+        logged = self.agent.output()
+        self.assertTrue(running, logged[-2000:])
+        self.assertNotIn("Traceback", logged)
         for secret in (token, BEARER):
-            self.assertNotIn(secret, said)
+            self.assertNotIn(secret, logged)
 
     def is_ready(self) -> bool:
         """Return whether the agent's health page reports that its tunnel is up."""

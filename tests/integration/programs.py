@@ -80,7 +80,7 @@ def die_with_parent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _begin_anew() -> None:
+def _reset_signals() -> None:
     """Also make it receive SIGINT, even if the shell that started the tests made them ignore it."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -134,7 +134,7 @@ class Program:
                 env=self._environment,
                 start_new_session=True,
                 **self._owner,
-                preexec_fn=_begin_anew,  # noqa: PLW1509 (two system calls)
+                preexec_fn=_reset_signals,  # noqa: PLW1509 (two system calls)
             )
 
     def running(self) -> bool:

@@ -109,7 +109,7 @@ class RawOldAgent(RawPeer):
         self.ask(CONFIG, config.encode() if isinstance(config, AgentConfig) else config)
         return self.answered()
 
-    def seconds_until_gone(self) -> float:
+    def seconds_until_closed(self) -> float:
         """Read up to the end of the connection; return how long that took."""
         began = time.monotonic()
         try:
@@ -119,7 +119,7 @@ class RawOldAgent(RawPeer):
         return time.monotonic() - began
 
 
-def let_in(port: int) -> RawOldAgent:
+def authenticated_agent(port: int) -> RawOldAgent:
     """Return an agent that the proxy at *port* has authenticated, before its config."""
     peer = RawOldAgent(port)
     peer.authenticate()

@@ -45,7 +45,7 @@ def first(payload: bytes) -> int:
     return int.from_bytes(payload[1:5], "big")
 
 
-class Everybody(Gatekeeper):
+class AcceptingGatekeeper(Gatekeeper):
     """A gatekeeper that accepts every agent."""
 
     def __init__(self) -> None:
@@ -305,7 +305,7 @@ class RawProxy:
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Accept: %b\r\nSec-WebSocket-Protocol: %b\r\n\r\n" % (proof, TOWER_V2.encode())
         )
-        ssh = ServerTransport(Clock(), [self.host_key], Everybody(), keepalive=0)
+        ssh = ServerTransport(Clock(), [self.host_key], AcceptingGatekeeper(), keepalive=0)
         return RawPeer(sock, ssh, from_client=True)
 
     def close(self) -> None:

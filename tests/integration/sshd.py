@@ -214,14 +214,14 @@ class Sshd:
 
     def stop(self) -> None:
         """End it and every connection, as a machine does that is shut down."""
-        everybody = self._everybody()
+        everybody = self._every_user()
         signal_all(everybody, signal.SIGTERM)
         signal_all(everybody, signal.SIGCONT)
         self._bury(everybody, ENDING)
 
     def kill(self) -> None:
         """End it and every connection at once."""
-        everybody = self._everybody()
+        everybody = self._every_user()
         self._bury(everybody, 0.0)
 
     def cut(self) -> None:
@@ -230,7 +230,7 @@ class Sshd:
 
     def pause(self) -> None:
         """Stop it and every connection, as on a machine that hangs; its kernel still answers."""
-        self._paused = self._everybody()
+        self._paused = self._every_user()
 
     def resume(self) -> None:
         """Let it go on after `pause`."""
@@ -241,7 +241,7 @@ class Sshd:
         """Return its log so far."""
         return self._program.output()
 
-    def _everybody(self) -> list[int]:
+    def _every_user(self) -> list[int]:
         """Return all its processes, which stand still from now on, so that none of them makes another one."""
         if not self._program.running():
             return []

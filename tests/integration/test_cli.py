@@ -45,10 +45,10 @@ class WrongOptionTests(SynchronousTestCase):
     ) -> str:
         """Run what must fail: exit code 1, a line for each of *count* errors, all the words, no traceback."""
         done = run(argv, folder=self.folder, environment=environment)
-        said = (done.stderr + done.stdout).decode()
-        self.assertEqual(done.returncode, 1, said)
-        self.assertNotIn("Traceback", said)
-        lines = [line for line in said.splitlines() if line.strip()]
+        text = (done.stderr + done.stdout).decode()
+        self.assertEqual(done.returncode, 1, text)
+        self.assertNotIn("Traceback", text)
+        lines = [line for line in text.splitlines() if line.strip()]
         for word in words:
             self.assertIn(word, said)
         self.assertEqual(len(lines), count, said)
@@ -65,7 +65,7 @@ class WrongOptionTests(SynchronousTestCase):
         """An address of another machine is named by its own option."""
         self.refusal(self.proxy("--host=203.0.113.7"), "--host '203.0.113.7'", "of this machine")
 
-    def test_port_that_is_no_number(self) -> None:
+    def test_port_not_a_number(self) -> None:
         """A port that is not a number is named with its option."""
         for option in ("--port", "--secure-port"):
             self.refusal(self.proxy(f"{option}=xyz"), option, "xyz")

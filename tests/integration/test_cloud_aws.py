@@ -80,17 +80,17 @@ class AWSTests(CloudNodeTestCase):
     async def dial(self, instances: AWSInstances) -> bool:
         """Dial as a tunneler does: with the key prepared."""
         await instances.prepare_dial(self.node.user, self.fresh_line.encode(), self.node.host)
-        return await self.lets_in(self.fresh)
+        return await self.accepts(self.fresh)
 
     async def test_new_key(self) -> None:
         """A key that is installed lets in; when its life is over it does not, until a dial has it renewed."""
         instances = self.instances()
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
-            self.assertTrue(await self.lets_in(self.fresh))
+            self.assertTrue(await self.accepts(self.fresh))
             self.pass_time(LIFE)
-            self.assertFalse(await self.lets_in(self.fresh))
+            self.assertFalse(await self.accepts(self.fresh))
             self.assertTrue(await self.dial(instances))
         self.assertEqual(self.aws.resource.refused, [])
         secrets = [each.secret for each in self.aws.credentials.values()]
@@ -121,7 +121,7 @@ class AWSTests(CloudNodeTestCase):
         instances = self.instances(timeout=2.0, deadline=5.0)
         self.assertEqual(len(await instances.list_instances()), 1)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         text = await self.fails(instances.list_instances, PATIENCE)
         # The last attempt may be refused, or cut short.
         self.assertRegex(text, "refused|no answer within 5 s")
@@ -135,7 +135,7 @@ class AWSTests(CloudNodeTestCase):
         instances = self.instances(timeout=1.0, deadline=1.5)
         await instances.list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<a>&b;</a",
@@ -153,7 +153,7 @@ class AWSTests(CloudNodeTestCase):
         instances = self.instances(timeout=0.5, deadline=2.0)
         await instances.list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         self.assertIn("no answer within", await self.fails(instances.list_instances, PATIENCE))
 

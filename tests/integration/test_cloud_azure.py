@@ -61,10 +61,10 @@ class AzureTests(CloudNodeTestCase):
 
     async def test_new_key(self) -> None:
         """An installed key lets in beside the others, on each machine once, whoever of ours installs it."""
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.instances())
-            self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+            self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
             await self.install(self.instances(managed=True))
         self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
         self.assertEqual(self.azure.resource.refused, [])
@@ -80,7 +80,7 @@ class AzureTests(CloudNodeTestCase):
         await self.install(instances)
         await restarting
         self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
-        self.assertTrue(await self.lets_in(self.fresh))
+        self.assertTrue(await self.accepts(self.fresh))
 
     async def restart(self) -> None:
         """Kill the service when it has begun to work, and start it again."""
@@ -96,7 +96,7 @@ class AzureTests(CloudNodeTestCase):
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"value": []',
@@ -113,6 +113,6 @@ class AzureTests(CloudNodeTestCase):
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         self.assertIn("no answer within 0.5 s", await self.fails(instances.list_instances, PATIENCE))

@@ -60,13 +60,13 @@ class GCETests(CloudNodeTestCase):
 
     async def test_new_key(self) -> None:
         """After its installation a new key lets in, and the old one still does, until somebody removes it."""
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.provider())
-        self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
         self.gce.project.replace({"ssh-keys": self.gce.project.items["ssh-keys"].rpartition("\n")[2]})
         self.gce._tell()
-        self.assertEqual([False, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([False, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
         self.assertEqual([], self.gce.resource.refused)
         self.assertNotIn("ya29", "\n".join(lines))
 
@@ -74,7 +74,7 @@ class GCETests(CloudNodeTestCase):
         """An instance that blocks its project's keys gets it by its own metadata."""
         self.machine.metadata.replace({"block-project-ssh-keys": "TRUE"})
         await self.install(self.provider("key-scope = instance\n"))
-        self.assertEqual([False, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([False, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
 
     async def test_killed_meanwhile(self) -> None:
         """A service that is killed while a key is installed, and comes back, delays it and no more."""
@@ -93,7 +93,7 @@ class GCETests(CloudNodeTestCase):
         interrupting = Deferred.fromCoroutine(interrupt())
         await self.install(cloud)
         await interrupting
-        self.assertTrue(await self.lets_in(self.fresh))
+        self.assertTrue(await self.accepts(self.fresh))
 
     async def test_gone(self) -> None:
         """A service that is not there is a clear error in bounded time."""
@@ -108,7 +108,7 @@ class GCETests(CloudNodeTestCase):
         cloud = self.provider(attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
@@ -124,7 +124,7 @@ class GCETests(CloudNodeTestCase):
         cloud = self.provider(timeout=0.5, attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         text = await self.fails(cloud.instances().list_instances, PATIENCE)
         self.assertIn("no answer within 0.5 s", text)

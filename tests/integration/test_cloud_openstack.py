@@ -85,12 +85,12 @@ class OpenStackTests(CloudNodeTestCase):
     async def test_new_key(self) -> None:
         """An installed key lets in where sshd asks for it as the guide says, until it is removed."""
         self.ask_metadata_at_login()
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.provider())
-        self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
         self.server.metadata.clear()
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         self.assertEqual([], self.openstack.resource.refused)
         self.assertNotIn("gAAAA", "\n".join(lines))
         self.assertNotIn(PASSWORD, "\n".join(lines))
@@ -99,13 +99,13 @@ class OpenStackTests(CloudNodeTestCase):
         """Where the metadata service does not answer, the keys of files still let in."""
         self.ask_metadata_at_login()
         await self.service.stop()
-        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
 
     async def test_new_key_by_somebody_else(self) -> None:
         """Whatever else brings the metadata's keys to a node: the one that is installed is among them."""
         self.openstack._on_key = lambda user, line: self.node.authorize(self.known_line, line)
         await self.install(self.provider())
-        self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
 
     async def test_back_again(self) -> None:
         """A service that is killed, and comes back with no token known any more, is used again."""
@@ -124,7 +124,7 @@ class OpenStackTests(CloudNodeTestCase):
         cloud = self.provider(attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
@@ -139,7 +139,7 @@ class OpenStackTests(CloudNodeTestCase):
         """A service that accepts and says nothing is given up in time, and said so."""
         cloud = self.provider(timeout=0.5, attempts=2)
         await self.service.stop()
-        self.hasten()
+        self.skip_waits()
         self.service.speak(b"")
         text = await self.fails(cloud.instances().list_instances, PATIENCE)
         self.assertIn("no answer within 0.5 s", text)

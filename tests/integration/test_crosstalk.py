@@ -10,14 +10,14 @@ from collections import Counter
 
 from tests.integration import harness
 from tests.integration.backends import Backend
-from tests.integration.exchanges import Somebody
+from tests.integration.exchanges import Client
 from tests.integration.programs import wait_for
 
-SOMEBODIES = 200
+CLIENTS = 200
 EXCHANGES = 10  # for each user
 SEED = 20261121
 AT_REST = 2.5  # s, longer than what is closed on one side waits for the other
-PEOPLE = (
+USERS = (
     ("jane", "alpha", "token", "front-door"),
     ("joe", "alpha", "cert", "port"),
     ("jill", "beta", "token", "front-door"),
@@ -35,9 +35,9 @@ class CrosstalkTests(harness.TowerTestCase):
         self.backend.start()
         for cluster in ("alpha", "beta"):
             self.tower.add(cluster, self.backend.kubeconfig(cluster), self.backend.target(cluster, "raw"))
-        self.people = [
+        self.users = [
             (self.tower.person(cluster, user, "--auth", auth, "--via", via), user, cluster)
-            for user, cluster, auth, via in PEOPLE
+            for user, cluster, auth, via in USERS
         ]
         self.programs = [self.tower.proxy, *(agent.program for agent in self.tower.agents)]
 
@@ -64,18 +64,16 @@ class CrosstalkTests(harness.TowerTestCase):
         time.sleep(AT_REST)
         return [program.descriptors() for program in self.programs]
 
-    def exchange(self, each: int, somebodies: int, first: int = 0) -> Counter[str]:
+    def exchange(self, each: int, clients: int, first: int = 0) -> Counter[str]:
         """Exchange bytes by many clients at once; return the number of each outcome."""
 
         async def everybody() -> Counter[str]:
             crowd = [
-                Somebody(
-                    *self.people[number % len(self.people)], (first + number) * each, SEED + first + number
-                )
-                for number in range(somebodies)
+                Client(*self.users[number % len(self.users)], (first + number) * each, SEED + first + number)
+                for number in range(clients)
             ]
-            await asyncio.gather(*(somebody.run(each) for somebody in crowd))
-            return sum((somebody.seen for somebody in crowd), Counter())
+            await asyncio.gather(*(client.run(each) for client in crowd))
+            return sum((client.seen for client in crowd), Counter())
 
         return asyncio.run(everybody())
 
@@ -83,10 +81,10 @@ class CrosstalkTests(harness.TowerTestCase):
         """200 at once, 2,000 exchanges, a third of them broken off: every byte is where it belongs."""
         self.exchange(2, 12)
         before = self.descriptors_at_rest()
-        seen = self.exchange(EXCHANGES, SOMEBODIES, first=1000)
-        told = self.backend.report()
-        self.assertEqual(told["faults"], [])
-        self.assertEqual(seen.total(), SOMEBODIES * EXCHANGES)
+        seen = self.exchange(EXCHANGES, CLIENTS, first=1000)
+        reported = self.backend.report()
+        self.assertEqual(reported["faults"], [])
+        self.assertEqual(seen.total(), CLIENTS * EXCHANGES)
         for kind in ("get", "post", "upgrade", "raw"):
             self.assertGreater(seen[kind], 50, seen)
             self.assertGreater(seen[f"{kind}, broken off"], 50, seen)
@@ -97,10 +95,10 @@ class CrosstalkTests(harness.TowerTestCase):
 
     def test_strays_are_noticed(self) -> None:
         """The backend notices a request as the wrong user, and bytes of another owner."""
-        (jane, *_), (joe, *_), (jill, *_) = self.people
+        (jane, *_), (joe, *_), (jill, *_) = self.users
         for person, owner in ((joe, "jane@alpha/1"), (jill, "jane@alpha/2")):
             self.assertEqual(person.get(f"/marks/{owner}?size=1").status, 502)
         jane.request("POST", f"{jane.prefix}/marks/jane@alpha/3?size=1", body=b"jane@alpha/4/up")
-        told = json.dumps(self.backend.report()["faults"])
+        reported = json.dumps(self.backend.report()["faults"])
         for part in ("as joe", "came to beta as jill", "jane@alpha/3/up: b'jane@alpha/4"):
-            self.assertIn(part, told)
+            self.assertIn(part, reported)

@@ -43,10 +43,10 @@ class DemoTests(SynchronousTestCase):
 
         def lines() -> list[str]:
             self.assertTrue(program.running(), program.tail())
-            said = program.output()
+            printed = program.output()
             return (
-                [line.strip() for line in said.splitlines() if line.startswith("    ")]
-                if "Paste" in said
+                [line.strip() for line in printed.splitlines() if line.startswith("    ")]
+                if "Paste" in printed
                 else []
             )
 
@@ -81,8 +81,8 @@ class DemoTests(SynchronousTestCase):
 
     def test_api_server(self) -> None:
         """With envtest's binaries a real API server is started."""
-        said = self.demo(KUBEBUILDER_ASSETS=built())
-        self.assertIn("kube-system", said[-1])
+        printed = self.demo(KUBEBUILDER_ASSETS=built())
+        self.assertIn("kube-system", printed[-1])
 
 
 def built() -> str:

@@ -138,9 +138,9 @@ class DigestTests(harness.TowerTestCase):
         """The same through ``clientFromString``, in a program that knows nothing of Tower."""
         description = f"tower:cluster={cluster}:target=ping:kubeconfig={person.kubeconfig}"
         done = run([sys.executable, str(CLIENT), description, str(SIZE)], timeout=TIMEOUT, folder=self.folder)
-        told = json.loads(done.stdout)
+        result = json.loads(done.stdout)
         self.assertEqual(
-            told, {"sent": told.get("sent"), "received": told.get("sent"), "tail": ""}, done.stderr
+            result, {"sent": result.get("sent"), "received": result.get("sent"), "tail": ""}, done.stderr
         )
 
     def test_every_path(self) -> None:

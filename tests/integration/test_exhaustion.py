@@ -72,13 +72,13 @@ class DescriptorTests(harness.TowerTestCase):
         ]
         for sock in waiting:
             self.addCleanup(sock.close)
-        said, used = len(proxy.output().splitlines()), cpu(proxy)
+        lines, used = len(proxy.output().splitlines()), cpu(proxy)
         deadline = time.monotonic() + WINDOW
         while time.monotonic() < deadline:
             self.assertEqual(ping(self.jane, kept), 200)
             time.sleep(0.1)
         self.assertLess(cpu(proxy) - used, WINDOW / 2)
-        self.assertLess(len(proxy.output().splitlines()) - said, 5)
+        self.assertLess(len(proxy.output().splitlines()) - lines, 5)
         self.assertTrue(self.agent.ready())
         self.assertEqual([ping(self.jane, each) for each in crowd], [200] * len(crowd))
         for each in crowd:

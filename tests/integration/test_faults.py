@@ -20,7 +20,7 @@ from tests.integration.relay import Relay
 PODS = "/api/v1/namespaces/default/pods"
 LOG = f"{PODS}/shell/log?container=sidecar&follow=true&tailLines=1"
 NOTICE = 60.0  # s within which a dead peer must have been noticed: after three keepalives
-MEND = 60.0  # s for the agent to come back afterwards
+RECOVERY = 60.0  # s for the agent to come back afterwards
 BOUNDED = 30.0  # s within which a request has an answer; it waits 5 s for an agent that reconnects
 SILENT = "the peer sent nothing during three keepalive intervals"
 MIB = 2**20
@@ -47,9 +47,9 @@ class FaultTests(harness.TowerTestCase):
         """Return whether a request of jane's gets through."""
         return self.jane.get("/version").status == 200
 
-    def mended(self) -> None:
+    def recovered(self) -> None:
         """Return once requests get through again."""
-        wait_for("requests to alpha", self.works, MEND)
+        wait_for("requests to alpha", self.works, RECOVERY)
         self.assertEqual(self.jane.get(PODS).status, 200)
 
     def wait_for_reason(self, program: Program) -> None:
@@ -72,7 +72,7 @@ class FaultTests(harness.TowerTestCase):
         self.agent.program.kill()
         self.assertLess(self.check_bounded(), BOUNDED)
         self.agent.program.start()
-        self.mended()
+        self.recovered()
 
     def test_agent_restarts_within_the_wait(self) -> None:
         """A request that meets a reconnecting agent waits for it and succeeds."""
@@ -88,14 +88,14 @@ class FaultTests(harness.TowerTestCase):
         time.sleep(0.5)
         self.assertEqual(statuses, [])
         self.relay.flow()
-        asking.join(MEND)
+        asking.join(RECOVERY)
         self.assertEqual(statuses, [200])
 
     def test_proxy_killed(self) -> None:
         """After kill -9 of the proxy the agent comes back by itself and credentials still work."""
         self.tower.proxy.kill()
         self.tower.start()
-        self.mended()
+        self.recovered()
 
     def test_agent_stopped(self) -> None:
         """An agent that stands still is noticed within three keepalives."""
@@ -106,7 +106,7 @@ class FaultTests(harness.TowerTestCase):
         self.wait_for_reason(self.tower.proxy)
         self.assertLess(self.check_bounded(), BOUNDED)
         self.agent.program.resume()
-        self.mended()
+        self.recovered()
 
     def test_proxy_stopped(self) -> None:
         """A proxy that stands still is noticed by the agent, which is back when the proxy is."""
@@ -114,7 +114,7 @@ class FaultTests(harness.TowerTestCase):
         wait_for("the agent to notice", lambda: not self.agent.ready(), NOTICE)
         self.wait_for_reason(self.agent.program)
         self.tower.proxy.resume()
-        self.mended()
+        self.recovered()
 
     def test_cable_pulled(self) -> None:
         """If nothing is forwarded any more, and nothing closed, both sides notice and recover."""
@@ -127,7 +127,7 @@ class FaultTests(harness.TowerTestCase):
             self.wait_for_reason(program)
         self.assertLess(self.check_bounded(), BOUNDED)
         self.relay.flow()
-        self.mended()
+        self.recovered()
 
     def test_short_pause(self) -> None:
         """A pause shorter than the keepalive's patience breaks nothing."""
@@ -165,7 +165,7 @@ class FaultTests(harness.TowerTestCase):
         wait_for("more requests", lambda: len(statuses) > seen + 100)
         ending.set()
         for each in threads:
-            each.join(MEND)
+            each.join(RECOVERY)
         self.assertEqual(set(statuses), {200})
 
     def test_reconnects(self) -> None:
@@ -187,7 +187,7 @@ class FaultTests(harness.TowerTestCase):
             before = self.relay.accepted
             self.relay.cut()
             self.come_back(before)
-        self.mended()
+        self.recovered()
         wait_for("the end of the cut connection", lambda: self.relay.open == 1)
         time.sleep(AT_REST)
 

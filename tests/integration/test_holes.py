@@ -71,12 +71,12 @@ class HoleTests(harness.TowerTestCase):
         (found,) = (each for each in conditions if each["type"] == "AgentAvailable")
         return f"{found['status']} {found['reason']}"
 
-    def test_hole_01_22_nobody_comes_in_anywhere(self) -> None:
+    def test_hole_01_22_no_port_without_credentials(self) -> None:
         """Holes 1 and 22: no port serves clients without a credential, and none is on another address."""
-        anybody = ssl.create_default_context(cadata=self.jane.ca)
+        context = ssl.create_default_context(cadata=self.jane.ca)
         port = self.tower.cluster_port("alpha")
         for number, path in ((port, "/api"), (self.tower.secure_port, "/clusters/alpha/api")):
-            connection = http.client.HTTPSConnection(LOOPBACK, number, context=anybody, timeout=SETTLED)
+            connection = http.client.HTTPSConnection(LOOPBACK, number, context=context, timeout=SETTLED)
             connection.request("GET", path)
             self.assertEqual(connection.getresponse().status, 401)
             connection.close()
@@ -119,7 +119,7 @@ class HoleTests(harness.TowerTestCase):
         """Return the program of an agent whose join token is another."""
         return Program(agent.name, agent.argv, self.folder, {**agent.environment, "TOWER_TOKEN": token})
 
-    def test_hole_16_what_is_no_proxy(self) -> None:
+    def test_hole_16_not_a_proxy(self) -> None:
         """Hole 16: an agent retries after any answer, and ends with an error if it must not retry."""
         impostor = Impostor()
         self.addCleanup(impostor.close)
@@ -148,7 +148,7 @@ class HoleTests(harness.TowerTestCase):
         self.tower.start()
         wait_for("the condition", lambda: self.available() == "False AgentDisconnected", SETTLED)
 
-    def test_hole_30_what_one_can_read(self) -> None:
+    def test_hole_30_the_log(self) -> None:
         """Hole 30: at normal verbosity both logs and the object show that the agent is connected."""
         self.assertIn("connected to ", self.agent.program.output())
         wait_for("the proxy's line", lambda: "agent of alpha connected from" in self.tower.proxy.output())

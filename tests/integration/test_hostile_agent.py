@@ -147,7 +147,7 @@ class StreamTests(HostileAgentTestCase):
         threading.Event().wait(0.5)
         return abs(self.proxy.memory() - before) < MIB // 4 and asking.status == 0
 
-    def test_answers_that_are_none(self) -> None:
+    def test_invalid_answers(self) -> None:
         """Answers that are not HTTP end only the stream, and its user gets 502."""
         answers = {
             "no HTTP": b"SSH-2.0-x\r\n\r\n",
@@ -218,7 +218,7 @@ class FloodTests(HostileAgentTestCase):
             peer.storm(payload, 1000, 100)
             self.assertDropped(peer, "too many unknown messages")
 
-    def test_idle_talk(self) -> None:
+    def test_ignored_messages(self) -> None:
         """Messages to be ignored are ignored, in any number."""
         peer = self.bench.peer()
         for payload in (
@@ -249,17 +249,17 @@ class FloodTests(HostileAgentTestCase):
         """Return a new WebSocket."""
         return open_socket(self.bench.tower.port)
 
-    def test_early_talk(self) -> None:
+    def test_before_authentication(self) -> None:
         """Before authentication the number of packets and frames is limited."""
         peer = RawPeer(self.socket(), None, from_client=False)
         peer.flood(peer.writer.wrap(b"x" * 1000) for _ in range(1000))
         self.assertDropped(peer, "no SSH version line", known=False)
         key = KeyPair.generate()
-        stranger = agent_peer(self.bench.tower.port, "evil", key, self.bench.host_key)
-        stranger.begin()
-        stranger.until(lambda: stranger.ssh.sessionID is not None)
-        stranger.storm(b"\x02" + NS(bytes(50)), 20_000)
-        self.assertDropped(stranger, "too much before authentication|is not allowed now", known=False)
+        unauthenticated = agent_peer(self.bench.tower.port, "evil", key, self.bench.host_key)
+        unauthenticated.begin()
+        unauthenticated.until(lambda: unauthenticated.ssh.sessionID is not None)
+        unauthenticated.storm(b"\x02" + NS(bytes(50)), 20_000)
+        self.assertDropped(unauthenticated, "too much before authentication|is not allowed now", known=False)
 
     def test_empty_frames(self) -> None:
         """Frames with nothing in them, and one for each byte, only take their time."""

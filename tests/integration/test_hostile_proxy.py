@@ -55,7 +55,7 @@ class DialTests(HostileProxyTestCase):
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(4096):
                     pass
-            wait_for(f"a line about {answer[:80]!r}", lambda: re.search(r"try \d+ failed: ", self.said()))
+            wait_for(f"a line about {answer[:80]!r}", lambda: re.search(r"try \d+ failed: ", self.logged()))
             self.before = len(self.agent.output())
 
 
@@ -212,7 +212,7 @@ class FloodTests(HostileProxyTestCase):
         self.assertFalse(peer.flood(pings for _ in range(2000)))
         self.assertDropped(peer, "does not read the replies to its requests")
 
-    def test_idle_talk(self) -> None:
+    def test_ignored_messages(self) -> None:
         """Messages to be ignored are ignored, and repeated changes of keys only take their time."""
         peer = self.accepted()
         for payload in (b"\x02" + NS(bytes(50)), b"\x04\0" + NS(b"debug") + NS(b""), b"\x33"):
@@ -236,7 +236,7 @@ class FloodTests(HostileProxyTestCase):
         for _ in range(20):
             self.accepted().say(DRAIN)
             self.assertLess(self.agent.descriptors(), before + 12)
-        self.assertIn("drained more than", self.said())
+        self.assertIn("drained more than", self.logged())
 
 
 class KeyExchangeTests(HostileProxyTestCase):

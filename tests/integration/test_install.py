@@ -33,9 +33,9 @@ class InstallTests(SynchronousTestCase):
         done = run(
             [str(each) for each in argv], timeout=PIP_PATIENCE, environment=environment, folder=self.folder
         )
-        said = (done.stdout + done.stderr).decode(errors="replace")
-        self.assertEqual(done.returncode, 0, said)
-        return said
+        output = (done.stdout + done.stderr).decode(errors="replace")
+        self.assertEqual(done.returncode, 0, output)
+        return output
 
     def wheel(self) -> Path:
         """Build the wheel from a copy of the sources, so that nothing old gets in."""

@@ -115,7 +115,7 @@ class IsolationTests(SynchronousTestCase):
         ):
             self.assertIn(jane.request("GET", path).status, (400, 401, 403, 404), path)
 
-    def test_admin_is_nobody_in_a_member(self) -> None:
+    def test_admin_has_no_access_to_members(self) -> None:
         """Tower's administrator cannot access a cluster without a credential for it."""
         admin = self.tower.admin()
         self.assertEqual(admin.request("GET", CLUSTERS).status, 200)

@@ -15,7 +15,7 @@ from tests.integration.relay import Relay
 from tests.integration.uses import ENDLESS, RATE, Download, Upgrade, Upload
 
 GONE = 60.0  # s within which all peers must have noticed a death, after the data in flight
-MEND = 60.0  # s for all to be up again
+RECOVERY = 60.0  # s for all to be up again
 PAUSE = 1.5  # s that a side stands still, shorter than the patience of the others
 BETWEEN = 0.3  # s
 WHOLE = 300.0  # s for everything in flight to arrive
@@ -70,18 +70,18 @@ class KilledTests(harness.TowerTestCase):
 
     def check_killed(self, victim: Program, restart: Callable[[], None], *others: Program) -> None:
         """Kill a side while everything is used: users get errors, and nothing leaks."""
-        wait_for("quiet", lambda: self.way.open <= 1, MEND)
+        wait_for("quiet", lambda: self.way.open <= 1, RECOVERY)
         before = [each.descriptors() for each in others]
         uses = [kind(self.jane, size=ENDLESS) for kind in (Download, Upload, Upgrade)]
         for use in uses:
-            use.wait_for_middle(MEND)
+            use.wait_for_middle(RECOVERY)
         victim.kill()
         for use in uses:
             self.assertRegex(use.result(GONE), "^broken", f"{use} after the death of {victim.name}")
         for program, count in zip(others, before, strict=True):
             self.wait_for_descriptors(program, count)
         restart()
-        wait_for(f"requests after the death of {victim.name}", self.mended, MEND)
+        wait_for(f"requests after the death of {victim.name}", self.recovered, RECOVERY)
         for program in others:
             if program.name != "backend":  # which has reasons of its own when clients go
                 self.assertNotIn("Traceback", program.output())
@@ -90,7 +90,7 @@ class KilledTests(harness.TowerTestCase):
         """Return when a program has no more open than that."""
         wait_for(f"{count} descriptors of {program.name}", lambda: program.descriptors() <= count, GONE)
 
-    def mended(self) -> bool:
+    def recovered(self) -> bool:
         """Return whether a request gets through; errors are ignored."""
         try:
             return self.works()
@@ -113,7 +113,7 @@ class KilledTests(harness.TowerTestCase):
         self.restart_backend()
         time.sleep(1.0)
         self.tower.start()
-        wait_for("requests", self.mended, MEND)
+        wait_for("requests", self.recovered, RECOVERY)
 
     def test_terminated(self) -> None:
         """SIGTERM of the proxy lets requests finish, on the front door and on the cluster's own port."""
@@ -122,7 +122,7 @@ class KilledTests(harness.TowerTestCase):
         uses = [kind(self.jane, size=SHORT) for kind in (Download, Upload)]
         uses += [kind(own_port, "joe", size=SHORT) for kind in (Download, Upload)]
         for use in uses:
-            use.wait_for_middle(MEND)
+            use.wait_for_middle(RECOVERY)
         self.tower.proxy.ask_to_end()
         for use in uses:
             self.assertEqual(use.result(GONE), "whole", str(use))
@@ -168,7 +168,7 @@ class KilledTests(harness.TowerTestCase):
         self.assertIn("alpha", self.refusal())
         self.assertTrue(self.agent.ready())
         self.restart_backend()
-        wait_for("requests", self.mended, MEND)
+        wait_for("requests", self.recovered, RECOVERY)
 
     def test_records(self) -> None:
         """Records that the proxy confirmed exist after SIGKILL in the middle of writing."""
@@ -196,4 +196,4 @@ class KilledTests(harness.TowerTestCase):
         kept = {item["metadata"]["name"] for item in items if item["spec"]["user"] == "joe"}
         self.assertEqual(written - kept, set())
         self.assertLessEqual(len(kept - written), 1)
-        wait_for("requests", self.mended, MEND)
+        wait_for("requests", self.recovered, RECOVERY)

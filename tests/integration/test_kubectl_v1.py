@@ -58,7 +58,8 @@ class OldPeersTests(harness.TowerTestCase):
         proxy.start()
         argv = [script("twistd"), "-n", "--pidfile=", "tower-agent", "--protocol=v1", f"--name={cluster}"]
         argv += [f"--proxy-server={proxy.url.replace('http', 'ws')}", "--insecure-v1-any-host-key"]
-        argv += [f"--kubeconfig={member.mighty.kubeconfig}", f"--health-address={LOOPBACK}:{free_port()}"]
+        argv += [f"--kubeconfig={member.cluster_admin.kubeconfig}"]
+        argv += [f"--health-address={LOOPBACK}:{free_port()}"]
         agent = Program(f"agent-{cluster}", argv, self.folder, {"TOWER_TOKEN": TOKEN})
         self.addCleanup(agent.stop)
         agent.start()

@@ -181,8 +181,8 @@ class KubeSpherePortTests(KubeSphereTestCase):
     def test_without_kubesphere(self) -> None:
         """An unreachable service gives a Status too, never an empty answer (holes 9 and 18)."""
         self.kubesphere.close()
-        told = ((502, "was lost before its answer"), (503, "connection refused"))
-        for _, (code, text) in zip(self.agents(), told, strict=True):
+        expected = ((502, "was lost before its answer"), (503, "connection refused"))
+        for _, (code, text) in zip(self.agents(), expected, strict=True):
             status, _, body = ask(self.port + OFFSET, "GET", "/home")
             self.assertEqual(status, code)
             self.assertIn(text, json.loads(body)["message"])
@@ -267,10 +267,10 @@ class FrontDoorTests(KubeSphereTestCase):
         """Other users, other identities and other paths are denied."""
         self.tower.tower("cluster", "add", "beta")
         jane, joe = self.tower.person("alpha", "jane"), self.tower.person("beta", "joe")
-        nobody = Person(jane.kubeconfig)
-        nobody.tls, nobody.token = self.without_certificate(nobody), None
+        unknown = Person(jane.kubeconfig)
+        unknown.tls, unknown.token = self.without_certificate(unknown), None
         for _ in self.agents():
-            self.refused(nobody, f"{TARGET}/home", 401)
+            self.refused(unknown, f"{TARGET}/home", 401)
             self.refused(joe, f"{TARGET}/home", 403)
             self.refused(jane, f"{TARGET}/home", 403, **{"Impersonate-User": "root"})
             self.refused(jane, "/clusters/alpha/targets/kubernetes/api", 403)
@@ -295,7 +295,7 @@ class RealTestCase(KubeSphereTestCase):
         """Start an old agent with the administrator's certificate."""
         return self.old_agent(self.member.service, self.member.ca, self.member.admin_pair)
 
-    def anybody(self) -> Person:
+    def unauthenticated(self) -> Person:
         """Return a user without a credential, at alpha's own port."""
         person = Person(self.tower.kubeconfig("alpha", "joe", "--via", "port"))
         person._user, person.token = {}, None
@@ -317,7 +317,7 @@ class ClosedPortTests(RealTestCase):
     def test_closed(self) -> None:
         """Without the option an old agent's port authenticates users, as every port does."""
         self.start_agent()
-        self.assertEqual(self.anybody().get(NAMESPACES).status, 401)
+        self.assertEqual(self.unauthenticated().get(NAMESPACES).status, 401)
         self.port_is("PortOpen")
         jane = self.tower.person("alpha", "jane", "--group", "dev", "--via", "port")
         self.assertEqual(jane.get(NAMESPACES).status, 200)
@@ -333,22 +333,22 @@ class OpenPortTests(RealTestCase):
         self.start_agent()
         self.assertIn("does not require authentication (--v1-open-ports)", self.port_is("OpenToEverybody"))
         self.assertIn("does not require authentication (--v1-open-ports)", self.tower.proxy.output())
-        anybody = self.anybody()
+        unauthenticated = self.unauthenticated()
         since = self.member.audit_size()
         for headers in ({}, {"Authorization": "Bearer of-no-meaning"}, {"Authorization": "Basic YTpi"}):
-            self.assertEqual(get(anybody, headers).status, 200, headers)
+            self.assertEqual(get(unauthenticated, headers).status, 200, headers)
         seen = [
             event["user"]["username"] for event in self.member.audit(since) if "impersonatedUser" not in event
         ]
         self.assertNotIn("system:anonymous", seen)
-        code, text = self.status(get(anybody, {"Impersonate-User": "jack"}))
+        code, text = self.status(get(unauthenticated, {"Impersonate-User": "jack"}))
         self.assertEqual((code, 'User "jack" cannot' in text), (403, True))
         jane = self.tower.person("alpha", "jane", "--auth", "token", "--via", "port")
         code, text = self.status(jane.get(NAMESPACES))
         self.assertEqual((code, 'User "jane" cannot' in text), (403, True))
         ended = {"Authorization": "Bearer towerk-of-long-ago"}
-        self.assertEqual(get(anybody, ended).status, 401)
-        front = anybody.request("GET", f"/clusters/alpha{NAMESPACES}", port=self.tower.secure_port)
+        self.assertEqual(get(unauthenticated, ended).status, 401)
+        front = unauthenticated.request("GET", f"/clusters/alpha{NAMESPACES}", port=self.tower.secure_port)
         self.assertEqual(front.status, 401)
 
     def test_closed_with_the_last_token(self) -> None:
@@ -356,14 +356,14 @@ class OpenPortTests(RealTestCase):
         self.port_is("PortOpen")
         self.start_agent()
         self.port_is("OpenToEverybody")
-        anybody = self.anybody()
-        connection = anybody.connect()
-        self.assertIn(b"kube-system", anybody.ask(connection, NAMESPACES).read())
-        told = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
-        (name,) = [item["metadata"]["name"] for item in told["items"]]
+        unauthenticated = self.unauthenticated()
+        connection = unauthenticated.connect()
+        self.assertIn(b"kube-system", unauthenticated.ask(connection, NAMESPACES).read())
+        listed = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
+        (name,) = [item["metadata"]["name"] for item in listed["items"]]
         self.tower.tower("cluster", "revoke", "alpha", name)
         self.port_is("PortOpen")
-        self.assertEqual(anybody.get(NAMESPACES).status, 401)
+        self.assertEqual(unauthenticated.get(NAMESPACES).status, 401)
         self.assertEqual(connection.sock.recv(1), b"")
         connection.close()
 
@@ -374,7 +374,7 @@ class OpenPortTests(RealTestCase):
         agent.program.start()
         agent.wait_until_ready()
         self.port_is("OpenToEverybody")
-        code, text = self.status(self.anybody().get(NAMESPACES))
+        code, text = self.status(self.unauthenticated().get(NAMESPACES))
         self.assertEqual((code, "tower kubeconfig" in text), (401, True))
         jane = self.tower.person("alpha", "jane", "--group", "dev", "--auth", "token", "--via", "port")
         self.assertEqual(jane.get(NAMESPACES).status, 200)

@@ -178,7 +178,7 @@ class MigrationTests(SynchronousTestCase):
         new.start()
         wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)
         self.assertWorks(jane)
-        self.turn_off(jane)
+        self.disable(jane)
         self.guide.run("Go back to the old agent")
         self.old.settle()
         self.wait_for_protocol("KubeSphereV1")
@@ -189,9 +189,9 @@ class MigrationTests(SynchronousTestCase):
         shutil.rmtree(self.folder / "agent")
         new.start()
         wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)
-        self.turn_off(jane)
+        self.disable(jane)
 
-    def turn_off(self, jane: Person) -> None:
+    def disable(self, jane: Person) -> None:
         """Without the old agent the port authenticates clients."""
         self.guide.run("Turn the old agent off")
         self.old.settle()

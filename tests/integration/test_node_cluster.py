@@ -468,14 +468,14 @@ class RealTests(NodeClusterTestCase):
             self.assertIn('"joe" cannot list', message(weak.get(PODS).body))
         events = [event for event in self.member.audit(since) if event.get("impersonatedUser")]
         self.assertEqual({event["impersonatedUser"]["username"] for event in events}, {"jane", "joe"})
-        mighty = [
+        cluster_admin = [
             event
             for event in self.member.audit(since)
             if "impersonatedUser" not in event
             and event["user"]["username"] == events[0]["user"]["username"]
             and event["requestURI"] == PODS
         ]
-        self.assertEqual(mighty, [])
+        self.assertEqual(cluster_admin, [])
         for group in ("system:masters", "system:nodes"):
             code, out, _ = self.tower.try_tower("kubeconfig", CLUSTER, "--user", "joe", "--group", group)
             if code == 0:

@@ -16,7 +16,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration import harness
-from tests.integration.exchanges import Somebody
+from tests.integration.exchanges import Client
 from tests.integration.old_peers import OldAgent, gopeer
 from tests.integration.old_tower import OldTower
 from tests.integration.person import Person
@@ -24,7 +24,7 @@ from tests.integration.programs import NotInTimeError, run, wait_for
 
 MIB = 2**20
 NOTICE = 60.0  # s within which a dead peer must have been noticed
-MEND = 60.0  # s for the agent to come back afterwards
+RECOVERY = 60.0  # s for the agent to come back afterwards
 BOUNDED = 30.0  # s within which a request has an answer; it waits 5 s for an agent that reconnects
 
 
@@ -59,9 +59,9 @@ class OldAgentTestCase(SynchronousTestCase):
         """Return whether a request gets through."""
         return self.jane.get("/ping").status == 200
 
-    def mended(self) -> None:
+    def recovered(self) -> None:
         """Return once requests get through again."""
-        wait_for("requests to alpha", self.works, MEND)
+        wait_for("requests to alpha", self.works, RECOVERY)
 
     def check_bounded(self) -> None:
         """Send a request while there is no tunnel: a Status is returned, in bounded time."""
@@ -93,10 +93,10 @@ class TrafficTests(OldAgentTestCase):
 
         async def exchange() -> None:
             everybody = [
-                Somebody(person, user, "alpha", 1000 * place, place, lossy=True)
+                Client(person, user, "alpha", 1000 * place, place, lossy=True)
                 for place, (user, person) in enumerate([*users.items()] * 3)
             ]
-            await asyncio.gather(*(somebody.run(40) for somebody in everybody))
+            await asyncio.gather(*(marked.run(40) for marked in everybody))
 
         asyncio.run(exchange())
         self.assertEqual(self.old.backend.report()["faults"], [])
@@ -128,7 +128,7 @@ class TrafficTests(OldAgentTestCase):
             self.assertEqual(hashlib.sha256(body).hexdigest(), digest)
         connection.close()
 
-    def test_reader_who_does_not_read(self) -> None:
+    def test_slow_reader(self) -> None:
         """A slow reader stops the backend, through an agent of Go, and costs no memory."""
         before = self.tower.proxy.memory()
         connection = self.jane.connect()
@@ -162,7 +162,7 @@ class LifeTests(OldAgentTestCase):
         wait_for("the proxy to notice", lambda: self.agents() == 0, NOTICE)
         self.check_bounded()
         self.agent.program.start()
-        self.mended()
+        self.recovered()
 
     def test_stopped(self) -> None:
         """One that stands still is noticed within three keepalives (hole 11), and comes back."""
@@ -174,20 +174,20 @@ class LifeTests(OldAgentTestCase):
         wait_for("the proxy to notice", lambda: self.agents() == 0, NOTICE)
         self.check_bounded()
         self.agent.program.resume()
-        self.mended()
+        self.recovered()
 
     def test_proxy_killed(self) -> None:
         """After kill -9 of the proxy the agent comes back by itself, and its credential with it."""
         self.tower.proxy.kill()
         self.tower.start()
-        self.mended()
+        self.recovered()
         self.assertEqual(self.agent.connections(), 2)
 
     def test_proxy_restarted(self) -> None:
         """After an orderly restart the first attempt that gets through succeeds (hole 28)."""
         self.assertTrue(self.tower.proxy.stop())
         self.tower.start()
-        self.mended()
+        self.recovered()
         self.assertNotIn("Unauthorized", self.agent.program.output())
 
     def test_https(self) -> None:
@@ -195,10 +195,10 @@ class LifeTests(OldAgentTestCase):
         self.agent.program.stop()
         authority = self.old.folder / "tower-ca.crt"
         authority.write_text(self.jane.ca)
-        stranger = self.old.agent(trusts=self.old.authority)
-        stranger.program.start()
-        wait_for("it to refuse the proxy", lambda: "x509: " in stranger.program.output())
-        stranger.program.stop()
+        rejected = self.old.agent(trusts=self.old.authority)
+        rejected.program.start()
+        wait_for("it to refuse the proxy", lambda: "x509: " in rejected.program.output())
+        rejected.program.stop()
         agent = self.old.agent(trusts=authority)
         agent.program.start()
         agent.wait_until_ready()
@@ -216,7 +216,7 @@ class LifeTests(OldAgentTestCase):
         seen = len(statuses)
         wait_for("more requests", lambda: len(statuses) > seen + 100)
         ending.set()
-        asking.join(MEND)
+        asking.join(RECOVERY)
         failed = [status for status in statuses if status != 200]
         self.assertLessEqual(len(failed), 1)  # the request in progress on the lost tunnel
         self.assertTrue(second.ready())
@@ -242,7 +242,7 @@ class LifeTests(OldAgentTestCase):
         wait_for("the agent to be refused", lambda: "Unauthorized agent" in self.agent.program.output())
         self.assertEqual(self.agent.connections(), 1)
         self.old.agent(token=self.old.mint("alpha")).program.start()
-        self.mended()
+        self.recovered()
 
     def _ends(self, answer: http.client.HTTPResponse, seconds: float) -> bool:
         """Return whether an answer is cut within some seconds."""

@@ -71,8 +71,8 @@ class JoinTests(harness.TowerTestCase):
 
     def agents(self) -> dict[str, list[dict[str, Any]]]:
         """Return the live tunnels by the names of their credentials."""
-        told = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
-        return {item["metadata"]["name"]: item["status"]["tunnels"] for item in told["items"]}
+        shown = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
+        return {item["metadata"]["name"]: item["status"]["tunnels"] for item in shown["items"]}
 
     def test_line(self) -> None:
         """The line works as it is printed; its agent is shown, warned of, and cut when it is revoked."""
@@ -87,8 +87,8 @@ class JoinTests(harness.TowerTestCase):
         ((name, (tunnel,)),) = self.agents().items()
         self.assertTrue(name.startswith("v1:"), name)
         self.assertEqual(tunnel["protocol"], "kubesphere-v1")
-        told = wait_for("the condition", lambda: condition(self.tower))
-        self.assertEqual((told["status"], told["reason"]), ("False", "KubeSphereV1"))
+        shown = wait_for("the condition", lambda: condition(self.tower))
+        self.assertEqual((shown["status"], shown["reason"]), ("False", "KubeSphereV1"))
         self.assertIn(f"(token {name}) speaks kubesphere-v1", self.tower.proxy.output())
         self.tower.tower("cluster", "revoke", "alpha", name)
         wait_for("the end of the tunnel", lambda: agent.failures() > 0)
@@ -108,10 +108,10 @@ class JoinTests(harness.TowerTestCase):
         env, trusts, program, *words = shlex.split(line)
         self.assertEqual((env, trusts, program), ("env", f"SSL_CERT_FILE={ca}", "agent"))
         self.assertEqual(words[-1], f"https://{LOOPBACK}:{self.tower.secure_port}")
-        stranger = self.start(words, self.ca, "deceived")
-        wait_for("the failure", lambda: "certificate" in stranger.program.output())
-        stranger.program.stop()
-        self.assertEqual(stranger.connections(), 0)
+        rejected = self.start(words, self.ca, "deceived")
+        wait_for("the failure", lambda: "certificate" in rejected.program.output())
+        rejected.program.stop()
+        self.assertEqual(rejected.connections(), 0)
         self.start(words, ca).wait_until_ready()
         self.works()
 
@@ -169,9 +169,9 @@ class ManifestTests(harness.TowerTestCase):
         text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
         real.kubectl("create", "namespace", "kubesphere-system")
         self.addCleanup(real.remove_namespace, "kubesphere-system")
-        said = real.kubectl("apply", "--validate=strict", "-f", "-", stdin=text.encode())
+        printed = real.kubectl("apply", "--validate=strict", "-f", "-", stdin=text.encode())
         self.addCleanup(real.kubectl, "delete", "-f", "-", "--wait=false", stdin=text.encode())
-        self.assertEqual(said.count("tower-v1-agent created"), 5, said)
+        self.assertEqual(printed.count("tower-v1-agent created"), 5, printed)
         objects = {item["kind"]: item for item in yaml.safe_load_all(text)}
         files = {name: self.folder / name for name in ("bearer", "ca.crt")}
         account = objects["Deployment"]["spec"]["template"]["spec"]["serviceAccountName"]
@@ -193,8 +193,8 @@ class ManifestTests(harness.TowerTestCase):
         agent.wait_until_ready()
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         self.assertEqual(jane.get("/api/v1/namespaces").status, 200)
-        stranger = self.tower.person("alpha", "stranger")
-        self.assertEqual(stranger.get("/api/v1/namespaces").status, 403)
+        rejected = self.tower.person("alpha", "stranger")
+        self.assertEqual(rejected.get("/api/v1/namespaces").status, 403)
         self.assertNotIn(bearer, self.tower.proxy.output())
-        told = wait_for("the condition", lambda: condition(self.tower))
-        self.assertIn("The credential that it sent expires at", told["message"])
+        shown = wait_for("the condition", lambda: condition(self.tower))
+        self.assertIn("The credential that it sent expires at", shown["message"])

@@ -21,7 +21,7 @@ from tests.integration.old_proxy_kit import (
     TOKEN,
     Listener,
     OldProxyTestCase,
-    copy_both_ways,
+    copy_both_directions,
 )
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, wait_for
@@ -71,10 +71,10 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.ask(), (200, b"ok"))
         self.assertEqual(self.api.seen, [f"Bearer {BEARER}"])
         self.assertEqual(self.ask(kubesphere=True), (200, b"ks"))
-        said = self.agent.output()
-        self.assertIn("sends its credential for the API server (a bearer token)", said)
-        self.assertIn("ANY server that answers", said)
-        self.assertIn("trying kubesphere-v1", said)
+        logged = self.agent.output()
+        self.assertIn("sends its credential for the API server (a bearer token)", logged)
+        self.assertIn("ANY server that answers", logged)
+        self.assertIn("trying kubesphere-v1", logged)
 
     def test_unreachable_target(self) -> None:
         """Hole 18: a service that does not exist is refused, and the agent's log has the reason."""
@@ -179,7 +179,7 @@ class RealProxyTests(OldProxyTestCase):
 
         def serve(sock: socket.socket) -> None:
             with context.wrap_socket(sock, server_side=True) as near:
-                copy_both_ways(near, socket.create_connection((LOOPBACK, self.proxy.port), 10))
+                copy_both_directions(near, socket.create_connection((LOOPBACK, self.proxy.port), 10))
 
         front = Listener(serve)
         self.addCleanup(front.close)
@@ -205,8 +205,8 @@ class RealProxyTests(OldProxyTestCase):
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
         self.assertEqual(self.api.seen, ["Bearer the-next-bearer-0123456789"])
-        said = self.proxy.program.output()
-        self.assertLess(said.index("agent disconnected"), said.rindex("agent connected"))
+        logged = self.proxy.program.output()
+        self.assertLess(logged.index("agent disconnected"), logged.rindex("agent connected"))
         self.assertNotIn("the-next-bearer", self.agent.output())
 
 
@@ -292,7 +292,7 @@ class RawProxyTests(RawProxyTestCase):
 
     def test_texts(self) -> None:
         """Any text in the answer is an error: it is logged, without our secrets, and the agent closes."""
-        for good, text, told in (
+        for good, text, error in (
             (False, b"Unauthorized agent", r'the proxy reports: "Unauthorized agent"\)'),
             (True, b"but not today", r'the proxy reports: "but not today"\)'),
             (False, b"no: " + TOKEN.encode(), "redacted"),
@@ -303,7 +303,7 @@ class RawProxyTests(RawProxyTestCase):
             peer.config()
             peer.answer(good=good, text=text)
             peer.end()
-            self.wait_for_line(r"try \d+ failed: the proxy rejected the registration .*" + told)
+            self.wait_for_line(r"try \d+ failed: the proxy rejected the registration .*" + error)
         self.serve()
 
     def test_silent(self) -> None:

@@ -260,6 +260,6 @@ class ServerTests(FolderTestCase):
     async def test_refused(self) -> None:
         """A server that does not know the key refuses it, and the error names that."""
         port = await self.sshd()
-        stranger = KeyPair.generate()
+        unknown = KeyPair.generate()
         with self.assertRaisesRegex(Exception, "does not let this agent serve"):
-            await dial(reactor, port, stranger, self.user, self.host_key.fingerprint, ROOMY)
+            await dial(reactor, port, unknown, self.user, self.host_key.fingerprint, ROOMY)

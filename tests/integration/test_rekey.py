@@ -35,7 +35,7 @@ TIMEOUT = 1800.0
 BLOCK = os.urandom(1 << 20)
 
 
-class Everybody(Gatekeeper):
+class AcceptingGatekeeper(Gatekeeper):
     """Lets every key in."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class RekeyTests(TestCase):
     def _tunnel(self, cipher: bytes, connection: Connection, *, server: bool) -> tuple[SSHTunnel, Any]:
         ssh: Any
         if server:
-            ssh = ServerTransport(reactor, [self.key], Everybody(), limits=LIMITS)
+            ssh = ServerTransport(reactor, [self.key], AcceptingGatekeeper(), limits=LIMITS)
         else:
             ssh = ClientTransport(
                 reactor,

@@ -85,8 +85,8 @@ class StreamTests(harness.TowerTestCase):
         argv = [sys.executable, str(CLIENT), description, str(count)]
         done = run(argv, timeout=TIMEOUT, folder=self.folder)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
-        told: dict[str, str] = json.loads(done.stdout)
-        return told
+        result: dict[str, str] = json.loads(done.stdout)
+        return result
 
     def test_forward(self) -> None:
         """64 MiB both ways at once; the end of one direction leaves the other open."""
@@ -101,8 +101,8 @@ class StreamTests(harness.TowerTestCase):
     def test_endpoint_string(self) -> None:
         """The same through ``clientFromString``, with a token and with a certificate."""
         for auth in ("token", "cert"):
-            told = self.client("echo", self.tower.kubeconfig("alpha", "jane", "--auth", auth))
-            self.assertEqual(told, dict.fromkeys(("sent", "received", "tail"), told.get("sent")))
+            result = self.client("echo", self.tower.kubeconfig("alpha", "jane", "--auth", auth))
+            self.assertEqual(result, dict.fromkeys(("sent", "received", "tail"), result.get("sent")))
 
     def test_refusals(self) -> None:
         """A target that refuses, an unlisted one, and the API server: each has its own error."""

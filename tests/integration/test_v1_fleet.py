@@ -125,14 +125,14 @@ class FleetTests(SynchronousTestCase):
         assert storm.stdout is not None
         line = storm.stdout.readline()
         self.assertTrue(line, (self.folder / "storm.log").read_text())
-        said: dict[str, Any] = json.loads(line)
-        return said
+        summary: dict[str, Any] = json.loads(line)
+        return summary
 
     def calm(self, storm: subprocess.Popen[bytes]) -> None:
         """End the agents."""
         storm.communicate(timeout=PATIENCE)
 
-    def said_at(self, port: int, bearer: str) -> str:
+    def logged_at(self, port: int, bearer: str) -> str:
         """Return what is answered at a cluster's own port."""
         connection = http.client.HTTPSConnection(LOOPBACK, port, timeout=PATIENCE, context=self.tls)
         try:
@@ -142,7 +142,7 @@ class FleetTests(SynchronousTestCase):
         finally:
             connection.close()
 
-    def said_plainly(self, port: int) -> str:
+    def logged_plainly(self, port: int) -> str:
         """Return what is answered at a port for KubeSphere."""
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
         try:
@@ -158,13 +158,13 @@ class FleetTests(SynchronousTestCase):
         ports = {name: self.admin.add(name) for name in names}
         self.assertEqual(len(set(ports.values())), CLUSTERS)
         self.assertLessEqual(set(ports.values()), set(self.tower.cluster_ports))
-        said = self.storm("c-%d", CLUSTERS, 64)
-        self.assertEqual((said["connected"], said["failed"]), (CLUSTERS, 0))
+        summary = self.storm("c-%d", CLUSTERS, 64)
+        self.assertEqual((summary["connected"], summary["failed"]), (CLUSTERS, 0))
         for name, port in ports.items():
             self.assertEqual(
-                self.said_at(port, self.admin.bearer(name)), f"200 {name} Bearer agent-of-{name}"
+                self.logged_at(port, self.admin.bearer(name)), f"200 {name} Bearer agent-of-{name}"
             )
-            self.assertEqual(self.said_plainly(port + OFFSET), f"200 {name} Bearer of-kubesphere")
+            self.assertEqual(self.logged_plainly(port + OFFSET), f"200 {name} Bearer of-kubesphere")
         clusters = self.admin.ask("GET", "/clusters")["items"]
         self.assertEqual({item["metadata"]["name"] for item in clusters}, set(names))
         for item in clusters:
@@ -179,14 +179,14 @@ class FleetTests(SynchronousTestCase):
         """Hole 14: 200 agents of one cluster at once are all accepted, and users are still served."""
         alpha, beta = self.admin.add("alpha"), self.admin.add("beta")
         self.storm("beta", 1, 1)
-        said = self.storm("alpha", AGENTS, AGENTS)
-        self.assertEqual((said["connected"], said["failed"]), (AGENTS, 0))
+        summary = self.storm("alpha", AGENTS, AGENTS)
+        self.assertEqual((summary["connected"], summary["failed"]), (AGENTS, 0))
         self.assertTrue(self.tower.proxy.running())
         self.assertEqual(self.agents("alpha"), AGENTS)
         for name, port in (("alpha", alpha), ("beta", beta)):
             bearer = self.admin.bearer(name)
             for _ in range(20):
-                self.assertEqual(self.said_at(port, bearer), f"200 {name} Bearer agent-of-{name}")
+                self.assertEqual(self.logged_at(port, bearer), f"200 {name} Bearer agent-of-{name}")
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
     def test_hole_28_a_fleet_comes_back(self) -> None:

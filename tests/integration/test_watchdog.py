@@ -128,7 +128,7 @@ class WatchdogTests(SynchronousTestCase):
                 counts[kind] = counts.get(kind, 0) + int(number)
         return counts
 
-    def assert_gone(self) -> None:
+    def assert_ended(self) -> None:
         """Check that no program is left that the tests started."""
         pids = [int(line) for line in (self.folder / "pids").read_text().split()]
         self.assertEqual(len(pids), 2)
@@ -155,7 +155,7 @@ class WatchdogTests(SynchronousTestCase):
             self.assertRegex(output, rf"{name} \.\.\. +\[OK\]")
         self.assertEqual(output.count("FailTest: an ordinary failure"), 1)
         self.assertEqual(self.counted(output), {"failures": 1, "errors": 4, "successes": 3, "skips": 1})
-        self.assert_gone()
+        self.assert_ended()
 
     def test_never_ends(self) -> None:
         """A process that stays when its tests are over is ended; they are counted once."""
@@ -173,7 +173,7 @@ class WatchdogTests(SynchronousTestCase):
         self.assertIn(f"*** spins.SpinTests.test_b: the time of this run, {SILENCE:g} s, is over\n", output)
         self.assertIn("\nnot run: 2\n", output)
         self.assertEqual(self.counted(output), {"failures": 1, "errors": 1})
-        self.assert_gone()
+        self.assert_ended()
 
     def test_interrupted(self) -> None:
         """Nothing goes on when the watchdog itself is asked to end."""
@@ -182,7 +182,7 @@ class WatchdogTests(SynchronousTestCase):
         wait_for("its programs", lambda: len((self.folder / "pids").read_text().split()) == 2)
         program.signal(signal.SIGTERM)
         self.assertEqual(program.wait(PATIENCE), -signal.SIGTERM)
-        self.assert_gone()
+        self.assert_ended()
 
     def test_passed(self) -> None:
         """If nothing hangs, nothing is different."""

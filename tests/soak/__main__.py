@@ -28,7 +28,7 @@ from tests.integration.programs import LOOPBACK, NotInTimeError, Program, wait_f
 from tests.integration.relay import Relay
 from tests.integration.sshd import Sshd, write_key
 from tests.soak.growth import Samples
-from tests.soak.people import DEEDS, Deed, Unavailable, User, Wrong
+from tests.soak.users import DEEDS, Deed, Unavailable, User, Wrong
 from tower.trust.pki import self_signed
 
 #: The cluster whose tunnel is cut repeatedly, and those in which nothing may fail: one has an old agent,
@@ -95,7 +95,7 @@ class Soak:
         self._start_nodes(stack, tower, kubeconfig, echo)
         self._spawn(self._shake, relay, agents[-1])
         for cluster in (STEADY, SHAKY, OLD, NODES):
-            self._let_in(tower, cluster)
+            self._start_users(tower, cluster)
 
     def _start_old(self, stack: ExitStack, tower: Tower, https: int) -> None:
         """Start KubeSphere Tower's agent for a separate cluster."""
@@ -180,18 +180,18 @@ class Soak:
         kubeconfig.write_text(yaml.safe_dump(config))
         return kubeconfig, https, echo
 
-    def _let_in(self, tower: Tower, cluster: str) -> None:
+    def _start_users(self, tower: Tower, cluster: str) -> None:
         """Start a crowd of users; half of them have tokens, half certificates."""
-        persons = {
+        crowd = {
             f"{name}-{cluster}": tower.person(cluster, f"{name}-{cluster}", "--group", "dev", "--auth", auth)
             for name, auth in (("jane", "token"), ("joe", "cert"))
         }
         port = tower.cluster_port(cluster)
         for deed, count in self.deeds.items():
             for number in range(0 if cluster == OLD and deed.__name__ in NOT_OLD else count):
-                name = sorted(persons)[number % 2]
+                name = sorted(crowd)[number % 2]
                 seed = self._random.random()
-                user = User(name, persons[name], random.Random(seed), port if number % 4 > 1 else None)
+                user = User(name, crowd[name], random.Random(seed), port if number % 4 > 1 else None)
                 self._spawn(self._live, deed, user, cluster)
 
     def _spawn(self, run: Callable[..., None], *arguments: object) -> None:

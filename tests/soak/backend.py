@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/healthz":
                 self._answer(b"ok")
             case "/who":
-                self._answer(json.dumps({**self._who(), **asked, "padding": PADDING}).encode())
+                self._answer(json.dumps({**self._user(), **asked, "padding": PADDING}).encode())
             case "/bytes":
                 self._bytes(int(asked["offset"]), int(asked["size"]), chunked="chunked" in asked)
             case "/watch":
@@ -61,9 +61,9 @@ class Handler(BaseHTTPRequestHandler):
         for piece in self._chunks() if "Transfer-Encoding" in self.headers else self._body():
             sha.update(piece)
             size += len(piece)
-        self._answer(json.dumps({**self._who(), "sha256": sha.hexdigest(), "size": size}).encode())
+        self._answer(json.dumps({**self._user(), "sha256": sha.hexdigest(), "size": size}).encode())
 
-    def _who(self) -> dict[str, str]:
+    def _user(self) -> dict[str, str]:
         return {"user": self.headers["Impersonate-User"], "agent": self.headers["Authorization"]}
 
     def _answer(self, body: bytes) -> None:
@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         number = 0
         while True:
-            event = json.dumps({**self._who(), "number": number, "padding": PADDING}).encode() + b"\n"
+            event = json.dumps({**self._user(), "number": number, "padding": PADDING}).encode() + b"\n"
             self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
             self.wfile.flush()
             number += 1

@@ -1,8 +1,8 @@
-"""What the proxy does in front of a member's API server where no agent of ours does it.
+"""TLS and credential for a member's API server, for tunnels without a Tower agent.
 
-Behind an agent of ``tower-v2`` the agent shakes hands with its API server and adds its own credential to each
-request.  An old agent, and a node that is reached by SSH, only pass bytes on: so TLS is made here, inside the
-channel, and the credential goes into the head here, with the user's identity beside it.
+An agent of ``tower-v2`` opens the TLS connection to its API server and adds its credential to each request.
+An old agent, and a node reached by SSH, only forward bytes.  For these, the proxy runs TLS inside the channel
+and adds the credential and the user's impersonation headers to each head.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
+from tower.reactor.timers import Clock
 from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
 
-_OWN = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
+_REPLACED = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 
 
 class APIServerGate:
-    """:param clock: has ``callLater`` and ``seconds``.
-    :param context: verifies the API server; None: it has no TLS.
-    :param server_name: the name that its certificate must have.
-    :param upstream: returns what heads need now.
-    :param identities: the cluster's own users and groups; see `tower.kube.head_policy.HeadPolicy`.
-    :param impersonate: False lets everybody act with the credential's own rights.
-    :param why_not: the cure, behind a refusal because of *identities*.
-    :ivar draining: set it when another door took its place: what goes on through this one may end, but no
-        request begins there any more.
+    """Secures channels to one API server and rewrites the heads of their requests.
+
+    :param context: verifies the API server; None: no TLS.
+    :param server_name: required name in its certificate.
+    :param upstream: returns the current `Upstream`.
+    :param identities: rule for system identities; see `tower.kube.head_policy.HeadPolicy`.
+    :param impersonate: False gives all users the credential's own rights.
+    :param why_not: cure in rejections because of *identities*.
+    :ivar draining: set it when another gate replaces this one: requests in progress finish, and no new
+        request uses it.
     """
 
     draining = False
 
     def __init__(
         self,
-        clock: Any,
+        clock: Clock,
         context: ssl.SSLContext | None,
         server_name: str,
         upstream: Callable[[], Upstream],
@@ -61,9 +63,9 @@ class APIServerGate:
         self._policy = HeadPolicy(upstream, identities=identities, impersonate=impersonate, why_not=why_not)
 
     def secure(self, channel: TunnelChannel) -> Deferred[Any]:
-        """Return *channel* with the API server's TLS up in it, if it has TLS.
+        """Return a `Pipe` inside *channel* after the TLS handshake, or *channel* without TLS.
 
-        :raise StreamRefused: through the Deferred.
+        :raise StreamRefused: the handshake failed; through the Deferred.
         :raise TunnelLost: through the Deferred.
         """
         if self._context is None:
@@ -75,29 +77,31 @@ class APIServerGate:
         return securing.addErrback(not_secured)
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a request's head as it goes to the API server, with the credential.
+        """Return a request's head for the API server, with the credential.
 
-        :param plain: nobody is impersonated but whom the request itself names.
-        :raise StatusError: the credential's rights are not lent for this.
+        :param plain: do not add impersonation headers.
+        :raise StatusError: the policy rejects the request.
         """
         if plain:
-            return self._lend(head)
+            return self._with_credential(head)
         rewritten = self._policy.rewrite(head)
         if isinstance(rewritten, Refusal):
             raise StatusError(403, rewritten.text)
         return rewritten.head
 
-    def _lend(self, head: bytes) -> bytes:
+    def _with_credential(self, head: bytes) -> bytes:
         line, _, fields = head.partition(b"\r\n")
         upstream = self._upstream()
-        kept = b"".join(field for field in fields.splitlines(keepends=True) if not _OWN.fullmatch(field))
-        return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, kept)
+        others = b"".join(
+            field for field in fields.splitlines(keepends=True) if not _REPLACED.fullmatch(field)
+        )
+        return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, others)
 
 
 def not_secured(failure: Failure) -> NoReturn:
-    """Turn what `TLSHandshake.secured` fails with into what fails a stream; an errback.
+    """Convert a failure of `TLSHandshake.secured` to one of a stream; an errback.
 
-    :raise StreamRefused: TLS did not come about.
+    :raise StreamRefused: the TLS handshake failed.
     """
     error = failure.value
     if isinstance(error, ConnectFailed):

@@ -1,92 +1,70 @@
-"""How many tunnels one key and one cluster may have, and which of them make room for a new one."""
+"""Limits of tunnels per agent key and per cluster, and the replacement of dead tunnels."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.limits import TooManyTunnels
 from tower.errors import PeerError
 from tower.reactor.timers import Clock, Deadline
 
-#: How long a tunnel may take to answer when another one of its key has no place, s.
+#: How long a tunnel may take to answer if another tunnel of its key waits for a slot, s.
 ANSWER_TIMEOUT = 4.0
 
-#: How long after all tunnels of a key answered they are not asked again, s.
+#: How long tunnels that all answered are not checked again, s.
 RECHECK_AFTER = 10.0
 
 
-class Holder(Protocol):
-    """What a place needs of a tunnel's end of SSH."""
-
-    def received(self) -> object:
-        """Return something that differs whenever something came in between two calls."""
-
-    def nudge(self) -> None:
-        """Ask the peer for a sign of life, now."""
-
-    def fail(self, reason: Exception) -> None:
-        """Close because of *reason*."""
-
-
 class TunnelSilent(PeerError):
-    """A tunnel did not answer while another one of its key waited for a place."""
+    """A tunnel did not answer while another tunnel of its key waited for a slot."""
 
 
-class _Where(NamedTuple):
-    """What a tunnel belongs to; the key is empty where there is none."""
+class _Group(NamedTuple):
+    """The cluster and key fingerprint of tunnels; the fingerprint is empty without a key."""
 
     cluster: str
     key: str
 
 
-class Connection(Holder, Protocol):
-    """What an entrance needs of it.
-
-    :ivar lost: fires when it is gone.
-    """
-
-    lost: Deferred[Exception]
-
-
 @define(eq=False)
 class _LivenessCheck:
-    """The tunnels of one key are asked whether they live, for those that wait for their places.
+    """A check of all tunnels of one key, on behalf of connections that wait for a slot.
 
-    :ivar before: what each had received when it was asked, the oldest first.
-    :ivar waiting: who waits for the outcome.
+    :ivar before: what each tunnel had received when the check began, oldest tunnel first.
+    :ivar waiting: connections that wait for the result.
     """
 
-    before: dict[Holder, object]
+    before: dict[LivenessTransport, object]
     deadline: Deadline
-    waiting: dict[Holder, Deferred[None]] = field(factory=dict)
+    waiting: dict[LivenessTransport, Deferred[None]] = field(factory=dict)
 
 
 @define(eq=False)
-class _Key:
+class _KeyTunnels:
     """The tunnels of one key into one cluster.
 
-    :ivar holders: the oldest first.
-    :ivar answered_at: when all of them had answered, s; None: they were not asked yet.
+    :ivar holders: oldest first.
+    :ivar answered_at: when all of them last answered, s; None: not checked yet.
     """
 
-    holders: dict[Holder, None] = field(factory=dict)
-    round: _LivenessCheck | None = None
+    holders: dict[LivenessTransport, None] = field(factory=dict)
+    check: _LivenessCheck | None = None
     answered_at: float | None = None
 
 
 class TunnelSlots:
-    """The places of all tunnels, from authentication until the connection is gone.
+    """The slots of all tunnels, each held from authentication until the connection is lost.
 
-    A tunnel that is one too many is refused, unless one of the same key is dead, which its proxy learns only
-    after three keepalives: then that one goes.  So an agent that comes back after its network was cut does
-    not wait for its own dead tunnels.
+    A tunnel above a limit is rejected, unless a tunnel of the same key is dead.  Then it replaces the dead
+    one, which the proxy would notice only after three keepalives.  So an agent that reconnects after a
+    network failure does not wait for its own dead tunnels.
 
-    :param clock: for those that wait.
-    :param per_key: how many one key may have into one cluster; 0: any number.
-    :param per_cluster: how many one cluster may have; 0: any number.
+    :param per_key: tunnels of one key into one cluster; 0: unlimited.
+    :param per_cluster: tunnels into one cluster; 0: unlimited.
     """
 
     def __init__(self, clock: Clock, *, per_key: int = 0, per_cluster: int = 0) -> None:
@@ -94,148 +72,145 @@ class TunnelSlots:
         self._per_key = per_key
         self._per_cluster = per_cluster
         self._counts: dict[str, int] = {}
-        self._keys: dict[_Where, _Key] = {}
-        self._held: dict[Holder, _Where] = {}
-        self._waiting: dict[Holder, _Where] = {}
+        self._keys: dict[_Group, _KeyTunnels] = {}
+        self._held: dict[LivenessTransport, _Group] = {}
+        self._waiting: dict[LivenessTransport, _Group] = {}
 
-    def enter(self, cluster: str, key: str, holder: Holder) -> Deferred[None] | None:
-        """Give *holder* a place, now (None) or within `ANSWER_TIMEOUT`; `leave` gives it back.
+    def acquire(self, cluster: str, key: str, holder: LivenessTransport) -> Deferred[None] | None:
+        """Give *holder* a slot, now (None) or within `ANSWER_TIMEOUT`; `release` frees it.
 
-        :param key: fingerprint of the agent's key; empty for agents that have none, of which the cluster's
-            limit alone counts.
-        :raise TooManyTunnels: also through the Deferred; its text names the limit and the cure.
+        :param key: fingerprint of the agent's key; empty for agents without one, for which only the
+            cluster's limit applies.
+        :raise TooManyTunnels: with the limit and the cure; also through the Deferred.
         """
-        where = _Where(cluster, key)
-        problem = self._problem(where)
+        group = _Group(cluster, key)
+        problem = self._problem(group)
         if not problem:
-            self._take(where, holder)
+            self._take(group, holder)
             return None
-        own = self._keys.get(where)
-        if own is None or self._is_assured(own):
+        own = self._keys.get(group)
+        if own is None or self._answered_lately(own):
             raise TooManyTunnels(problem)
-        if own.round is None:
-            self._ask(where, own)
-        asked = own.round
-        assert asked is not None
-        self._waiting[holder] = where
-        waiting = asked.waiting[holder] = Deferred()
+        check = own.check or self._start_check(group, own)
+        self._waiting[holder] = group
+        waiting = check.waiting[holder] = Deferred()
         return waiting
 
-    def leave(self, holder: Holder) -> None:
-        """Take the place of *holder* back, or stop its wait; one that has neither is ignored."""
-        where = self._held.pop(holder, None)
-        if where is not None:
-            self._give_back(where, holder)
+    def release(self, holder: LivenessTransport) -> None:
+        """Free the slot of *holder*, or end its wait; unknown holders are ignored."""
+        group = self._held.pop(holder, None)
+        if group is not None:
+            self._free(group, holder)
             return
-        where = self._waiting.pop(holder, None)
-        if where is not None:
-            asked = self._keys[where].round
-            assert asked is not None
-            asked.waiting.pop(holder).errback(TooManyTunnels("the agent is gone"))
-            self._tidy(where)
+        group = self._waiting.pop(holder, None)
+        if group is not None:
+            check = self._keys[group].check
+            assert check is not None
+            check.waiting.pop(holder).errback(TooManyTunnels("the agent disconnected"))
+            self._clean_up(group)
 
-    def _problem(self, where: _Where) -> str:
-        """Return why there is no place, or nothing."""
-        own = self._keys.get(where)
+    def _problem(self, group: _Group) -> str:
+        """Return why no slot is free; empty if one is."""
+        own = self._keys.get(group)
         if own is not None and 0 < self._per_key <= len(own.holders):
             return (
-                f"key {where.key} has {len(own.holders)} tunnels into cluster {where.cluster}, the limit of "
+                f"key {group.key} has {len(own.holders)} tunnels into cluster {group.cluster}, the limit of "
                 "--max-tunnels-per-key: give each agent its own state directory"
             )
-        count = self._counts.get(where.cluster, 0)
+        count = self._counts.get(group.cluster, 0)
         if 0 < self._per_cluster <= count:
             return (
-                f"cluster {where.cluster} has {count} tunnels, the limit of --max-tunnels-per-cluster: "
+                f"cluster {group.cluster} has {count} tunnels, the limit of --max-tunnels-per-cluster: "
                 "stop some of its agents, or raise the limit"
             )
         return ""
 
-    def _take(self, where: _Where, holder: Holder) -> None:
-        self._held[holder] = where
-        self._counts[where.cluster] = self._counts.get(where.cluster, 0) + 1
-        if where.key:
-            self._keys.setdefault(where, _Key()).holders[holder] = None
+    def _take(self, group: _Group, holder: LivenessTransport) -> None:
+        self._held[holder] = group
+        self._counts[group.cluster] = self._counts.get(group.cluster, 0) + 1
+        if group.key:
+            self._keys.setdefault(group, _KeyTunnels()).holders[holder] = None
 
-    def _give_back(self, where: _Where, holder: Holder) -> None:
-        count = self._counts[where.cluster] = self._counts[where.cluster] - 1
+    def _free(self, group: _Group, holder: LivenessTransport) -> None:
+        count = self._counts[group.cluster] = self._counts[group.cluster] - 1
         if not count:
-            del self._counts[where.cluster]
-        own = self._keys.get(where)
+            del self._counts[group.cluster]
+        own = self._keys.get(group)
         if own is not None:
             del own.holders[holder]
-            if own.round is not None:
-                own.round.before.pop(holder, None)
-            self._tidy(where)
+            if own.check is not None:
+                own.check.before.pop(holder, None)
+            self._clean_up(group)
 
-    def _is_assured(self, own: _Key) -> bool:
+    def _answered_lately(self, own: _KeyTunnels) -> bool:
         return own.answered_at is not None and self._clock.seconds() - own.answered_at < RECHECK_AFTER
 
-    def _ask(self, where: _Where, own: _Key) -> None:
+    def _start_check(self, group: _Group, own: _KeyTunnels) -> _LivenessCheck:
         before = {holder: holder.received() for holder in own.holders}
-        own.round = _LivenessCheck(
-            before, Deadline(self._clock, ANSWER_TIMEOUT, lambda: self._judge(where, own))
-        )
+        deadline = Deadline(self._clock, ANSWER_TIMEOUT, lambda: self._end_check(group, own))
+        check = own.check = _LivenessCheck(before, deadline)
         for holder in list(before):
             holder.nudge()
+        return check
 
-    def _judge(self, where: _Where, own: _Key) -> None:
-        """Give the places of the silent ones, the oldest first, to those that wait."""
-        asked = own.round
-        assert asked is not None
-        silent = [holder for holder, before in asked.before.items() if holder.received() == before]
+    def _end_check(self, group: _Group, own: _KeyTunnels) -> None:
+        """Give the slots of silent tunnels, oldest first, to the waiting connections."""
+        check = own.check
+        assert check is not None
+        silent = [holder for holder, before in check.before.items() if holder.received() == before]
         if not silent:
             own.answered_at = self._clock.seconds()
-        while asked.waiting:
-            newcomer = next(iter(asked.waiting))
-            if self._problem(where) and silent:
+        while check.waiting:
+            newcomer = next(iter(check.waiting))
+            if self._problem(group) and silent:
                 dead = silent.pop(0)
-                self.leave(dead)
-                dead.fail(TunnelSilent("it did not answer, and another tunnel of its key needed its place"))
+                self.release(dead)
+                dead.fail(TunnelSilent("it did not answer, and another tunnel of its key needed the slot"))
                 continue
-            waiting = asked.waiting.pop(newcomer)
+            waiting = check.waiting.pop(newcomer)
             del self._waiting[newcomer]
-            problem = self._problem(where)
+            problem = self._problem(group)
             if problem:
                 waiting.errback(TooManyTunnels(problem))
             else:
-                self._take(where, newcomer)
+                self._take(group, newcomer)
                 waiting.callback(None)
-        self._tidy(where)
+        self._clean_up(group)
 
-    def _tidy(self, where: _Where) -> None:
-        """Ask no more for those that do not wait any more, and forget a key without tunnels."""
-        own = self._keys.get(where)
+    def _clean_up(self, group: _Group) -> None:
+        """End a check without waiting connections; forget a key without tunnels."""
+        own = self._keys.get(group)
         if own is None:
             return
-        if own.round is not None and not own.round.waiting:
-            own.round.deadline.cancel()
-            own.round = None
-        if own.round is None and not own.holders:
-            del self._keys[where]
+        if own.check is not None and not own.check.waiting:
+            own.check.deadline.cancel()
+            own.check = None
+        if own.check is None and not own.holders:
+            del self._keys[group]
 
 
 class TunnelSlot:
-    """The way of one connection to its place, and back when it is gone."""
+    """The slot of one connection, released when the connection is lost."""
 
-    __slots__ = ("_connection", "_places")
+    __slots__ = ("_connection", "_slots")
 
-    def __init__(self, places: TunnelSlots) -> None:
-        self._places = places
-        self._connection: Connection | None = None
+    def __init__(self, slots: TunnelSlots) -> None:
+        self._slots = slots
+        self._connection: LivenessTransport | None = None
 
-    def attach(self, connection: Connection) -> None:
-        """Stand for *connection* until it is gone."""
+    def attach(self, connection: LivenessTransport) -> None:
+        """Set the connection that will hold the slot."""
         self._connection = connection
         connection.lost.addCallback(self._lost)
 
-    def enter(self, cluster: str, key: str) -> Deferred[None] | None:
-        """See `TunnelSlots.enter`; a connection that is gone meanwhile gets nothing."""
+    def acquire(self, cluster: str, key: str) -> Deferred[None] | None:
+        """See `TunnelSlots.acquire`; no-op if the connection is lost."""
         if self._connection is None:
             return None
-        return self._places.enter(cluster, key, self._connection)
+        return self._slots.acquire(cluster, key, self._connection)
 
     def _lost(self, reason: Exception) -> Exception:
         connection, self._connection = self._connection, None
         assert connection is not None
-        self._places.leave(connection)
+        self._slots.release(connection)
         return reason

@@ -1,6 +1,6 @@
-"""The live tunnels of every cluster: where the control plane and the data plane meet.
+"""The registry of live tunnels, shared by control plane and data plane.
 
-The control plane adds tunnels, drains and cuts them; the data plane picks one and asks it for a stream.
+The control plane adds, drains and cuts tunnels; the data plane picks one and opens streams in it.
 """
 
 from __future__ import annotations
@@ -8,30 +8,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
 from tower.net.pipes import Pipe
 
-#: What a `Tunnel.protocol` says that leads to nodes by SSH, and not to an agent.
+#: `Tunnel.protocol` of clusters of type ssh, which have no agent.
 SSH = "ssh"
 
-#: How long after it was last seen, or after our own start, an agent counts as reconnecting, s.
+#: How long an agent counts as reconnecting after it was lost, or after the proxy's start, s.
 RECONNECTING = 60.0
+
+#: Returns a head as it is sent, from its canonical form and whether to omit impersonation headers.
+Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
 
 
 class Tunnel(Protocol):
-    """One live way into a cluster; `tower.conch.tunnel.tunnel.SSHTunnel` is the one that an agent opened.
+    """A live tunnel into a cluster, such as an agent's `tower.conch.tunnel.tunnel.SSHTunnel`.
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
     :ivar version: of the agent.
     :ivar peer: address of the agent.
     :ivar since: when it opened, s since the epoch.
-    :ivar draining: whether it takes no new streams.
+    :ivar draining: whether it accepts no new streams.
     :ivar on_change: called when `draining` changes.
     """
 
@@ -45,14 +48,17 @@ class Tunnel(Protocol):
 
     @property
     def server(self) -> bytes:
-        """What the API server is called: authority and path; empty when nobody said."""
+        """Authority and path of the API server; empty if unknown."""
 
     @property
     def protocol(self) -> str:
-        """What the agent speaks."""
+        """Protocol of the tunnel, such as ``tower-v2``."""
 
-    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
-        """Return what makes the heads of requests; see `tower.web.gateway.channel_pool.Tunnel.rewrite_for`."""
+    def rewrite_for(self, target: str) -> Rewrite | None:
+        """Return the function that completes heads for *target*; None if the agent does, or nothing does.
+
+        It raises `tower.kube.status.StatusError` if the cluster's policy rejects the request.
+        """
 
     @property
     def round_trip(self) -> float:
@@ -60,20 +66,22 @@ class Tunnel(Protocol):
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
 
     def open(self, target: str) -> Deferred[Any]:
-        """Open a stream to *target*, a `tower.net.pipes.Pipe`."""
+        """Open a stream to *target*; fires with a paused `TunnelChannel`."""
 
     def drain(self) -> None:
-        """Tell the agent that we will soon be gone."""
+        """Announce to the agent that the proxy is stopping."""
 
     def close(self, reason: str) -> None:
-        """Close it, telling the agent why."""
+        """Close the tunnel; the agent receives *reason*."""
 
 
 class Tunnels:
-    """:param clock: for whatever waits; its ``seconds()`` count steadily.
+    """The live tunnels of all clusters.
+
+    :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
     """
 
@@ -91,16 +99,16 @@ class Tunnels:
         self._troubles: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Tunnel]:
-        """Go through all live tunnels."""
+        """Iterate over all live tunnels."""
         for tunnels in list(self._live.values()):
             yield from list(tunnels)
 
     def watch(self, callback: Callable[[str], None]) -> None:
-        """Have *callback* called with a cluster's name whenever its tunnels change."""
+        """Call *callback* with a cluster's name whenever its tunnels change."""
         self._watchers.append(callback)
 
     def add(self, tunnel: Tunnel) -> None:
-        """Take *tunnel* into service."""
+        """Register *tunnel*."""
         name = tunnel.name
         self._live.setdefault(name, []).append(tunnel)
         tunnel.on_change = lambda: self._changed(name)
@@ -109,7 +117,7 @@ class Tunnels:
         self._changed(name)
 
     def remove(self, tunnel: Tunnel) -> None:
-        """Note that *tunnel* is gone; unknown ones are ignored."""
+        """Remove a lost *tunnel*; unknown tunnels are ignored."""
         tunnels = self._live.get(tunnel.name, [])
         if tunnel not in tunnels:
             return
@@ -126,7 +134,7 @@ class Tunnels:
             callback(name)
 
     def pick(self, cluster: str) -> Tunnel | None:
-        """Return a tunnel of *cluster*, each in its turn; one that drains only if there is no other."""
+        """Return the next tunnel of *cluster*, round robin; a draining one only if there is no other."""
         tunnels = self._live.get(cluster)
         if not tunnels:
             return None
@@ -138,11 +146,11 @@ class Tunnels:
         return usable[number % len(usable)]
 
     def wait(self, cluster: str, timeout: float) -> Deferred[Tunnel]:
-        """Return a tunnel of *cluster* as soon as there is one, within *timeout* s.
+        """Return a tunnel of *cluster* as soon as one is added, within *timeout* s.
 
-        That is for an agent that reconnects; one that was away for long is not waited for.
+        Fails at once if the agent has been away for more than `RECONNECTING`.
 
-        :raise ClusterUnreachable: through the Deferred: there was none in time.
+        :raise ClusterUnreachable: no tunnel was added in time; through the Deferred.
         """
         tunnel = self.pick(cluster)
         if tunnel is not None:
@@ -152,27 +160,27 @@ class Tunnels:
         waiting: Deferred[Tunnel] = Deferred()
         self._waiting.setdefault(cluster, []).append(waiting)
         waiting.addTimeout(timeout, self._clock)
-        waiting.addErrback(self._nobody_came, cluster, waiting)
+        waiting.addErrback(self._not_connected, cluster, waiting)
         return waiting
 
-    def _nobody_came(self, failure: Failure, cluster: str, waiting: Deferred[Tunnel]) -> Any:
+    def _not_connected(self, failure: Failure, cluster: str, waiting: Deferred[Tunnel]) -> Any:
         others = self._waiting.get(cluster, [])
         if waiting in others:
             others.remove(waiting)
             if not others:
                 del self._waiting[cluster]
-        failure.trap(TooLate)
+        failure.trap(defer.TimeoutError)
         raise ClusterUnreachable(self.why_not(cluster))
 
     def explain(self, cluster: str, explanation: Callable[[], str] | None) -> None:
-        """Have *explanation* say why *cluster* cannot be reached, as it is not agents that would come."""
+        """Set the function that returns why *cluster* cannot be reached, for clusters without agents."""
         if explanation is None:
             self._explanations.pop(cluster, None)
         else:
             self._explanations[cluster] = explanation
 
     def note(self, cluster: str, trouble: str) -> None:
-        """Note why nobody gets anywhere by the tunnels that *cluster* has; empty: they do."""
+        """Set why requests fail although *cluster* has tunnels; empty: they succeed."""
         if trouble == self.trouble(cluster):
             return
         self._troubles[cluster] = trouble
@@ -181,11 +189,11 @@ class Tunnels:
         self._changed(cluster)
 
     def trouble(self, cluster: str) -> str:
-        """Return what was last noted of *cluster*; empty while its tunnels, if there are any, are well."""
+        """Return the last `note` of *cluster*; empty if its tunnels work."""
         return self._troubles.get(cluster, "")
 
     def why_not(self, cluster: str) -> str:
-        """Say since when *cluster* has no agent, or what else keeps it from being reached."""
+        """Return why *cluster* cannot be reached."""
         explanation = self._explanations.get(cluster)
         if explanation is not None:
             return explanation()
@@ -199,11 +207,11 @@ class Tunnels:
         return list(self._live.get(cluster, []))
 
     def last_seen(self, cluster: str) -> float | None:
-        """Return when *cluster* last had a tunnel, s since the epoch: now, if it has one; None if never."""
+        """Return when *cluster* last had a tunnel, s since the epoch: now if it has one, None if never."""
         return self._epoch() if cluster in self._live else self._last_seen.get(cluster)
 
     def cut(self, cluster: str, reason: str, fingerprint: str | None = None) -> int:
-        """Close the tunnels of *cluster*, or only those of the agent with that key; return how many."""
+        """Close the tunnels of *cluster*, or only those of one agent key; return their number."""
         chosen = [
             tunnel
             for tunnel in self.live(cluster)
@@ -215,22 +223,18 @@ class Tunnels:
         return len(chosen)
 
     def forget(self, cluster: str) -> None:
-        """Drop what is remembered about a cluster that is no more."""
+        """Forget a removed cluster."""
         self._last_seen.pop(cluster, None)
         self._gone_since.pop(cluster, None)
 
 
-#: Takes a request's head in our form, and whether nobody is impersonated; returns it as it is sent.
-Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
-
-
 class TunnelChannel(Pipe, Protocol):
-    """What is needed of `tower.conch.connection.channel.Channel`."""
+    """A stream in a tunnel: a `tower.conch.connection.channel.Channel`, or TLS inside one (`TLSPipe`)."""
 
     @property
     def is_large(self) -> bool:
-        """Whether either side lent it much of its memory."""
+        """Whether its window is large, on either side."""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether what carries it will soon be gone, so that it is not to be used again."""
+        """Whether its tunnel is draining, so that it must not be reused."""

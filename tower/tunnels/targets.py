@@ -1,4 +1,4 @@
-"""Targets of streams: what in a cluster a stream leads to."""
+"""Targets: the named destinations of streams in a cluster."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from attrs import frozen
 from tower.errors import ConfigurationError
 from tower.net.addresses import join_address, parse_address
 
-#: The target that leads to the member's API server, always by way of `HeadPolicy`.
+#: The member's API server, always through `HeadPolicy`.
 KUBERNETES = "kubernetes"
-#: The target that leads to the member's KubeSphere, which speaks plain HTTP and has a login of its own.
+#: The member's KubeSphere, which uses plain HTTP and its own login.
 KUBESPHERE = "kubesphere"
 
-#: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
+#: Usual address of KubeSphere's API server: old agents' default, plus the port that theirs lacks.
 KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
 TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 
 
 @frozen
 class Target:
-    """A named address that streams may lead to.
+    """A named destination of streams.
 
     :ivar host: a host name or an address, IPv6 without brackets.
     """
@@ -34,7 +34,7 @@ class Target:
 def parse_target(text: str) -> Target:
     """Read one `name=host:port`.
 
-    :raise ConfigurationError: naming the text and what is wanted.
+    :raise ConfigurationError: with the text and the expected form.
     """
     name, equals, address = text.partition("=")
     if not equals or TARGET_NAME.fullmatch(name) is None:
@@ -43,7 +43,7 @@ def parse_target(text: str) -> Target:
         )
     if name == KUBERNETES:
         raise ConfigurationError(
-            f"{text!r}: the target {KUBERNETES!r} is the API server, see --kubernetes-service"
+            f"{text!r}: the target {KUBERNETES!r} is the API server: set it with --kubernetes-service"
         )
     host, port = parse_address(address)
     return Target(name, host, port)
@@ -57,5 +57,5 @@ class ServiceAddress:
     port: int
 
     def __str__(self) -> str:
-        """Return ``host:port``, with brackets if need be."""
+        """Return ``host:port``, IPv6 in brackets."""
         return join_address(self.host, self.port)

@@ -1,11 +1,11 @@
-"""TLS comes up, as its client, inside a channel that an old agent or a node connected to a server."""
+"""The TLS handshake, as client, inside a channel that an old agent or a node connected to a server."""
 
 from __future__ import annotations
 
 import ssl
-from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
 
 from tower.errors import TunnelLost
 from tower.net.connecting import ConnectFailed
@@ -14,24 +14,24 @@ from tower.net.pipes import NO_RECEIVER, TunnelOwner
 from tower.net.tls.connection import reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import TLSSession
+from tower.reactor.timers import Clock
 from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_pipe import TLSPipe
 
-#: How long the handshake may take, s.
+#: Timeout of the handshake, s.
 HANDSHAKE_TIMEOUT = 10.0
 
 
 class TLSHandshake:
-    """The receiver of a `tower.web.gateway.channel_pool.Channel` until TLS is up in it.
+    """The receiver of a `TunnelChannel` during the TLS handshake.
 
-    :param pipe: nobody's yet; it belongs to us from here on, and then to the `TLSPipe`.
+    :param pipe: without a receiver; owned by this object, then by the `TLSPipe`.
     :param context: of a client.
-    :param server_hostname: what the peer's certificate must be for.
-    :param clock: an ``IReactorTime``.
+    :param server_hostname: required name in the server's certificate.
     :param resumption: of this server.
-    :param owner: whose the pipe will be, beside its own owner's.
-    :ivar secured: fires with the `TLSPipe`, which is paused.  Its errback is `ConnectFailed`, of the kinds
-        ``tls``, ``timeout`` or ``unreachable``, or `TunnelLost`.  Cancelling it aborts.
+    :param owner: second owner of the `TLSPipe`, besides that of the channel.
+    :ivar secured: fires with the paused `TLSPipe`; fails with `ConnectFailed`, of kind ``tls``, ``timeout``
+        or ``unreachable``, or with `TunnelLost`.  Cancelling it aborts.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class TLSHandshake:
         pipe: TunnelChannel,
         context: ssl.SSLContext,
         server_hostname: str,
-        clock: Any,
+        clock: Clock,
         resumption: Resumption | None = None,
         *,
         timeout: float = HANDSHAKE_TIMEOUT,
@@ -65,12 +65,12 @@ class TLSHandshake:
         )
         self._answered = False
         self.secured: Deferred[TLSPipe] = Deferred(lambda _: self._failed(CancelledError()))
-        self._deadline: Any = clock.callLater(timeout, self._too_slow, timeout)
+        self._deadline: IDelayedCall | None = clock.callLater(timeout, self._timed_out, timeout)
         pipe.receiver = self
-        self._shake()
+        self._advance()
         pipe.resume()
 
-    def _shake(self) -> None:
+    def _advance(self) -> None:
         session = self._session
         try:
             done = session.handshake()
@@ -82,22 +82,22 @@ class TLSHandshake:
         if own := session.take():
             self._pipe.send(own)
         if done and self._end():
-            if session.object.version() != "TLSv1.3":  # there the ticket comes later
+            if session.object.version() != "TLSv1.3":  # in TLS 1.3 the ticket comes later
                 self._resumption.learn(session.object, self._offered)
             self.secured.callback(
                 TLSPipe(self._pipe, session, self._resumption, self._offered, owner=self._owner)
             )
 
     def _end(self) -> bool:
-        """Wait for nothing more; return whether we did until now."""
-        deadline, self._deadline = self._deadline, None  # one that is over holds us
+        """Cancel the timeout; return whether the handshake was in progress."""
+        deadline, self._deadline = self._deadline, None  # a call that was made holds a reference to us
         if deadline is None:
             return False
         if deadline.active():
             deadline.cancel()
         return True
 
-    def _too_slow(self, timeout: float) -> None:
+    def _timed_out(self, timeout: float) -> None:
         self._failed(ConnectFailed("timeout", f"the TLS handshake took longer than {timeout:g} s"))
 
     def _failed(self, reason: Exception, *, flush: bool = False) -> None:
@@ -114,25 +114,25 @@ class TLSHandshake:
     # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
-        """Go on."""
+        """Continue the handshake."""
         self._answered = True
         self._session.feed(data)
-        self._shake()
+        self._advance()
 
     def drained(self) -> None:
-        """What a handshake sends is little, and is queued."""
+        """No-op: a handshake sends little, which is queued."""
 
     def ended(self) -> None:
-        """The pipe's own end: nobody can tell it from a cut."""
+        """Treat the channel's EOF as a cut connection."""
         self.closed(ConnectionEnded("the connection was cut"))
 
     def closed(self, reason: Exception) -> None:
-        """Say why there will be no TLS.  Old agents accept a channel, dial, and close it when that failed."""
+        """Fail the handshake.  Old agents accept a channel, dial, and close it if dialing failed."""
         if isinstance(reason, TunnelLost):
             self._failed(reason)
         elif self._answered:
             self._failed(ConnectFailed("tls", "the connection was closed during the TLS handshake"))
         else:
             self._failed(
-                ConnectFailed("unreachable", "the agent could not connect to it, or was sent away at once")
+                ConnectFailed("unreachable", "the agent could not connect to it, or was rejected at once")
             )

@@ -1,12 +1,12 @@
-"""TLS, as its client, inside a channel that an old agent or a node connected to an API server.
+"""TLS, as client, inside a channel that an old agent or a node connected to an API server.
 
-What comes is decrypted straight into a buffer of the process, all records that are there at once, and
-delivered as one piece; a receiver that pauses leaves cipher text with us, at most what the channel delivered
-in one piece, and the channel, paused too, gives its sender no credit.  What is sent is encrypted and handed
-to the channel, which keeps what cannot go.
+All received records are decrypted into a buffer of the process and delivered in one call.  If the receiver
+pauses, undelivered ciphertext stays here, at most what the channel delivered in one call; the channel is
+paused too and gives its sender no window credit.  Sent data is encrypted and passed to the channel, which
+queues the rest.
 
-The half close is TLS's: ``close_notify``.  The channel's own EOF is never sent, since old agents take it for
-the end of both directions; without ``close_notify`` before it, it is a cut.
+The half close is TLS's ``close_notify``.  The channel's own EOF is never sent, as old agents close both
+directions on it.  A received EOF without a preceding ``close_notify`` is a cut connection.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tower.tunnels.registry import TunnelChannel
 
 
 class TLSPipe:
-    """A `tower.web.gateway.channel_pool.Channel` with TLS inside, which `tower.tunnels.tls_handshake` set up.  It starts paused.
+    """A `TunnelChannel` with TLS inside another one, after the handshake; starts paused.
 
-    :param pipe: it belongs to us from here on.
-    :param session: ours, after the handshake.
+    :param pipe: owned by this object.
+    :param session: after the handshake.
     :param resumption: of this server.
-    :param offered: what it had for the handshake.
-    :param owner: whose it is, beside its pipe's.
+    :param offered: the session that the handshake offered for resumption.
+    :param owner: an owner in addition to that of *pipe*.
     """
 
     __slots__ = (
@@ -37,18 +37,18 @@ class TLSPipe:
         "_delivering",
         "_end_sent",
         "_full",
-        "_gone",
-        "_held",
         "_offered",
+        "_own_bytes",
         "_owner",
         "_paused",
         "_peer_ended",
         "_pipe",
+        "_pipe_paused",
+        "_pipe_reason",
         "_reason",
         "_resumption",
         "_session",
         "_shut",
-        "_unsaid",
         "receiver",
     )
 
@@ -67,37 +67,39 @@ class TLSPipe:
         self._resumption = resumption
         self._offered = offered
         self._owner = owner
-        self._paused = self._held = True  # the second: the pipe, too, by us
+        self._paused = self._pipe_paused = True
         self._delivering = self._full = False
-        self._unsaid = 0  # what TLS itself said since the pipe had room
+        self._own_bytes = 0  # sent by TLS itself since the pipe had room
         self._peer_ended = self._end_sent = False
-        self._shut = self._closing = False  # nothing more is sent; nothing more is wanted either
-        self._gone: Exception | None = None  # why the pipe went, while bytes wait for a paused receiver
-        self._reason: Exception | None = None  # why we are gone
+        self._shut = self._closing = False  # shut: sends no more data; closing: receives none either
+        self._pipe_reason: Exception | None = (
+            None  # why the pipe closed, while data waits for a paused receiver
+        )
+        self._reason: Exception | None = None  # why this pipe closed
         pipe.receiver = self
         pipe.pause()
 
     @property
     def is_large(self) -> bool:
-        """See `tower.web.gateway.channel_pool.Channel.is_large`."""
+        """See `TunnelChannel.is_large`."""
         return self._pipe.is_large
 
     @property
     def is_leaving(self) -> bool:
-        """See `tower.web.gateway.channel_pool.Channel.is_leaving`."""
+        """See `TunnelChannel.is_leaving`."""
         return self._pipe.is_leaving or (self._owner is not None and self._owner.draining)
 
     # Reading
 
     def received(self, data: memoryview) -> None:
-        """Deliver what *data* holds."""
+        """Decrypt and deliver *data*."""
         if not (self._closing or self._peer_ended):
             self._deliver(data)
-            if self._held and not self._paused:
+            if self._pipe_paused and not self._paused:
                 self._go_on()
 
     def _deliver(self, data: memoryview | None = None) -> None:
-        """Deliver what waits and, if there is more to wait for now, *data*."""
+        """Deliver the waiting records and *data*, decrypted."""
         session = self._session
         buffer = POOL.take()
         self._delivering = True
@@ -125,11 +127,11 @@ class TLSPipe:
             session.keep()
 
     def _nothing_read(self) -> None:
-        """See to what TLS says to us alone: a ticket, a new key."""
+        """Handle messages of TLS itself: a ticket, a key update."""
         if (own := self._session.take()) and not self._pipe.send(own):
-            self._unsaid += len(own)
-            if self._unsaid > UNSAID:
-                self._broke(TLSFailed("the peer does not read the answers to its TLS records"))
+            self._own_bytes += len(own)
+            if self._own_bytes > UNSAID:
+                self._broke(TLSFailed("the peer requests TLS messages but does not read them"))
                 return
         self._resumption.learn(self._session.object, self._offered)
 
@@ -142,29 +144,29 @@ class TLSPipe:
     def pause(self) -> None:
         """See `tower.net.pipes.Pipe.pause`."""
         self._paused = True
-        if not self._held:
-            self._held = True
+        if not self._pipe_paused:
+            self._pipe_paused = True
             self._pipe.pause()
 
     def resume(self) -> None:
-        """See `tower.net.pipes.Pipe.resume`; what waited is delivered from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; waiting data is delivered from within this call."""
         if self._reason is not None:
-            self._tell(self._reason)
+            self._notify_closed(self._reason)
         else:
             self._paused = False
             if not self._delivering:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Deliver what waits here, then let more come."""
+        """Deliver the waiting records, then resume the pipe."""
         if self._session.waiting and not (self._peer_ended or self._closing):
             self._deliver()
         if self._paused or self._reason is not None:
             return
-        if self._gone is not None:
-            self._lost(self._gone)
-        elif self._held:
-            self._held = False
+        if self._pipe_reason is not None:
+            self._lost(self._pipe_reason)
+        elif self._pipe_paused:
+            self._pipe_paused = False
             self._pipe.resume()
 
     # Sending
@@ -198,7 +200,7 @@ class TLSPipe:
 
     def drained(self) -> None:
         """The pipe has room again."""
-        self._unsaid = 0
+        self._own_bytes = 0
         if self._full:
             self._full = False
             if not self._shut:
@@ -210,9 +212,9 @@ class TLSPipe:
         """See `tower.net.pipes.Pipe.finish`."""
         if not self._shut:
             self._shut = True
-            self._say_end()
+            self._send_end()
 
-    def _say_end(self) -> None:
+    def _send_end(self) -> None:
         if not self._end_sent:
             self._end_sent = True
             self._pipe.send(self._session.end())
@@ -227,10 +229,10 @@ class TLSPipe:
         if self._closing or self._reason is not None:
             return
         self._shut = self._closing = True
-        if self._gone is not None:
-            self._lost(self._gone)
+        if self._pipe_reason is not None:
+            self._lost(self._pipe_reason)
             return
-        self._say_end()
+        self._send_end()
         if self._reason is None:
             self._pipe.close()
 
@@ -239,19 +241,19 @@ class TLSPipe:
         self._lost(ConnectionEnded("aborted on our side"))
 
     def ended(self) -> None:
-        """The pipe's own end: nobody can tell it from a cut unless TLS ended before."""
+        """Treat the channel's EOF as a cut connection, unless TLS ended before."""
         if not self._peer_ended:
             self.closed(ConnectionEnded("the connection was cut"))
 
     def closed(self, reason: Exception) -> None:
-        """The pipe is gone; what it brought before is still to be delivered."""
+        """The pipe closed; data received before is delivered first."""
         if self._session.waiting and not (self._peer_ended or self._closing or self._delivering):
-            self._gone = reason
+            self._pipe_reason = reason
         else:
             self._lost(reason)
 
     def _broke(self, error: Exception) -> None:
-        """Give up on TLS, telling the peer."""
+        """Close because of a TLS error; send the peer the alert."""
         if alert := self._session.take():
             self._pipe.send(alert)
         self._lost(error, flush=True)
@@ -266,8 +268,8 @@ class TLSPipe:
             self._pipe.close()
         else:
             self._pipe.abort()
-        self._tell(reason)
+        self._notify_closed(reason)
 
-    def _tell(self, reason: Exception) -> None:
+    def _notify_closed(self, reason: Exception) -> None:
         receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)

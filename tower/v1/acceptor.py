@@ -59,7 +59,7 @@ class V1AgentAcceptor:
     def _check(self, slot: TunnelSlot, config: AgentConfig) -> str:
         """Check the token, then the cluster's limit alone: its agents may share one token."""
         token = self._tokens.check(config.name, config.token)
-        slot.enter(config.name, "")
+        slot.acquire(config.name, "")
         return token
 
     def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:

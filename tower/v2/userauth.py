@@ -72,7 +72,7 @@ class Gatekeeper:
         """Return whether that key may serve that cluster."""
         if not self._tokens.is_enrolled(cluster, fingerprint):
             return False
-        waiting = self._slot.enter(cluster, fingerprint)
+        waiting = self._slot.acquire(cluster, fingerprint)
         return True if waiting is None else waiting.addCallback(lambda _: True)
 
     async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
@@ -81,7 +81,7 @@ class Gatekeeper:
         :raise Unauthorized: unknown cluster; unknown, expired or used up token: see its ``reason``.
         """
         await self._tokens.enrol(cluster, token, fingerprint, blob)
-        waiting = self._slot.enter(cluster, fingerprint)
+        waiting = self._slot.acquire(cluster, fingerprint)
         if waiting is not None:
             await waiting
 

@@ -18,7 +18,14 @@ from tests.integration.neighbours import Neighbour, Pings
 from tests.integration.old_tower import old_tower
 from tests.integration.old_users import HalfClosing, Reading
 from tests.integration.programs import LOOPBACK, wait_for
-from tests.integration.raw_old_agent import ACCEPTED, GLOBAL_REQUEST, REFUSED, RawOldAgent, RawServer, let_in
+from tests.integration.raw_old_agent import (
+    ACCEPTED,
+    GLOBAL_REQUEST,
+    REFUSED,
+    RawOldAgent,
+    RawServer,
+    authenticated_agent,
+)
 from tests.integration.raw_peer import CLOSE, CONFIRM, OPEN, REFUSE, Gone, number
 from tower.v1.config import CHANNEL, CONFIG, LONGEST_CONFIG, PING, AgentConfig
 
@@ -56,17 +63,17 @@ class OldAgentTestCase(SynchronousTestCase):
         watching.__exit__(None, None, None)
         self.assertTrue(self.proxy.running(), self.proxy.tail())
         self.assertEqual(self.agent.connections(), 1)
-        self.assertNotIn("Traceback", self.said())
-        self.assertNotIn(SECRET, self.said())
+        self.assertNotIn("Traceback", self.logged())
+        self.assertNotIn(SECRET, self.logged())
         self.assertEqual(self.old.leaks(), [])
 
-    def said(self) -> str:
+    def logged(self) -> str:
         """Return the proxy's log since the test began."""
         return self.proxy.output()[self.before :]
 
     def peer(self) -> RawOldAgent:
         """Return an authenticated agent, before its config."""
-        peer = let_in(self.tower.port)
+        peer = authenticated_agent(self.tower.port)
         self.addCleanup(peer.close)
         return peer
 
@@ -80,12 +87,12 @@ class OldAgentTestCase(SynchronousTestCase):
         """An answer is a refusal with a text, and the connection is closed; return the text."""
         self.assertEqual(answer[0], REFUSED)
         self.assertNotEqual(answer[1:], b"")
-        self.assertLess(peer.seconds_until_gone(), SOON)
+        self.assertLess(peer.seconds_until_closed(), SOON)
         return answer[1:].decode()
 
     def assertLogged(self, pattern: str) -> None:
         """A log line about a rejected agent, or about a tunnel of beta's, matches."""
-        wait_for(f"the line {pattern!r}", lambda: re.search(pattern, self.said()))
+        wait_for(f"the line {pattern!r}", lambda: re.search(pattern, self.logged()))
 
     def asked(self, peer: RawOldAgent, method: str = "GET", size: int = 0) -> tuple[Asking, RawServer]:
         """Send a request as joe; return it, and the API server of the channel that is opened for it."""
@@ -113,7 +120,7 @@ class OldAgentTestCase(SynchronousTestCase):
 class ConfigTests(OldAgentTestCase):
     """Its config."""
 
-    def test_none(self) -> None:
+    def test_silent(self) -> None:
         """A silent agent, at any point, is dropped after ten seconds; a late config is in time."""
         silent, late = RawOldAgent(self.tower.port), self.peer()
         mute, half, chatty = RawOldAgent(self.tower.port), self.peer(), self.peer()
@@ -134,7 +141,7 @@ class ConfigTests(OldAgentTestCase):
                 peer.end()
         self.assertServes(late)
         reason = "was rejected: not authenticated within 10 s"
-        wait_for(f"four times {reason!r}", lambda: self.said().count(reason) == 4)
+        wait_for(f"four times {reason!r}", lambda: self.logged().count(reason) == 4)
 
     def test_garbage(self) -> None:
         """An invalid config is answered with an error, closed, and not shown."""
@@ -172,7 +179,7 @@ class ConfigTests(OldAgentTestCase):
         """A config of 8 MiB is not waited for; one of 200 KiB is taken."""
         peer = self.peer()
         peer.frame(number(8 * MIB) + bytes(100_000))
-        self.assertLess(peer.seconds_until_gone(), SOON)
+        self.assertLess(peer.seconds_until_closed(), SOON)
         self.assertLogged("was rejected: .*8388608|was rejected: .*packet")
         good = self.old.config()
         count = 150_000 // len(good.authority)
@@ -212,7 +219,7 @@ class ConfigTests(OldAgentTestCase):
         ):
             peer = self.peer()
             peer.say(payload)
-            self.assertLess(peer.seconds_until_gone(), SOON)
+            self.assertLess(peer.seconds_until_closed(), SOON)
 
     def test_alike(self) -> None:
         """Wrong token, no token, unknown and disabled cluster and another's token look alike."""
@@ -234,7 +241,7 @@ class ConfigTests(OldAgentTestCase):
         self.assertLogged("unknown token")
 
 
-class WayTests(OldAgentTestCase):
+class MessageTests(OldAgentTestCase):
     """How its bytes may come."""
 
     def test_text(self) -> None:
@@ -352,7 +359,7 @@ class ServerTests(OldAgentTestCase):
         def closes(peer: RawOldAgent, server: RawServer) -> None:
             server.close()
 
-        def speaks_http(peer: RawOldAgent, server: RawServer) -> None:
+        def is_http(peer: RawOldAgent, server: RawServer) -> None:
             peer.data(server.remote, b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request\n")
 
         def breaks_off(peer: RawOldAgent, server: RawServer) -> None:
@@ -361,7 +368,7 @@ class ServerTests(OldAgentTestCase):
 
         cases: dict[Callable[[RawOldAgent, RawServer], None], str] = {
             closes: "could not connect",
-            speaks_http: "wrong version number",
+            is_http: "wrong version number",
             breaks_off: "closed during the TLS handshake",
         }
         for act, text in cases.items():
@@ -372,7 +379,7 @@ class ServerTests(OldAgentTestCase):
             self.assertIn(text, json.loads(asking.body)["message"])
             peer.close()
 
-    def test_somebody_else(self) -> None:
+    def test_wrong_certificate(self) -> None:
         """A server whose certificate the agent's authority did not sign does not get a credential."""
         peer = self.registered(config=evolve(self.old.config(), kubernetes="10.0.0.1:6443"))
         asking, server = self.asked(peer)
@@ -419,7 +426,7 @@ class FloodTests(OldAgentTestCase):
             for name in (PING, b"tcpip-forward", CONFIG):
                 peer = self.registered() if registered else self.peer()
                 peer.storm(bytes((GLOBAL_REQUEST,)) + NS(name) + b"\0", 1000, 100)
-                self.assertLess(peer.seconds_until_gone(), SOON)
+                self.assertLess(peer.seconds_until_closed(), SOON)
                 peer.close()
 
     def test_pings(self) -> None:

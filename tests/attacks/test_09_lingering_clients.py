@@ -25,19 +25,19 @@ class AgeTests(AttackTestCase):
         plain = http.client.HTTPConnection(LOOPBACK, self.tower.port, timeout=30)
         door = self.jane.connect()
         rejected = self.jane.connect()
-        strangers = {
+        clients = {
             plain: ("/healthz", 200),
             door: ("/healthz", 200),
             rejected: ("/clusters/alpha/api", 401),
         }
-        for each in strangers:
+        for each in clients:
             self.addCleanup(each.close)
             each.auto_open = 0
             each.connect()
         ended: dict[http.client.HTTPConnection, float] = {}
         began = time.monotonic()
-        while len(ended) < len(strangers) and time.monotonic() - began < AGE + SLACK:
-            for connection, (path, code) in strangers.items():
+        while len(ended) < len(clients) and time.monotonic() - began < AGE + SLACK:
+            for connection, (path, code) in clients.items():
                 if connection not in ended:
                     connection.request("GET", path)
                     answer = connection.getresponse()
@@ -48,7 +48,7 @@ class AgeTests(AttackTestCase):
             answer = self.jane.ask(kept, f"{self.jane.prefix}/ping")
             self.assertEqual((answer.status, answer.read(), answer.will_close), (200, b"pong", False))
             time.sleep(EVERY)
-        self.assertEqual(set(ended), set(strangers))
+        self.assertEqual(set(ended), set(clients))
         self.assertGreater(min(ended.values()), AGE / 2)
         sock = kept.sock
         self.assertEqual(self.jane.ask(kept, f"{self.jane.prefix}/ping").status, 200)

@@ -31,12 +31,12 @@ WORDS = 'log in again at "https://evil.example" ' + WORSE + "x" * 2000
 REPEATED = r"log in again at \"https://evil.example\" one\r\n2026"
 
 
-def farewell(text: str = WORDS) -> bytes:
+def last_words(text: str = WORDS) -> bytes:
     """Return a disconnect with a reason."""
     return bytes((DISCONNECT,)) + number(BY_APPLICATION) + NS(text.encode()) + NS(b"")
 
 
-class WordsTestCase(SynchronousTestCase):
+class QuotationTestCase(SynchronousTestCase):
     """Base of the tests of quotations."""
 
     def assertReported(self, text: str, who: str) -> None:
@@ -44,13 +44,13 @@ class WordsTestCase(SynchronousTestCase):
         self.assertEqual(unfit(text), [])
         begin = f'{who} reports: "'
         self.assertIn(begin + REPEATED, text)
-        said = re.match(r'(?:[^"\\]|\\.)*', text.partition(begin)[2])
-        assert said is not None
-        self.assertLessEqual(len(said[0]), LONGEST_SAID)
+        logged = re.match(r'(?:[^"\\]|\\.)*', text.partition(begin)[2])
+        assert logged is not None
+        self.assertLessEqual(len(logged[0]), LONGEST_SAID)
         self.assertNotIn("x" * LONGEST_SAID, text)
 
 
-class AgentTests(HostileAgentTestCase, WordsTestCase):
+class AgentTests(HostileAgentTestCase, QuotationTestCase):
     """An agent's words."""
 
     def test_refusal(self) -> None:
@@ -71,24 +71,24 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
             self.assertEqual(answer["kind"], "Status")
             self.assertReported(answer["message"], "the agent of evil")
             peer.close()
-        lines = [line for line in self.said().split("\n") if REPEATED in line]
+        lines = [line for line in self.logged().split("\n") if REPEATED in line]
         self.assertEqual(len(lines), len(codes))
         for line in lines:
             self.assertReported(line, "the agent of evil")
-        self.assertEqual(unfit(self.said()), [])
+        self.assertEqual(unfit(self.logged()), [])
 
-    def test_farewell(self) -> None:
+    def test_reason_for_end(self) -> None:
         """Why it goes: in one line of the log, attributed to the agent of that cluster."""
         peer = self.bench.peer()
         host, port = peer.socket.getsockname()
-        peer.say(farewell())
+        peer.say(last_words())
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
         line = f"agent of evil at {host}:{port} disconnected: "
-        wait_for(f"the line {line!r}", lambda: line in self.said())
-        (said,) = [each for each in self.said().split("\n") if line in each]
-        self.assertReported(said, "the agent of evil")
+        wait_for(f"the line {line!r}", lambda: line in self.logged())
+        (logged,) = [each for each in self.logged().split("\n") if line in each]
+        self.assertReported(logged, "the agent of evil")
 
     def test_version(self) -> None:
         """Its version is cut when shown, and quoted in the log."""
@@ -98,8 +98,8 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
         peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], "z" * LONGEST_TEXT)
         peer.authenticate()
         line = 'the agent of evil reports: "version v1.0\\", authenticated as \\"root\\" yyy'
-        wait_for("the line", lambda: line in self.said())
-        self.assertNotIn("y" * LONGEST_VERSION, self.said())
+        wait_for("the line", lambda: line in self.logged())
+        self.assertNotIn("y" * LONGEST_VERSION, self.logged())
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/evil/agents"
         listed = self.bench.tower.admin().request("GET", path).body.decode()
         self.assertIn("yyy", listed)
@@ -108,28 +108,28 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
         self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])
 
 
-class ProxyTests(HostileProxyTestCase, WordsTestCase):
+class ProxyTests(HostileProxyTestCase, QuotationTestCase):
     """A proxy's words, in the log of its agent."""
 
     def assertLogged(self, pattern: str) -> str:
         """Wait for a line of the agent; return it."""
-        lines = wait_for(f"the line {pattern}", lambda: re.findall(pattern, self.said()))
+        lines = wait_for(f"the line {pattern}", lambda: re.findall(pattern, self.logged()))
         return str(lines[-1])
 
-    def test_farewell(self) -> None:
+    def test_reason_for_end(self) -> None:
         """The reason for ending a tunnel: before the agent is authenticated, and after that."""
         peer = self.accepted()
-        peer.say(farewell())
+        peer.say(last_words())
         self.assertReported(self.assertLogged(r"the tunnel to \S+ is lost: .*"), "the proxy")
         peer.close()
         self.before = len(self.agent.output())
         early = self.bench.proxy.accept()
         early.begin()
         early.until(lambda: early.ssh.isEncrypted("both"))
-        early.say(farewell())
+        early.say(last_words())
         self.assertReported(self.assertLogged(r"try \d+ failed: .*"), "the proxy")
         early.close()
-        self.assertEqual(unfit(self.said()), [])
+        self.assertEqual(unfit(self.logged()), [])
 
     def test_version(self) -> None:
         """Its version."""
@@ -158,7 +158,7 @@ class Liar(ThreadedServer):
                 pass
 
 
-class NodeTests(harness.TowerTestCase, WordsTestCase):
+class NodeTests(harness.TowerTestCase, QuotationTestCase):
     """A node's words, in the log and in the status and the conditions of its cluster."""
 
     def test_banner(self) -> None:
@@ -180,11 +180,11 @@ class NodeTests(harness.TowerTestCase, WordsTestCase):
             *("--member-kubeconfig", str(backend.kubeconfig("alpha"))),
         )
 
-        def told() -> str:
+        def reported() -> str:
             status = self.tower.status("alpha")["status"]
             return json.dumps(status, ensure_ascii=False) if "forged" in json.dumps(status) else ""
 
-        status = wait_for("the node's words in the status", told)
+        status = wait_for("the node's words in the status", reported)
         self.assertEqual(unfit(status), [])
         self.assertIn(r"it reports: \"one 2026", status)
         self.assertNotIn("x" * LONGEST_SAID, status)

@@ -62,14 +62,14 @@ class User:
         plain = socket.create_connection((self.person.host, self.port or self.person.port), PATIENCE)
         return self.person.tls.wrap_socket(plain, server_hostname=self.person.host)
 
-    def check(self, told: dict[str, Any], **expected: object) -> None:
+    def check(self, answer: dict[str, Any], **expected: object) -> None:
         """Compare a server's answer with the right one; above all, the user that it saw.
 
         :raise Wrong: it is something else.
         """
         for name, value in {"user": self.name, "agent": "Bearer soak", **expected}.items():
-            if told.get(name) != value:
-                raise Wrong(f"{name}: {told.get(name)!r}, not {value!r}")
+            if answer.get(name) != value:
+                raise Wrong(f"{name}: {answer.get(name)!r}, not {value!r}")
 
     def some_bytes(self) -> tuple[int, int]:
         """Return an offset and a size."""
@@ -91,8 +91,8 @@ def small(user: User) -> int:
     try:
         for _ in range(count):
             nonce = user.random.randbytes(12).hex()
-            told = _answered(user.person.ask(connection, user.path(f"/who?nonce={nonce}"))).read()
-            user.check(json.loads(told), nonce=nonce)
+            answer = _answered(user.person.ask(connection, user.path(f"/who?nonce={nonce}"))).read()
+            user.check(json.loads(answer), nonce=nonce)
             time.sleep(0.01)
     finally:
         connection.close()
@@ -152,8 +152,8 @@ def upload(user: User) -> int:
             headers = user.person.headers() | ({} if chunked else {"Content-Length": str(size)})
             body = _slowly(pieces(offset, size), rest)
             connection.request("POST", user.path("/sum"), body, headers, encode_chunked=chunked)
-            told = json.loads(_answered(connection.getresponse()).read())
-            user.check(told, sha256=digest(offset, size), size=size)
+            answer = json.loads(_answered(connection.getresponse()).read())
+            user.check(answer, sha256=digest(offset, size), size=size)
     finally:
         connection.close()
     return 2

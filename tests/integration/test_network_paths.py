@@ -97,7 +97,7 @@ class ForwardTests(harness.TowerTestCase):
         self.refused("other")
         self.assertEqual(self.server.served, 0)
 
-    def test_kubernetes_is_no_raw_target(self) -> None:
+    def test_kubernetes_is_not_a_raw_target(self) -> None:
         """The API server cannot be reached without authentication."""
         self.refused("kubernetes")
 
