@@ -1,4 +1,4 @@
-"""The proxy, ``twistd -n tower-proxy``: what it consists of, what each part gets, and what runs."""
+"""The proxy, ``twistd -n tower-proxy``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ class Proxy(MultiService):
             if number is not None
         ]
 
-        # What runs
+        # Services
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             Availability(reactor, clusters, tunnels),

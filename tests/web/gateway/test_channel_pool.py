@@ -9,7 +9,7 @@ from tests.fakes.gateway import FakeTunnels, pool
 from tests.fakes.tunnels import FakeTunnel
 from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
-from tower.escaping import LONGEST_SAID
+from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.status import StatusError
 from tower.web.gateway.channel_pool import ClusterUpstream
 
@@ -178,4 +178,4 @@ class OpeningTests(SynchronousTestCase):
             self.assertEqual(text[: len(begin)], begin)
             self.assertTrue(text.endswith('x…"'))
             self.assertTrue(text.isprintable())
-            self.assertEqual(len(text.partition("reports: ")[2]), LONGEST_SAID + 2)
+            self.assertEqual(len(text.partition("reports: ")[2]), PEER_TEXT_LIMIT + 2)

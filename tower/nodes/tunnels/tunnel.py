@@ -322,7 +322,7 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     """Translate a node's refusal; the server's text is more precise than its reason code."""
-    text = refused.told_by("its sshd")
+    text = refused.reported_by("its sshd")
     reason = refused.reason
     if reason == _PROHIBITED:
         return StreamRefused(
