@@ -50,8 +50,8 @@ class WrongOptionTests(SynchronousTestCase):
         self.assertNotIn("Traceback", text)
         lines = [line for line in text.splitlines() if line.strip()]
         for word in words:
-            self.assertIn(word, said)
-        self.assertEqual(len(lines), count, said)
+            self.assertIn(word, text)
+        self.assertEqual(len(lines), count, text)
         return lines[0]
 
     def test_taken_port(self) -> None:
