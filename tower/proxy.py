@@ -71,7 +71,8 @@ from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
+from tower.web.ports.plain_port import PlainPort
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 

@@ -13,7 +13,7 @@ from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import ForwardCredential
 from tower.kube.kubeconfig import KubeAccess
-from tower.streamclient import way_of
+from tower.streamclient import front_door_address
 
 
 class CredentialTests(CommandTestCase):
@@ -81,7 +81,7 @@ class CredentialTests(CommandTestCase):
         access = KubeAccess(
             "https://h:1/clusters/alpha", self.serving.pem, issued.certificate_pem, issued.key_pem
         )
-        address = way_of(access, "/clusters/alpha", "pg")
+        address = front_door_address(access, "/clusters/alpha", "pg")
         self.assertNotIn(b"Authorization", address.request)
         self.assertIsNotNone(address.tls)
 

@@ -128,7 +128,7 @@ class ForwarderTests(SynchronousTestCase):
         stream = FakePipe()
         self.dialled[0].callback(stream)
         self.clock.advance(OPEN_TIMEOUT)
-        self.assertEqual(self.said, [f"the proxy did not open the stream in {OPEN_TIMEOUT:g} s"])
+        self.assertEqual(self.said, [f"the proxy did not open the stream within {OPEN_TIMEOUT:g} s"])
         self.assertTrue(local.aborted and stream.aborted)
 
     def test_gone_before_dialled(self) -> None:

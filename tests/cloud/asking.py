@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from treq.testing import RequestTraversalAgent
 from twisted.internet.defer import Deferred
@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from tower.cloud.session import CloudSession
+from tower.reactor.interfaces import IReactor
 
 T = TypeVar("T")
 
@@ -36,14 +37,14 @@ def asking(resource: Any, clock: Clock) -> Callable[[Any], CloudSession]:
 
 
 def started_clock() -> Clock:
-    """Return a clock that tells a time of day."""
+    """Return a clock that starts at a time of day."""
     clock = Clock()
     clock.advance(START)
     return clock
 
 
 def finish(clock: Clock, work: Awaitable[T], limit: float = 600.0) -> T:
-    """Let time go by until *work* is done; return or raise what comes of it.
+    """Advance the clock until *work* is done; return its result or raise its error.
 
     :param limit: s that may go by.
     """
@@ -73,3 +74,8 @@ def logged() -> Iterator[list[str]]:
     with capturedLogs() as events:
         yield lines
     lines += [formatEvent(event) for event in events]
+
+
+def as_reactor(clock: object) -> IReactor:
+    """Return a clock where a reactor is required but only its timers are used."""
+    return cast(IReactor, clock)

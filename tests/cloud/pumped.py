@@ -14,7 +14,7 @@ from tests.cloud.asking import START
 
 
 class PumpedClock(Clock):
-    """When time goes by, what is on its way through *agent* arrives, the end of a connection too.
+    """Delivers the data of *agent* when time advances, also the ends of connections.
 
     :ivar agent: asks *resource* in memory.
     """
@@ -37,9 +37,9 @@ class PumpedClock(Clock):
 
 
 class CountingClock(PumpedClock):
-    """Counts how often somebody let others have their turn.
+    """Counts how often the reactor ran other work.
 
-    :ivar turns: calls that were asked for at once.
+    :ivar turns: calls with no delay.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ SERVICE = {"metadata": {"uid": "1-2"}, "spec": {"loadBalancerIP": "192.0.2.9", "
 
 
 class FakeCase(SynchronousTestCase):
-    """Answers that are there at once."""
+    """Responses without delay."""
 
     def answer(self, asked: Awaitable[Any]) -> Any:
         """Return an answer."""
@@ -78,7 +78,7 @@ class DoubleTests(FakeCase):
             cloud.clear_calls()
 
     def test_not_recorded(self) -> None:
-        """Some questions are not recorded, as upstream has it."""
+        """Some calls are not recorded, as in upstream."""
         cloud = FakeCloud(cluster_list=["c"], master_name="m")
         self.assertEqual(self.answer(cloud.list_clusters()), ["c"])
         self.assertEqual(self.answer(cloud.master("c")), "m")
@@ -185,7 +185,7 @@ class DoubleTests(FakeCase):
         )
 
     def test_load_balancers(self) -> None:
-        """A load balancer is created in our zone's region, and is gone after its end."""
+        """A load balancer is created in the zone's region, and deleted."""
         cloud = FakeCloud(zone=Zone("z", "r"))
         network = cloud.network
         network.external_ip = "192.0.2.8"
@@ -213,7 +213,7 @@ class DoubleTests(FakeCase):
         self.assertEqual(self.error(cloud.labels_for_volume("w")), "label not found for volume")
 
     def test_key_remembered(self) -> None:
-        """Without a place for keys they are remembered, where upstream's said unimplemented."""
+        """Without a path keys are recorded, where upstream's fake is unimplemented."""
         cloud = FakeCloud()
         self.answer(cloud.add_ssh_key_to_all_instances("alice", KEY))
         self.assertEqual(cloud.keys, [("alice", KEY)])
@@ -292,7 +292,7 @@ class ConfigTests(FakeCase):
         self.assertEqual(self.answer(make(None).list_instances()), [])
 
     def test_bad(self) -> None:
-        """What is wrong is said with file and line."""
+        """Errors have file and line."""
         form = "instance must have the form 'NAME HOST[:PORT] [stopped]'"
         for text, error in {
             "[fake]\n\ninstance = a": f"f:3: {form}",
@@ -300,7 +300,7 @@ class ConfigTests(FakeCase):
             "[fake]\ninstance = ../a h:1": f"f:2: {form}",
             "[fake]\ninstance": f"f:2: {form}",
             "[fake]\ninstance = a h:0": "f:2: the instance's address must be HOST[:PORT]",
-            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: the instance is a duplicate: ",
+            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: instance names must be unique",
             "[fake]\ndelay = 5": "f:2: delay must be a duration like 1.5s or 2m",
             "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys must be an absolute path",
         }.items():
@@ -311,7 +311,7 @@ class KeyTests(FakeCase):
     """Keys where a real sshd reads them."""
 
     def setUp(self) -> None:
-        """Have two machines."""
+        """Make two machines."""
         self.folder = Path(self.mktemp()).absolute()
         self.folder.mkdir()
         machines = [Instance("a", "fake://a"), Instance("b", "fake://b")]
@@ -322,7 +322,7 @@ class KeyTests(FakeCase):
         self.answer(self.cloud.add_ssh_key_to_all_instances(user, key))
 
     def test_each_machine(self) -> None:
-        """Each machine's file gets the line, for anybody to read and us to write; nothing else is left."""
+        """Each machine's file gets the line, readable for all users; no other files are left."""
         self.install()
         for name in ("a", "b"):
             path = self.folder / name / "alice.keys"
@@ -332,7 +332,7 @@ class KeyTests(FakeCase):
             self.assertEqual(os.listdir(path.parent), ["alice.keys"])
 
     def test_once(self) -> None:
-        """A key that is there stays as it is, whatever stands before or behind it."""
+        """An existing key is not changed, with any options and comment."""
         self.install()
         self.install(KEY + b" somebody@else\n")
         path = self.folder / "a" / "alice.keys"
@@ -367,7 +367,7 @@ class KeyTests(FakeCase):
         self.assertEqual((self.folder / "authorized_keys").read_bytes(), KEY + b" alice\n")
 
     def test_bad_names(self) -> None:
-        """Names that could lead elsewhere are refused."""
+        """Names with path characters are rejected."""
         for user in ("../x", "", ".", "a/b", "a\nb"):
             self.error(self.cloud.add_ssh_key_to_all_instances(user, KEY))
         self.cloud.machines.append(Instance("..", "fake://x"))
@@ -375,13 +375,13 @@ class KeyTests(FakeCase):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_bad_keys(self) -> None:
-        """What is no key, or more than one line, is refused."""
+        """Invalid keys and several lines are rejected."""
         for key in (b"", b"ssh-ed25519", b"ssh-ed25519 AAAA", KEY + b"\n" + OTHER, b"ssh-dss " + KEY[12:]):
             self.error(self.cloud.add_ssh_key_to_all_instances("alice", key))
         self.assertEqual(self.cloud.keys, [])
 
     def test_cannot_write(self) -> None:
-        """A place that cannot be written to is an error that names it."""
+        """A path that cannot be written is an error that names it."""
         (self.folder / "a").write_text("a file")
         self.assertIn(
             f"authorized-keys {self.folder}/a/alice.keys: ",

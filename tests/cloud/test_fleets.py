@@ -1,4 +1,4 @@
-"""Fleets of thousands, of each cloud: all are listed, and nobody else has to wait for all of it."""
+"""Fleets of thousands in each cloud: all are listed, and other work is not delayed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.aws.kit import ENVIRON
 from tests.cloud.aws.kit import config as aws_config
 from tests.cloud.gce.kit import CONFIG as GCE_CONFIG
@@ -39,18 +39,18 @@ class FleetTests(SynchronousTestCase):
     """Listing `COUNT` instances."""
 
     def setUp(self) -> None:
-        """Have a clock that counts."""
+        """Make a clock that counts."""
         self.clock = CountingClock()
 
     def list(self, resource: Any, make: Callable[[Callable[[Any], CloudSession]], Provider[Any]]) -> None:
-        """List all instances, and look that nobody was kept waiting for more than a piece.
+        """List all instances, and check that other work was delayed by one piece at most.
 
         :param resource: of the stand-in.
         :param make: makes the provider, of what asks the stand-in.
         """
         agent = self.clock.ask(resource)
         provider = make(lambda reactor: CloudSession(reactor, agent=agent, now=self.clock.seconds))
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         found: list[Instance] = finish(self.clock, provider.instances().list_instances())
         listed = [each.addresses[0].address for each in found]
         self.assertEqual(sorted(listed), sorted(ADDRESSES))

@@ -62,7 +62,7 @@ class SectionTests(GcfgCase):
         self.assertEqual((section.text("y"), section.texts("x"), section.line), ("2", ["1", "3"], 1))
 
     def test_subsections(self) -> None:
-        """Subsections are told apart by what is in the quotes, case and all."""
+        """Names of subsections are case-sensitive."""
         sections = read('[o]\nurl=0\n[O "eu"]\nurl=1\n[o "EU"]\nurl=2\n[o\t"a\\"\\\\b] c" ] ; x\nurl=3\n')
         found = sections.subsections("o")
         self.assertEqual(
@@ -83,7 +83,7 @@ class SectionTests(GcfgCase):
         self.assertEqual((section.text("x"), section.text("y"), section.flag("z")), ("1", "two words", True))
 
     def test_bad_headers(self) -> None:
-        """What is wrong with a header is said with its line, and without its text."""
+        """Errors of headers have the line, and no quote."""
         for text, error in {
             "[": "cloud.conf:1: after [ a section's name is expected, not the end of the line",
             "\n[1a]": "cloud.conf:2: after [ a section's name is expected, not another character",
@@ -101,7 +101,7 @@ class SectionTests(GcfgCase):
 
 
 class ValueTests(GcfgCase):
-    """What stands behind a key."""
+    """Values of keys."""
 
     def test_plain(self) -> None:
         """Spaces around a value do not count, those within do."""
@@ -137,13 +137,13 @@ class ValueTests(GcfgCase):
         self.assertIn(":4:", self.why_not("[s]\nkey = a\\\nb\n!"))
 
     def test_repeated(self) -> None:
-        """A key that comes again is a list, of which the last counts alone."""
+        """A repeated key makes a list; its last value is the single one."""
         section = read("[s]\ntag = a\nTAG = b\ntag = a\n").section("s")
         self.assertEqual((section.texts("tag"), section.text("tag")), (["a", "b", "a"], "a"))
         self.assertEqual(section.texts("other"), [])
 
     def test_bad_lines(self) -> None:
-        """What is wrong is said with its line, and never shows a value."""
+        """Syntax errors have the line, and never a value."""
         for text, error in {
             "[s]\n=1": "cloud.conf:2: a key or a [section] is expected, not another character",
             "[s]\n1a=1": "cloud.conf:2: a key or a [section] is expected, not another character",
@@ -169,10 +169,10 @@ class ValueTests(GcfgCase):
 
 
 class ReadingTests(GcfgCase):
-    """What a provider does with values."""
+    """Typed values."""
 
     def wrong(self, line: str, ask: Callable[[Section], object]) -> str:
-        """Return what is said when a section with one line is asked."""
+        """Return the error of a section with one line."""
         section = read(f"[s]\n{line}").section("s")
         return str(self.assertRaises(CloudConfigError, ask, section))
 
@@ -188,7 +188,7 @@ class ReadingTests(GcfgCase):
         self.assertFalse(section.flag("absent"))
 
     def test_bad_flags(self) -> None:
-        """What is no truth is told by its key, and not shown."""
+        """An invalid boolean is an error with its key, without the value."""
         self.assertEqual(
             self.wrong("multizone = maybe", lambda s: s.flag("multizone")),
             "cloud.conf:2: multizone must be true or false",
@@ -207,13 +207,13 @@ class ReadingTests(GcfgCase):
         self.assertIn("from 1 to 9", self.wrong("n = 10", lambda s: s.number("n", 1, least=1, most=9)))
 
     def test_texts(self) -> None:
-        """A key without a value is no text."""
+        """A key without a value is not a text."""
         self.assertEqual(
             self.wrong("zone", lambda s: s.text("zone")), "cloud.conf:2: zone needs a value: zone = ..."
         )
 
     def test_required(self) -> None:
-        """What is required is there, and not empty."""
+        """A required key must exist and not be empty."""
         self.assertEqual(read("[s]\nzone = a").section("s").required("zone"), "a")
         self.assertEqual(self.wrong("zone =", lambda s: s.required("zone")), "cloud.conf:2: zone is empty")
         self.assertEqual(self.wrong("a = b", lambda s: s.required("zone")), "cloud.conf:1: zone is missing")
@@ -222,7 +222,7 @@ class ReadingTests(GcfgCase):
         self.assertEqual(str(error), "cloud.conf: zone is missing")
 
     def test_urls(self) -> None:
-        """A URL is one of HTTP, with a host, and shows nothing that may be a password when it is none."""
+        """A URL is HTTP with a host; the error of an invalid one does not quote it."""
         section = read("[s]\nurl = http://[::1]:8080/v3/\n").section("s")
         self.assertEqual(section.url("url", ""), "http://[::1]:8080/v3")
         self.assertEqual(section.url("other", "https://ec2.example"), "https://ec2.example")
@@ -240,7 +240,7 @@ class ReadingTests(GcfgCase):
             self.assertEqual(error, "cloud.conf:2: url must be a URL like https://HOST/PATH")
 
     def test_wrong(self) -> None:
-        """An error has file, line and text, for who wants to show it otherwise."""
+        """An error has file, line and text."""
         error = read("[s]\n\nzone = a").section("s").wrong("Zone", "no such zone")
         self.assertEqual((error.file, error.line, error.text), ("cloud.conf", 3, "no such zone"))
 
@@ -276,12 +276,12 @@ def quoted(text: str) -> str:
 
 
 class PropertyTests(SynchronousTestCase):
-    """What holds for every text."""
+    """Properties of all texts."""
 
     @given(st.lists(st.tuples(NAMES, TEXTS), max_size=8), NAMED)
     @settings(max_examples=150)
     def test_round_trip(self, pairs: list[tuple[str, str]], subsection: str) -> None:
-        """Whatever is written in quotes is read as it was."""
+        """Any text in quotes is read back."""
         lines = "".join(f"{name} = {quoted(text)} # c\n" for name, text in pairs)
         section = read(f"[s {quoted(subsection)}]\n{lines}").section("S", subsection)
         expected: dict[str, list[str]] = {}

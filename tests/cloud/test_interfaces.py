@@ -21,7 +21,7 @@ from tower.cloud.interfaces import (
     default_load_balancer_name,
 )
 
-#: What every interface of a provider has to have, by upstream's names.
+#: The methods of each interface, with upstream's names.
 METHODS = {
     ICloudProvider: "provider_name initialize stop instances zones clusters routes load_balancer"
     " has_cluster_id",
@@ -41,14 +41,14 @@ class InterfaceTests(SynchronousTestCase):
     """The contracts."""
 
     def test_complete(self) -> None:
-        """Each interface has upstream's operations, and each of these says what it promises."""
+        """Each interface has upstream's methods, and each method has a docstring."""
         for interface, names in METHODS.items():
             self.assertEqual(sorted(interface.names()), sorted(names.split()), interface)
             for name in interface.names():
                 self.assertTrue(interface[name].getDoc(), f"{interface}.{name}")
 
     def test_fake(self) -> None:
-        """The fake cloud and what it hands out provide what they say."""
+        """The fake cloud and its parts implement their interfaces."""
         cloud = FakeCloud()
         verifyObject(ICloudProvider, cloud)
         verifyObject(IInstances, cloud.instances())
@@ -59,7 +59,7 @@ class InterfaceTests(SynchronousTestCase):
         verifyClass(IRoutes, FakeNetwork)
 
     def test_records(self) -> None:
-        """Records are equal when what they say is, and may be kept in sets."""
+        """Equal records are equal, and hashable."""
         one = Instance("a", "fake://a", (NodeAddress(EXTERNAL_IP, "192.0.2.1"),))
         other = Instance("a", "fake://a", (NodeAddress(EXTERNAL_IP, "192.0.2.1"),))
         self.assertEqual(len({one, other}), 1)

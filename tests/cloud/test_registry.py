@@ -41,7 +41,7 @@ class RegistryCase(SynchronousTestCase):
     """A registry of its own for each test."""
 
     def setUp(self) -> None:
-        """Have no providers."""
+        """Start without providers."""
         self.entries: list[EntryPoint] = []
         self.providers = CloudProviders(lambda: self.entries)
         self.given: list[ConfigText | None] = []
@@ -73,7 +73,7 @@ class RegisterTests(RegistryCase):
     """Names."""
 
     def test_registered(self) -> None:
-        """What was registered is known, what was not is not, and the names are sorted."""
+        """Registered names are known, others are not, and the list is sorted."""
         self.providers.register("b", self.factory())
         self.providers.register("a", self.factory())
         self.assertTrue(self.providers.has("a"))
@@ -88,7 +88,7 @@ class RegisterTests(RegistryCase):
         self.assertIs(self.providers.get("a", None), MADE)
 
     def test_nameless(self) -> None:
-        """Nobody could ask for a provider whose name is empty or external."""
+        """The names "" and external are reserved."""
         for name in ("", "external"):
             self.assertRaises(ConfigurationError, self.providers.register, name, self.factory())
 
@@ -99,11 +99,11 @@ class RegisterTests(RegistryCase):
         self.assertEqual(said(logs), ['Registered cloud provider "a"'])
 
     def test_get_unknown(self) -> None:
-        """To get a provider that nobody knows is no error."""
+        """An unknown provider is not an error of get."""
         self.assertIsNone(self.providers.get("a", None))
 
     def test_get_error(self) -> None:
-        """What a factory raises comes out of get as it is."""
+        """An exception of a factory is raised unchanged by get."""
         self.providers.register("a", self.factory(KeyError("x")))
         self.assertRaises(KeyError, self.providers.get, "a", None)
 
@@ -136,17 +136,17 @@ class RegisterTests(RegistryCase):
 
 
 class InitTests(RegistryCase):
-    """Making the provider that somebody chose."""
+    """Providers by name and configuration file."""
 
     def test_nothing_wanted(self) -> None:
-        """The empty name and external make nothing, say so in the log, and never open the file."""
+        """The empty name and external return no provider, are logged, and do not open the file."""
         with captured_logs() as logs:
             self.assertIsNone(self.providers.init("", "/nowhere/at/all"))
             self.assertIsNone(self.providers.init("external", "/nowhere/at/all"))
         self.assertEqual(said(logs), ["No cloud provider specified.", "External cloud provider specified"])
 
     def test_unknown(self) -> None:
-        """A name that nobody knows is an error, and the log says which there are."""
+        """An unknown name is an error, and the log has the known ones."""
         self.providers.register("known", self.factory())
         with captured_logs() as logs:
             self.assertEqual(self.why_not("x"), 'unknown cloud provider "x"')
@@ -158,12 +158,12 @@ class InitTests(RegistryCase):
         self.assertEqual(self.why_not("x"), 'unknown cloud provider "x"')
 
     def test_factory_fails(self) -> None:
-        """What a factory raises is in the error, whatever it is."""
+        """An exception of a factory is in the error."""
         self.providers.register("x", self.factory(ValueError("no such region")))
         self.assertEqual(self.why_not("x"), 'could not init cloud provider "x": no such region')
 
     def test_no_provider(self) -> None:
-        """What a factory makes has to be a provider."""
+        """A factory must return a provider."""
         self.providers.register("x", self.factory("text"))
         self.assertEqual(
             self.why_not("x"),
@@ -205,7 +205,7 @@ class InitTests(RegistryCase):
         self.assertEqual(self.given, [])
 
     def test_bad_file(self) -> None:
-        """What is no text, or too much of it, is an error that says so."""
+        """A file that is not text, or too large, is an error."""
         self.providers.register("x", self.factory())
         self.assertIn("not UTF-8 in line 2", self.why_not("x", self.config(b"[a]\n\xff\n")))
         self.assertIn("larger than", self.why_not("x", self.config(b"#" * (CONFIG_LIMIT + 1))))
@@ -223,7 +223,7 @@ class EntryPointTests(RegistryCase):
         self.assertIs(self.providers.init("acme", ""), MADE)
 
     def test_lazy(self) -> None:
-        """A broken one hurts nobody before it is asked for, and then says whose it is and what to do."""
+        """A broken entry point affects no others; its error names package and cure."""
         self.entries += [entry("broken", "no.such.package:make"), entry("acme", f"{__name__}:made_here")]
         self.assertEqual(self.providers.names(), ["acme", "broken"])
         self.assertIs(self.providers.init("acme", ""), MADE)
@@ -235,7 +235,7 @@ class EntryPointTests(RegistryCase):
         self.assertIn("pip install --force-reinstall", error)
 
     def test_not_there(self) -> None:
-        """A module without the factory, and a factory that cannot be called, are told apart."""
+        """A missing factory and one that is not callable have different errors."""
         self.entries.append(entry("a", f"{__name__}:nothing"))
         self.entries.append(entry("b", f"{__name__}:MADE"))
         self.assertIn("has no attribute 'nothing'", self.why_not("a"))
@@ -253,7 +253,7 @@ class EntryPointTests(RegistryCase):
         self.assertIs(self.providers.init("acme", ""), MADE)
 
     def test_registered_too(self) -> None:
-        """What a package brings cannot be registered once more."""
+        """The provider of a package cannot be registered again."""
         self.entries.append(entry("acme", f"{__name__}:made_here"))
         error = self.assertRaises(ConfigurationError, self.providers.register, "acme", self.factory())
         self.assertEqual(str(error), 'Cloud provider "acme" was registered twice')
@@ -263,7 +263,7 @@ class ProviderIDTests(SynchronousTestCase):
     """`get_instance_provider_id`."""
 
     def provider_id(self, cloud: FakeCloud, node: str = "a") -> Any:
-        """Return what it says."""
+        """Return the provider ID."""
         result: Deferred[str] = Deferred.fromCoroutine(get_instance_provider_id(cloud, node))
         return self.successResultOf(result)
 
@@ -281,17 +281,17 @@ class ProviderIDTests(SynchronousTestCase):
         )
 
     def test_passed_on(self) -> None:
-        """What says that there is none, or no way to know, is passed on."""
+        """The errors for missing nodes and unsupported calls are raised unchanged."""
         for error in (InstanceNotFound(), NotImplementedByCloud()):
             self.assertIs(self.failure(FakeCloud(instance_id_errors={"a": error})), error)
 
     def test_other_errors(self) -> None:
-        """Another error says what was tried."""
+        """Other errors name the call."""
         error = self.failure(FakeCloud(instance_id_errors={"a": CloudError("quota")}))
         self.assertEqual(str(error), "failed to get instance ID from cloud provider: quota")
 
     def test_no_instances(self) -> None:
-        """A cloud that knows no instances is an error."""
+        """A cloud without instances is an error."""
         error = self.failure(FakeCloud(disable_instances=True))
         self.assertEqual(str(error), "failed to get instances from cloud provider")
 
@@ -309,7 +309,7 @@ class LogLevelTests(RegistryCase):
     """How loud."""
 
     def test_debug(self) -> None:
-        """A registration is of interest only to who looks for it."""
+        """A registration is logged at the debug level."""
         with captured_logs() as logs:
             self.providers.register("a", self.factory())
         self.assertEqual([event["log_level"] for event in logs], [LogLevel.debug])

@@ -23,6 +23,7 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tests.cloud.asking import as_reactor
 from tower import __version__
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, error_detail, shorten
@@ -42,7 +43,7 @@ class Longest(random.Random):
 
 
 class Cloud(Resource):
-    """Answers as it was told, in order, and keeps what it was asked.
+    """Returns the test's responses in order, and records requests.
 
     :ivar answers: code, fields of the head and body of each; None: no answer ever.
     """
@@ -89,12 +90,12 @@ class SessionCase(SynchronousTestCase):
     def with_agent(self, agent: Any, **options: Any) -> CloudSession:
         """Return a session that asks an agent."""
         options = {"rng": Longest(), "now": lambda: NOW, **options}
-        return CloudSession(self.clock, agent=agent, **options)
+        return CloudSession(as_reactor(self.clock), agent=agent, **options)
 
     def ask(
         self, url: str = "http://cloud.example/v1/things?key=hunter2", **options: Any
     ) -> Deferred[Answer]:
-        """Ask for something."""
+        """Send a request."""
         method = options.pop("method", "GET")
         session = options.pop("session", self.session)
         result: Deferred[Answer] = Deferred.fromCoroutine(session.request(method, url, **options))
@@ -123,7 +124,7 @@ class RequestTests(SessionCase):
         self.assertEqual(answer.text(), '{"a": [1]}')
 
     def test_sent(self) -> None:
-        """Method, URL, head and body arrive as they were given, and who asks is named."""
+        """Method, URL, head and body are sent unchanged, with the client's name."""
         self.cloud.say(201)
         url = "http://cloud.example/a%2Fb/?x=a%20b%2Bc&y=~"
         self.successResultOf(
@@ -138,13 +139,13 @@ class RequestTests(SessionCase):
         self.assertIsNone(headers.getRawHeaders("cookie"))
 
     def test_redirect(self) -> None:
-        """A redirect is not followed: it is an answer that nobody wanted."""
+        """A redirect is not followed: it is an unexpected response."""
         self.cloud.say(302, Location="http://169.254.169.254/latest/")
         self.assertEqual(self.error(self.ask()).code, 302)
         self.assertEqual(len(self.cloud.asked), 1)
 
     def test_bad_request(self) -> None:
-        """What will not get better is an error at once, with what the cloud says about it and no query."""
+        """A permanent error is raised at once, with the cloud's message and without the query."""
         self.cloud.say(403, b'{"error": {"code": 403, "message": "Not allowed", "errors": []}}')
         error = self.error(self.ask())
         self.assertEqual(str(error), "GET http://cloud.example/v1/things answered 403: Not allowed")
@@ -153,7 +154,7 @@ class RequestTests(SessionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_json(self) -> None:
-        """What should be JSON and is not is an error without the body."""
+        """An invalid JSON body is an error without the body."""
         self.cloud.say(200, b"<html>hunter2")
         error = self.assertRaises(CloudError, self.successResultOf(self.ask()).json)
         self.assertEqual(
@@ -163,7 +164,7 @@ class RequestTests(SessionCase):
         self.assertRaises(CloudError, deep.json)
 
     def test_date(self) -> None:
-        """The cloud's time is at hand."""
+        """The cloud's time is available."""
         self.cloud.say(200, Date=formatdate(NOW, usegmt=True))
         self.assertEqual(self.successResultOf(self.ask()).date, NOW)
         self.assertIsNone(Answer(200, Headers(), b"").date)
@@ -177,7 +178,7 @@ class RequestTests(SessionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_not_a_url(self) -> None:
-        """What is not a URL is not asked, and not shown whole."""
+        """An invalid URL is not requested, and not shown whole."""
         for url in ("ftp://h/", "http://h/a b", "http://h/é", "", "http://u:hunter2@[h"):
             self.assertNotIn("hunter2", str(self.error(self.ask(url), CloudError)))
         self.assertEqual(self.cloud.asked, [])
@@ -218,7 +219,7 @@ class RetryTests(SessionCase):
         self.assertEqual(self.error(result).code, 500)
 
     def test_jitter(self) -> None:
-        """A wait is anything between nothing and its limit, as chance has it."""
+        """A delay is random, up to its limit."""
         waits = []
 
         class Chance(Longest):
@@ -254,7 +255,7 @@ class RetryTests(SessionCase):
         self.assertEqual(self.error(self.ask(retry=False)).code, 503)
 
     def test_more_reasons(self) -> None:
-        """Who asks may know more answers that are worth another attempt."""
+        """The caller can name more responses that are retried."""
         self.cloud.say(400, b"Throttling")
         self.cloud.say(400, b"Wrong")
         result = self.ask(again=lambda answer: b"Throttling" in answer.body)
@@ -272,7 +273,7 @@ class RetryTests(SessionCase):
         self.successResultOf(result)
 
     def test_retry_after_date(self) -> None:
-        """Or until a date, by the cloud's own clock, or by ours if it does not tell its time."""
+        """A date is relative to the cloud's clock, or to this machine's if the response has no date."""
         elsewhen = NOW - 86400
         self.cloud.say(
             503, Retry_After=formatdate(elsewhen + 9, usegmt=True), Date=formatdate(elsewhen, usegmt=True)
@@ -293,7 +294,7 @@ class RetryTests(SessionCase):
         self.successResultOf(result)
 
     def test_retry_after_nonsense(self) -> None:
-        """What cannot be read does not count."""
+        """An invalid value is ignored."""
         for text in ("-5", "soon", "9" * 20, formatdate(0, usegmt=True)):
             self.cloud.say(503, Retry_After=text)
             self.cloud.say(200)
@@ -306,8 +307,8 @@ class RetryTests(SessionCase):
         self.cloud.say(429, Retry_After="3600")
         self.assertEqual(self.error(self.ask()).code, 429)
 
-    def test_signed_anew(self) -> None:
-        """Each attempt is signed by itself, beginning with what was asked."""
+    def test_signed_again(self) -> None:
+        """Each attempt is signed separately, starting from the unsigned request."""
         seen = []
 
         def sign(request: CloudRequest) -> None:
@@ -349,7 +350,7 @@ class RetryTests(SessionCase):
 class Response:
     """An answer without a server.
 
-    :ivar lost: whether its connection was closed by who reads it.
+    :ivar lost: whether its reader closed the connection.
     """
 
     def __init__(self, code: int, headers: Headers | None = None, length: Any = UNKNOWN_LENGTH) -> None:
@@ -377,7 +378,7 @@ class Response:
 
 @implementer(IAgent)
 class Scripted:
-    """Answers with what it has, in order.
+    """Returns its results in order.
 
     :ivar cancelled: how many requests were given up.
     """
@@ -396,7 +397,7 @@ class Scripted:
         return result if isinstance(result, Deferred) else succeed(result)
 
     def never(self) -> Deferred[Any]:
-        """Return an answer that does not come, and when given up says something else, as Agent does."""
+        """Return a response that never arrives; cancelled, it fails with another error, as Agent's do."""
 
         def cancel(answer: Deferred[Any]) -> None:
             self.cancelled += 1
@@ -409,7 +410,7 @@ class FailureTests(SessionCase):
     """No answer."""
 
     def test_refused(self) -> None:
-        """A failed connection is tried again, and in the end said with its cause."""
+        """A failed connection is retried, and the last error has its cause."""
         agent = Scripted(*(Refused("really") for _ in range(3)))
         result = self.ask(session=self.with_agent(agent), attempts=3)
         self.wait(FIRST_WAIT)
@@ -429,7 +430,7 @@ class FailureTests(SessionCase):
         self.assertIn("refused by other side: deep", str(self.error(result, CloudUnreachable)))
 
     def test_silent(self) -> None:
-        """An attempt has its time, after which there is another one."""
+        """An attempt has a timeout, and is retried."""
         agent = Scripted()
         agent.results += [agent.never(), Response(200)]
         result = self.ask(session=self.with_agent(agent))
@@ -455,7 +456,7 @@ class FailureTests(SessionCase):
         response.end()
 
     def test_broken_body(self) -> None:
-        """A body that breaks off is no answer; one that ends with its connection is whole."""
+        """An incomplete body is an error; one that ends with the connection is complete."""
         response = Response(200, length=5)
         result = self.ask(session=self.with_agent(Scripted(response)), retry=False)
         response.end(Refused)
@@ -487,8 +488,8 @@ class FailureTests(SessionCase):
         self.assertEqual(str(error), "GET http://cloud.example/v1/things: no answer within 100 s")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_given_up(self) -> None:
-        """Who gives up gives up everything, whatever the agent makes of it, and is not asked again."""
+    def test_cancelled(self) -> None:
+        """A cancellation cancels the request, without retries."""
         agent = Scripted()
         agent.results += [agent.never()]
         result = self.ask(session=self.with_agent(agent))
@@ -496,7 +497,7 @@ class FailureTests(SessionCase):
         self.failureResultOf(result, CancelledError)
         self.assertEqual((agent.cancelled, self.clock.getDelayedCalls()), (1, []))
 
-    def test_given_up_waiting(self) -> None:
+    def test_cancelled_while_waiting(self) -> None:
         """The wait for another attempt ends with the request."""
         self.cloud.say(503)
         result = self.ask()
@@ -517,7 +518,7 @@ class FailureTests(SessionCase):
         self.assertEqual((agent.cancelled, self.clock.getDelayedCalls()), (2, []))
 
     def test_nothing_kept(self) -> None:
-        """What has ended is not kept."""
+        """Ended requests are not kept."""
         self.cloud.say(200)
         self.cloud.say(404)
         self.successResultOf(self.ask())
@@ -526,7 +527,7 @@ class FailureTests(SessionCase):
 
 
 class SecrecyTests(SessionCase):
-    """What nobody may see."""
+    """Secrets."""
 
     def test_log(self) -> None:
         """Another attempt is logged with its reason, without head, query and body."""
@@ -570,7 +571,7 @@ class SecrecyTests(SessionCase):
 
 
 class SayingTests(SynchronousTestCase):
-    """What clouds say about errors."""
+    """Errors of clouds."""
 
     def test_forms(self) -> None:
         """The forms of Google, Azure, OpenStack, Amazon and OAuth are known; anything else is text."""
@@ -597,10 +598,10 @@ class SayingTests(SynchronousTestCase):
 
 
 class AuthoritiesTests(SynchronousTestCase):
-    """Whom HTTPS trusts."""
+    """CAs."""
 
     def test_no_authorities(self) -> None:
-        """A file that is not there, or has no certificates, is an error that names it."""
+        """A missing CA file, or one without certificates, is an error that names it."""
         missing = self.assertRaises(ConfigurationError, CloudSession, Clock(), ca_file="/nowhere/ca.pem")
         self.assertEqual(
             str(missing), "the CA file /nowhere/ca.pem cannot be read: No such file or directory"
@@ -612,6 +613,6 @@ class AuthoritiesTests(SynchronousTestCase):
         self.assertIn("has no PEM certificates", str(empty))
 
     def test_helpers(self) -> None:
-        """What stands in for agents and clocks here is what the session takes."""
+        """The fakes of agents and clocks implement their interfaces."""
         verifyObject(IAgent, Scripted())
         verifyObject(IReactorTime, Clock())

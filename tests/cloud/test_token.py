@@ -29,7 +29,7 @@ class TokenTests(SynchronousTestCase):
         return self.fetches[-1]
 
     def get(self) -> Deferred[str]:
-        """Ask for the token."""
+        """Request the token."""
         return Deferred.fromCoroutine(self.token.get())
 
     def answer(self, secret: str, lifetime: float = 3600.0) -> None:
@@ -37,7 +37,7 @@ class TokenTests(SynchronousTestCase):
         self.fetches[-1].callback((secret, lifetime))
 
     def have(self, secret: str = "one", lifetime: float = 3600.0) -> None:
-        """Have a token fetched."""
+        """Fetch a token."""
         got = self.get()
         self.answer(secret, lifetime)
         self.assertEqual(self.successResultOf(got), secret)
@@ -51,14 +51,14 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(len(self.fetches), 1)
 
     def test_shared(self) -> None:
-        """Whoever asks meanwhile waits for the same fetch."""
+        """Concurrent calls wait for one fetch."""
         waiting = [self.get() for _ in range(5)]
         self.assertEqual(len(self.fetches), 1)
         self.answer("one")
         self.assertEqual([self.successResultOf(each) for each in waiting], ["one"] * 5)
 
     def test_renewed_before_the_end(self) -> None:
-        """Near its end one fetch is under way, and the old one serves until the new one is there."""
+        """Near its expiry one fetch runs, and the old token is returned until the new one arrives."""
         self.have()
         self.clock.advance(3300)
         self.assertEqual(self.successResultOf(self.get()), "one")
@@ -109,7 +109,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(len(self.fetches), 3)
 
     def test_fetch_fails(self) -> None:
-        """Without an old one the error is everybody's, and the next one who asks tries again."""
+        """Without an old token all calls get the error, and the next call fetches again."""
         waiting = [self.get(), self.get()]
         self.fetches[-1].errback(CloudError("cloud is down"))
         for each in waiting:
@@ -130,7 +130,7 @@ class TokenTests(SynchronousTestCase):
         self.failureResultOf(Deferred.fromCoroutine(token.get()), CloudError)
 
     def test_wrong_clocks(self) -> None:
-        """Only the lifetime counts, from its receipt, whatever time of day anybody believes it is."""
+        """Only the lifetime since its arrival counts, not the time of day."""
         got = self.get()
         self.clock.advance(100)
         self.answer("one", 1000)
@@ -144,14 +144,14 @@ class TokenTests(SynchronousTestCase):
         self.assertNoResult(self.get())
 
     def test_ended_already(self) -> None:
-        """One that has ended when it comes, or whose life is no number, is an error."""
+        """An expired token, or an invalid lifetime, is an error."""
         for lifetime in (0.0, -1.0, float("nan")):
             got = self.get()
             self.answer("one", lifetime)
             self.failureResultOf(got, CloudError)
 
     def test_one_gives_up(self) -> None:
-        """Who gives up waiting leaves the fetch to the others."""
+        """A cancelled call leaves the fetch to others."""
         first, second = self.get(), self.get()
         first.cancel()
         self.failureResultOf(first, CancelledError)
@@ -159,7 +159,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(second), "one")
 
     def test_give_up_together(self) -> None:
-        """Who is told may have another one give up."""
+        """A callback may cancel another call."""
         first, second = self.get(), self.get()
         first.addCallback(lambda _: second.cancel())
         self.answer("one")
@@ -167,14 +167,14 @@ class TokenTests(SynchronousTestCase):
         self.failureResultOf(second, CancelledError)
 
     def test_forget(self) -> None:
-        """What is forgotten is fetched anew."""
+        """A forgotten token is fetched again."""
         self.have()
         self.token.forget()
         self.assertNoResult(self.get())
         self.assertEqual(len(self.fetches), 2)
 
     def test_forget_another(self) -> None:
-        """Only the very one is forgotten: somebody else may have had it renewed."""
+        """Only the given token is forgotten, not a newer one."""
         self.have("two")
         self.token.forget("one")
         self.assertEqual(self.successResultOf(self.get()), "two")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cloud.asking import logged
+from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import config
 from tests.cloud.standins.aws import AWS as Cloud
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
@@ -40,7 +40,7 @@ class Ahead:
 
 
 class AWSTests(CloudNodeTestCase):
-    """One instance, whose sshd has the keys that are alive there; and a role for the one that we are on."""
+    """One instance, whose sshd has the currently valid keys, and a role for this instance."""
 
     def setUp(self) -> None:
         """Start all of it."""
@@ -55,11 +55,11 @@ class AWSTests(CloudNodeTestCase):
         self.service.serve(self.aws.resource)
 
     def show_keys(self, user: str, line: str) -> None:
-        """Have the node let in who may at this moment."""
+        """Write the currently valid keys for the node."""
         self.node.authorize(self.known_line, *self.aws.keys(NODE, self.node.user))
 
     def pass_time(self, seconds: float) -> None:
-        """Have it be later, for us and for the cloud."""
+        """Advance the clocks of Tower and of the cloud."""
         for clock in self.clocks:
             clock.by += seconds
         self.show_keys("", "")
@@ -73,7 +73,7 @@ class AWSTests(CloudNodeTestCase):
             ask=self.asking(**options),
             key_life=LIFE,
         )
-        provider.initialize(self.clocks[1])
+        provider.initialize(as_reactor(self.clocks[1]))
         self.addCleanup(provider.stop)
         return provider.instances()
 
@@ -83,7 +83,7 @@ class AWSTests(CloudNodeTestCase):
         return await self.accepts(self.fresh)
 
     async def test_new_key(self) -> None:
-        """A key that is installed lets in; when its life is over it does not, until a dial has it renewed."""
+        """An installed key works; after its life it does not, until a dial renews it."""
         instances = self.instances()
         self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
@@ -109,7 +109,7 @@ class AWSTests(CloudNodeTestCase):
         self.assertGreater(len(self.aws.pushed), 1)
 
     async def test_unknown_host(self) -> None:
-        """A host that is no instance is not found."""
+        """An unknown host is not found."""
         try:
             await self.instances().prepare_dial("tower", self.fresh_line.encode(), "192.0.2.1")
         except InstanceNotFound:
@@ -149,7 +149,7 @@ class AWSTests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, before a dial too."""
+        """A service that does not respond times out, also before a dial."""
         instances = self.instances(timeout=0.5, deadline=2.0)
         await instances.list_instances()
         await self.service.stop()

@@ -37,7 +37,7 @@ class AzureTests(CloudNodeTestCase):
         self.service.serve(self.azure.resource)
 
     def add_key(self, user: str, line: str) -> None:
-        """Have the node let in one more, as the extension does."""
+        """Add a key to the node, as the extension does."""
         self.assertEqual(user, self.node.user)
         self.lines.append(line)
         self.node.authorize(*self.lines)
@@ -60,7 +60,7 @@ class AzureTests(CloudNodeTestCase):
         await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
 
     async def test_new_key(self) -> None:
-        """An installed key lets in beside the others, on each machine once, whoever of ours installs it."""
+        """An installed key works with the others; it is installed once on each machine, by any proxy."""
         self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.instances())
@@ -108,7 +108,7 @@ class AzureTests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, and said so."""
+        """A service that does not respond times out, with an error."""
         instances = self.instances(timeout=0.5, attempts=2)
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)

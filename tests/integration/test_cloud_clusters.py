@@ -28,7 +28,7 @@ NOTICED = 120.0  # s for a key to be noticed, and to be installed, for which Com
 
 
 class CloudClusterTests(SynchronousTestCase):
-    """Two nodes that let nobody in until the cloud brings a key."""
+    """Two nodes that reject logins until the cloud installs a key."""
 
     def setUp(self) -> None:
         """Start nodes, a cluster behind them, and Tower."""
@@ -102,7 +102,7 @@ class CloudClusterTests(SynchronousTestCase):
         self.key.with_suffix(".fresh.pub").rename(self.key.with_suffix(".pub"))
         look_now(self.tower)
         wait_for(
-            "the new key at the nodes, beside the old one",
+            "the new key and the old one on the nodes",
             lambda: all(
                 line in (now := node.authorized_keys.read_text()) and before.split()[1] in now
                 for node, before in zip(self.fleet.nodes, old, strict=True)

@@ -18,7 +18,7 @@ from tower.cloud.gce.provider import GCECloud
 
 
 class Slow:
-    """Has every wait between two attempts be as long as it may be."""
+    """Makes every delay between attempts as long as possible."""
 
     def uniform(self, least: float, most: float) -> float:
         """Return the longest."""
@@ -59,7 +59,7 @@ class GCETests(CloudNodeTestCase):
         await cloud.instances().add_ssh_key_to_all_instances(self.node.user, key)
 
     async def test_new_key(self) -> None:
-        """After its installation a new key lets in, and the old one still does, until somebody removes it."""
+        """After its installation a new key works, and the old one until it is removed."""
         self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
             await self.install(self.provider())
@@ -120,7 +120,7 @@ class GCETests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, and said so."""
+        """A service that does not respond times out, with an error."""
         cloud = self.provider(timeout=0.5, attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()

@@ -1,6 +1,6 @@
 """The provider openstack over real sockets: a key goes by a server's metadata to a node with a real sshd.
 
-The node's sshd finds it as ``docs/cloud-providers.md`` says, by the script that stands there.
+The node's sshd runs the script of ``docs/cloud-providers.md``, unchanged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.config import parse_openstack_config
 from tower.cloud.openstack.provider import OpenStackCloud
 
-#: sshd runs only what nobody but root can replace; so it is the system's, with the script as its argument.
+#: sshd only runs programs that only root can replace: the system's, with the script as its argument.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 SCRIPT_NAME = "tower-openstack-keys"
 
 
 def script_of_the_guide() -> str:
-    """Return the script that the guide has nodes run, as it stands there."""
+    """Return the guide's script for nodes."""
     lines = (DOCS / "cloud-providers.md").read_text().splitlines()
     start = lines.index("#!/usr/bin/python3")
     return "\n".join([*lines[start : lines.index("```", start)], ""])
@@ -58,7 +58,7 @@ class OpenStackTests(CloudNodeTestCase):
         return cloud
 
     def ask_metadata_at_login(self) -> None:
-        """Set the node up as the guide says."""
+        """Set up the node as in the guide."""
         if PYTHON is None:
             raise SkipTest("the system has no python3")
         script = Path(self.folder / "node" / SCRIPT_NAME)
@@ -83,7 +83,7 @@ class OpenStackTests(CloudNodeTestCase):
         await cloud.instances().add_ssh_key_to_all_instances(self.node.user, key)
 
     async def test_new_key(self) -> None:
-        """An installed key lets in where sshd asks for it as the guide says, until it is removed."""
+        """An installed key works with the guide's setup of sshd, until it is removed."""
         self.ask_metadata_at_login()
         self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
         with logged() as lines:
@@ -96,13 +96,13 @@ class OpenStackTests(CloudNodeTestCase):
         self.assertNotIn(PASSWORD, "\n".join(lines))
 
     async def test_no_metadata_service(self) -> None:
-        """Where the metadata service does not answer, the keys of files still let in."""
+        """If the metadata service does not respond, keys in files still work."""
         self.ask_metadata_at_login()
         await self.service.stop()
         self.assertEqual([True, False], [await self.accepts(self.known), await self.accepts(self.fresh)])
 
-    async def test_new_key_by_somebody_else(self) -> None:
-        """Whatever else brings the metadata's keys to a node: the one that is installed is among them."""
+    async def test_new_key_by_another_program(self) -> None:
+        """Any other program for the metadata's keys finds the installed key among them."""
         self.openstack._on_key = lambda user, line: self.node.authorize(self.known_line, line)
         await self.install(self.provider())
         self.assertEqual([True, True], [await self.accepts(self.known), await self.accepts(self.fresh)])
@@ -136,7 +136,7 @@ class OpenStackTests(CloudNodeTestCase):
             await self.service.stop()
 
     async def test_silent(self) -> None:
-        """A service that accepts and says nothing is given up in time, and said so."""
+        """A service that does not respond times out, with an error."""
         cloud = self.provider(timeout=0.5, attempts=2)
         await self.service.stop()
         self.skip_waits()

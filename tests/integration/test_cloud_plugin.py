@@ -1,4 +1,4 @@
-"""Cloud providers of other packages, as ``docs/cloud-providers.md`` says; and keys that a real sshd reads."""
+"""Cloud providers of other packages, as in ``docs/cloud-providers.md``; and keys with a real sshd."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = "cloud-providers.md"
 HEADING = "How to write a provider"
 PACKAGE, PROVIDER, TESTS, INSTALL, USE = range(5)
-REFUSED = 255  # what ssh ends with when it is not let in
+REFUSED = 255  # ssh's exit code for a failed login
 
-#: A provider that says what it was made of.
+#: A provider that prints its configuration.
 MIRROR = """
 from zope.interface import implementer
 from tower.cloud import gcfg
@@ -65,7 +65,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return f"{stem}-py3-none-any.whl"
 """
 
-#: Makes a provider and says what came of it.
+#: Makes a provider and prints the result.
 ASK = """
 import sys
 from tower.cloud.registry import cloud_providers, init_cloud_provider
@@ -147,7 +147,7 @@ class PluginTests(PluginCase):
         self.assertIn(f'could not init cloud provider "acme": {self.config}:2: ', self.ask("acme")[1])
 
     def test_broken_neighbours(self) -> None:
-        """Packages that cannot be imported hurt nobody else, and are named to who asks for them."""
+        """A package that cannot be imported affects no others, and its error names it."""
         self.package("tower-acme", {"acme": "tower_acme:make"}, MIRROR)
         self.package("tower-broken", {"broken": "tower_broken:make"}, "raise RuntimeError('no licence')")
         self.package("tower-exits", {"exits": "tower_exits:make"}, "1 +")
@@ -163,7 +163,7 @@ class PluginTests(PluginCase):
         self.assertIn("Mirror", acme)
 
     def test_same_name(self) -> None:
-        """Two packages with one name are an error for that name alone, even for one of Tower's."""
+        """Two packages with one name are an error for that name only, also if it is a provider of Tower."""
         for name in ("one", "two"):
             self.package(f"tower-{name}", {"acme": f"tower_{name}:make", name: f"tower_{name}:make"}, MIRROR)
         self.package("tower-third", {"gce": "tower_third:make"}, MIRROR)
@@ -206,7 +206,7 @@ class KeyTests(PluginCase):
     """The fake cloud's keys."""
 
     def test_real_sshd(self) -> None:
-        """A key that the fake cloud installs is let in by real sshds, beside those that were there."""
+        """A key that the fake cloud installs works with real sshds, and existing keys still do."""
         if SSHD is None or shutil.which("ssh") is None:
             raise SkipTest("no OpenSSH")
         old = write_key(self.folder / "old")
@@ -227,7 +227,7 @@ class KeyTests(PluginCase):
         self.assertTrue(self.is_let_in(servers[0], "old"))
 
     def is_let_in(self, server: Sshd, key: str) -> bool:
-        """Say whether ssh gets in with a key."""
+        """Return whether ssh can log in with a key."""
         argv = ["ssh", "-F", "none", "-T", "-i", str(self.folder / key), "-p", str(server.port)]
         for option in ("BatchMode=yes", "IdentitiesOnly=yes", "IdentityAgent=none", "ConnectTimeout=10"):
             argv += ["-o", option]

@@ -35,25 +35,25 @@ class CommandTests(TestCase):
         return Deferred.fromCoroutine(asked)
 
     async def test_credentials(self) -> None:
-        """What it writes is used; it has its words and the environment, and nothing to read."""
+        """Its output is used; it gets its arguments and the environment, and no input."""
         text = (
             "assert sys.stdin.read() == ''\n"
-            "print('to nobody', file=sys.stderr)\n"
-            "said = {'Version': 1, 'AccessKeyId': sys.argv[1], 'SecretAccessKey': os.environ['MINE']}\n"
-            "print(json.dumps({**said, 'Expiration': '2040-01-02T03:04:05+00:00'}))"
+            "print('discarded', file=sys.stderr)\n"
+            "fields = {'Version': 1, 'AccessKeyId': sys.argv[1], 'SecretAccessKey': os.environ['MINE']}\n"
+            "print(json.dumps({**fields, 'Expiration': '2040-01-02T03:04:05+00:00'}))"
         )
         found = await self.run_it(text, "'a $HOME;b'")
         self.assertEqual((found.access_key, found.secret_key), ("a $HOME;b", "of mine"))
         self.assertEqual(found.expires, 2209086245.0)
 
     async def test_fails(self) -> None:
-        """Its status is told, and nothing that it wrote."""
+        """Its status is in the error, and no output."""
         failed = await self.assertFailure(self.run_it("sys.exit('a secret')"), NoCredentials)
         self.assertIn("failed with status 1", str(failed))
         self.assertNotIn("secret", str(failed))
 
     async def test_too_long(self) -> None:
-        """It is gone when it takes too long."""
+        """It is killed after a timeout."""
         self.patch(command, "PATIENCE", 1.0)
         mark = Path(self.mktemp()).absolute()
         text = f"open({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"

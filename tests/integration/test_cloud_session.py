@@ -1,4 +1,4 @@
-"""`tower.cloud.session` over real connections: whom it trusts, and what it leaves behind."""
+"""`tower.cloud.session` over real connections: trusted servers, and open connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Cloud(Resource):
     """Answers by path.
 
     :ivar asked: the paths.
-    :ivar lost: fires when who asked for ``/silent`` or ``/slow`` has closed the connection.
+    :ivar lost: fires when the client of ``/silent`` or ``/slow`` has closed the connection.
     """
 
     isLeaf = True
@@ -82,7 +82,7 @@ def say_nothing(connection: socket.socket) -> None:
 
 
 class Watch:
-    """The reactor, for which no time passes unless the test says so."""
+    """The reactor, whose time only the test advances."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -99,7 +99,7 @@ class SessionTests(TestCase):
     timeout = 300
 
     def setUp(self) -> None:
-        """Make an authority and a server that it vouches for."""
+        """Make a CA and a server with its certificate."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.cloud = Cloud()
@@ -143,7 +143,7 @@ class SessionTests(TestCase):
         return str(caught.exception)
 
     async def test_trusted(self) -> None:
-        """A server is trusted that an authority of the file vouches for, by name or by address."""
+        """A server with a certificate of the file's CA is trusted, by name or address."""
         own = authority(now=time.time())
         url = self.serve(own, "localhost", "127.0.0.1")
         session = self.session(own)
@@ -152,7 +152,7 @@ class SessionTests(TestCase):
             self.assertEqual((answer.code, answer.body), (200, b"abc"))
 
     async def test_stranger(self) -> None:
-        """A server that nobody vouches for is not asked."""
+        """A server with a certificate of another CA is not asked."""
         url = self.serve(authority("other", now=time.time()), "127.0.0.1")
         for session in (self.session(authority(now=time.time())), self.session()):
             self.assertEqual(await self.error(session, url), f"GET {url}: TLS: certificate verify failed")
@@ -183,8 +183,8 @@ class SessionTests(TestCase):
         self.assertIn(f"the HTTP proxy 127.0.0.1:{between.port} answered CONNECT with 403 Forbidden", said)
         self.assertEqual((between.served, self.cloud.asked), (3, ["/x"]))
 
-    async def test_http_proxy_given_up(self) -> None:
-        """What is not waited for any longer is closed at the proxy, too, and so at the cloud."""
+    async def test_http_proxy_cancelled(self) -> None:
+        """A cancelled request is closed at the proxy too, and so at the cloud."""
         between = Server(connect_proxy)
         self.addCleanup(between.close)
         own = authority(now=time.time())
@@ -200,7 +200,7 @@ class SessionTests(TestCase):
         self.assertIn("no answer within 0.5 s", await self.error(session, url))
 
     async def test_plain(self) -> None:
-        """What is asked by plain HTTP, as metadata services are, never comes to the HTTP proxy."""
+        """Plain HTTP, as of metadata services, never uses the HTTP proxy."""
         environ = dict.fromkeys(
             ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:1"
         )
@@ -222,13 +222,13 @@ class SessionTests(TestCase):
         self.assertEqual(self.cloud.asked, ["/redirect"])
 
     async def test_refused(self) -> None:
-        """Nobody there is an error at once."""
+        """Without a server there is an error at once."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         self.assertIn("Connection was refused", await self.error(self.session(), f"http://127.0.0.1:{port}/"))
 
     async def test_silent(self) -> None:
-        """Who does not answer, or not to the end, is given up, and the connection closed."""
+        """A missing or incomplete response times out, and the connection is closed."""
         url = self.serve()
         for path in ("/silent", "/slow"):
             self.cloud.lost = Deferred()
@@ -238,7 +238,7 @@ class SessionTests(TestCase):
             await self.cloud.lost.addTimeout(PATIENCE, reactor)
 
     async def test_never_speaks_tls(self) -> None:
-        """Who takes a connection and never shakes hands is given up too."""
+        """A server that never completes the TLS handshake times out too."""
         with socket.create_server(("127.0.0.1", 0)) as mute:
             port = mute.getsockname()[1]
             said = await self.error(self.session(timeout=0.5), f"https://127.0.0.1:{port}/")

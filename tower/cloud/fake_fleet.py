@@ -85,9 +85,7 @@ def read_fleet(config: ConfigText) -> Fleet:
     for value in section.values.get("instance", ()):
         machine = _machine(section, value.line, value.text or "", zone)
         if machine.name in machines:
-            raise CloudConfigError(
-                section.file, value.line, "the instance is a duplicate: names must be unique"
-            )
+            raise CloudConfigError(section.file, value.line, "instance names must be unique")
         machines[machine.name] = machine
     try:
         delay = parse_duration(section.text("delay", "0"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from zope.interface import implementer
 
@@ -11,6 +11,7 @@ from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.http.tasks import CancellableTasks
 from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
 from tower.cloud.session import CloudSession
+from tower.reactor.interfaces import IReactor
 
 
 @implementer(IInstances, IZones)
@@ -118,11 +119,11 @@ class Provider(Generic[Machines]):
         self._session: CloudSession | None = None
         self._machines: Machines | None = None
 
-    def session(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: IReactor) -> CloudSession:
         """Return a session for this configuration.  Override."""
         raise NotImplementedError
 
-    def compose(self, reactor: Any, session: CloudSession) -> Machines:
+    def compose(self, reactor: IReactor, session: CloudSession) -> Machines:
         """Return the machines.  Override."""
         raise NotImplementedError
 
@@ -130,7 +131,7 @@ class Provider(Generic[Machines]):
         """See `ICloudProvider`."""
         return self.name
 
-    def initialize(self, reactor: Any) -> None:
+    def initialize(self, reactor: IReactor) -> None:
         """See `ICloudProvider`."""
         self._session = session = self.session(reactor)
         self._machines = self.compose(reactor, session)

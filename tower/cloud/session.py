@@ -7,7 +7,6 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any
 
 from attrs import evolve
 from twisted.internet import defer
@@ -20,6 +19,7 @@ from tower.cloud.http.answer import Answer, error_detail, parse_date
 from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
 from tower.cloud.http.tasks import CancellableTasks
 from tower.net.verifying_agent import verifying_agent
+from tower.reactor.interfaces import IReactor
 
 __all__ = ["BODY_LIMIT", "Answer", "CloudRequest", "CloudSession", "Sign"]
 
@@ -54,7 +54,7 @@ class CloudSession:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: IReactor,
         *,
         agent: IAgent | None = None,
         rng: random.Random | None = None,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import (
     AWS,
@@ -52,7 +52,7 @@ def config(text: str = "KubernetesClusterID = beta", *, region: str = REGION, ho
 
 
 def public_key(kind: str = "ssh-ed25519", length: int = 32, fill: int = 7) -> bytes:
-    """Return the line of a key of the right form, which nobody has the private half of."""
+    """Return the line of a valid key without a private half."""
     body = bytes((fill,)) * length
     blob = len(kind).to_bytes(4, "big") + kind.encode() + len(body).to_bytes(4, "big") + body
     return f"{kind} {b64encode(blob).decode()} tower@proxy\n".encode()
@@ -98,7 +98,7 @@ class AWSTestCase(SynchronousTestCase):
             ask=self.session,
             time_of_day=time_of_day or self.clock,
         )
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         self.addCleanup(provider.stop)
         return provider
 
@@ -121,5 +121,5 @@ class AWSTestCase(SynchronousTestCase):
         return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 600.0) -> T:
-        """Return what comes of *work*."""
+        """Return the result of *work*."""
         return finish(self.clock, work, limit)

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.python.failure import Failure
 
-from tests.cloud.asking import logged
+from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import AWSTestCase
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import KEY, OTHER_ROLE, SECRET
@@ -25,7 +25,7 @@ GOOD = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET}
 
 
 class Process:
-    """One run of a program that nobody really runs."""
+    """A program that is not really run."""
 
     def __init__(self, protocol: Any, program: str, words: list[str], environ: dict[str, str]) -> None:
         self.protocol = protocol
@@ -51,7 +51,7 @@ class Process:
         self.lost = True
 
     def end(self, status: int | None = 0) -> None:
-        """Have it end."""
+        """End the program."""
         self.protocol.processEnded(
             Failure(ProcessDone(0) if status == 0 else ProcessTerminated(status, None if status else 9))
         )
@@ -95,7 +95,7 @@ class CommandTestCase(AWSTestCase):
         self.environ = {"HOME": str(self.home), "PATH": os.environ["PATH"], "MINE": "1"}
 
     def nodes(self, line: str = sys.executable, text: str = "") -> Any:
-        """Return instances that are asked for with what the program gives."""
+        """Return instances with the program's credentials."""
         self.config.write_text(f"[profile node]\ncredential_process = {line}\n{text}")
         self.config.chmod(0o600)
         return self.provider("VPC = vpc-1\nProfile = node", self.environ).instances()
@@ -115,7 +115,7 @@ class CommandTest(CommandTestCase):
     """Running it."""
 
     def test_words(self) -> None:
-        """No shell reads the line: words are those between blanks, or in quotes; it gets no input."""
+        """The line is split without a shell, by blanks and quotes; the program's standard input is empty."""
         self.finish(self.nodes(f"{sys.executable} --user  \"h $HOME;x\" 'a b'").list_instances())
         (run,) = self.processes.runs
         self.assertEqual(run.words, [sys.executable, "--user", "h $HOME;x", "a b"])
@@ -123,7 +123,7 @@ class CommandTest(CommandTestCase):
         self.assertTrue(run.stdin_closed)
 
     def test_path(self) -> None:
-        """A program's name alone is looked for where the environment says."""
+        """A program without a path is searched in the environment's PATH."""
         folder = self.home / "bin"
         folder.mkdir()
         program = folder / "give-me-keys"
@@ -135,7 +135,7 @@ class CommandTest(CommandTestCase):
         self.assertIn("the program was not found in PATH", self.error("other"))
 
     def test_expiration(self) -> None:
-        """It is run again before its credentials end, whatever form their end has; else each 15 min."""
+        """It is run again before its credentials expire, in any time format; without expiry every 15 min."""
         for end in ("", "Z", ".123Z", "+02:00"):
             zone = 7200 if end == "+02:00" else 0
             self.processes.runs.clear()
@@ -167,7 +167,7 @@ class CommandTest(CommandTestCase):
         self.finish(self.nodes().list_instances())
 
     def test_source_profile(self) -> None:
-        """A role is taken on with what it gives."""
+        """A role is assumed with its credentials."""
         other = f"[profile role]\nrole_arn = {OTHER_ROLE}\nsource_profile = node\n"
         self.nodes(text=other)
         nodes = self.provider("VPC = vpc-1\nProfile = role", self.environ).instances()
@@ -175,7 +175,7 @@ class CommandTest(CommandTestCase):
         self.assertEqual(self.aws.resource.count("POST", "/sts/"), 1)
 
     def test_wrong(self) -> None:
-        """What goes wrong with it is told with its profile, and nothing that it wrote."""
+        """Errors name its profile, and quote no output."""
         for writes, status, wanted in (
             (b"secret", 0, "the response has no credentials"),
             (b"[]", 0, "the response has no credentials"),
@@ -198,7 +198,7 @@ class CommandTest(CommandTestCase):
         self.assertIn("the program was not found in PATH", self.error("/nowhere/at/all secret"))
 
     def test_who_may_write(self) -> None:
-        """No program is run that somebody else may have named."""
+        """A program that another user may have configured is not run."""
         nodes = self.nodes()
         self.config.chmod(0o620)
         error = self.assertRaises(NoCredentials, self.finish, nodes.list_instances())
@@ -207,13 +207,13 @@ class CommandTest(CommandTestCase):
 
 
 class BoundsTest(CommandTestCase):
-    """What it may not do."""
+    """Limits of programs."""
 
     def setUp(self) -> None:
-        """Have a program that says nothing so far."""
+        """Start a program without output."""
         super().setUp()
         self.processes.writes = None
-        self.command = Command(self.clock, self.environ)
+        self.command = Command(as_reactor(self.clock), self.environ)
 
     def run_it(self) -> tuple[Deferred[Any], Process]:
         """Begin."""
@@ -221,7 +221,7 @@ class BoundsTest(CommandTestCase):
         return asked, self.processes.runs[-1]
 
     def test_too_long(self) -> None:
-        """It is killed when it takes too long, and what it writes then is nothing."""
+        """It is killed after a timeout, and its later output is ignored."""
         asked, run = self.run_it()
         self.clock.advance(TIMEOUT - 1)
         self.assertNoResult(asked)
@@ -242,7 +242,7 @@ class BoundsTest(CommandTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_not_begun(self) -> None:
-        """Where no process can be had that is an error as any other."""
+        """If no process can be started, the error is as any other."""
 
         def refuse(*_: object) -> Any:
             raise OSError(11, "Resource temporarily unavailable")
@@ -252,8 +252,8 @@ class BoundsTest(CommandTestCase):
         failure = self.failureResultOf(asked, NoCredentials)
         self.assertEqual(str(failure.value), "it: Resource temporarily unavailable")
 
-    def test_given_up(self) -> None:
-        """It is killed when nobody wants its credentials any more."""
+    def test_cancelled(self) -> None:
+        """It is killed when its credentials are no longer needed."""
         asked, run = self.run_it()
         asked.cancel()
         self.failureResultOf(asked, CancelledError)

@@ -1,4 +1,4 @@
-"""What a configuration says about AWS, and how wrong ones are refused."""
+"""Configuration of the provider aws, and its errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ConfigTest(SynchronousTestCase):
         )
 
     def test_endpoints(self) -> None:
-        """Services are at their usual addresses, or where an override for their region says."""
+        """Services have their default URLs, or those of overrides for their region."""
         found = read(OVERRIDE)
         self.assertEqual(
             found.endpoint("ec2", "us-west-2"),
@@ -69,7 +69,7 @@ class ConfigTest(SynchronousTestCase):
             self.assertEqual(found.endpoint(service, region), Endpoint(url, Scope(region, service)))
 
     def test_surroundings(self) -> None:
-        """Region and metadata service come from the environment where the configuration does not say them."""
+        """Region and metadata service default to the environment's."""
         self.assertEqual(read("").region_in({}), "")
         self.assertEqual(read("").region_in({"AWS_REGION": "a-b-1", "AWS_DEFAULT_REGION": "c"}), "a-b-1")
         self.assertEqual(
@@ -83,7 +83,7 @@ class ConfigTest(SynchronousTestCase):
         self.assertEqual(read("").metadata_in({"AWS_EC2_METADATA_DISABLED": "True"}), "")
 
     def test_wrong(self) -> None:
-        """What is wrong is said with file and line, overrides in upstream's words."""
+        """Errors have file and line; those of overrides are upstream's."""
         for text, wanted in {
             "[global]\nZone = here": "aws.conf:2: invalid AWS zone",
             "[global]\nRegion = Frankfurt": "aws.conf:2: invalid AWS region",

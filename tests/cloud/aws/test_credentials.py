@@ -1,4 +1,4 @@
-"""Where credentials for AWS come from, and that they are there before the old ones end."""
+"""Sources of credentials for AWS, and their renewal before expiry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOBODY: dict[str, str] = {}
 
 
 class SourcesTestCase(AWSTestCase):
-    """Who asks for credentials."""
+    """Requests with credentials of an environment."""
 
     def asked_with(self, text: str = "", environ: dict[str, str] = NOBODY) -> str:
         """Return the access key that EC2 is asked with."""
@@ -37,7 +37,7 @@ class SourcesTestCase(AWSTestCase):
         )
 
     def nodes(self, text: str, environ: dict[str, str]) -> AWSInstances:
-        """Return instances that are asked for with what *environ* has."""
+        """Return instances with the credentials of *environ*."""
         return self.provider(f"VPC = vpc-1\n{text}", {"HOME": "/nowhere", **environ}).instances()
 
     def error(self, text: str = "", environ: dict[str, str] = NOBODY) -> str:
@@ -52,7 +52,7 @@ class SourcesTestCase(AWSTestCase):
 
 
 class SourcesTest(SourcesTestCase):
-    """Each place, and their order."""
+    """Each source, and their order."""
 
     def test_environment(self) -> None:
         """The environment's are used, with the session's token if it has one."""
@@ -87,7 +87,7 @@ class SourcesTest(SourcesTestCase):
         self.assertEqual(self.asked_with(f"SharedCredentialsFile = {default}", others), KEY)
 
     def test_shared_file_wrong(self) -> None:
-        """A file that was asked for by name and does not work is an error that shows nothing of it."""
+        """A broken file that was set by name is an error that does not quote it."""
         self.aws.give_role()
         for text, wanted in {
             "[other]\naws_access_key_id = a\n": "profile default does not exist",
@@ -110,7 +110,7 @@ class SourcesTest(SourcesTestCase):
         self.assertIn("No such file", self.error(environ=environ))
 
     def test_issuer_silent(self) -> None:
-        """That AWS could not ask who issued the token may pass: it is tried again."""
+        """It is retried if AWS did not reach the token's issuer."""
         environ = {"AWS_WEB_IDENTITY_TOKEN_FILE": self.file(IDENTITY), "AWS_ROLE_ARN": OTHER_ROLE}
         silent = b"<ErrorResponse><Error><Code>IDPCommunicationError</Code></Error></ErrorResponse>"
         self.aws.resource.faults = [Fault(Reply(400, silent), 2, STS_PATH)]
@@ -145,13 +145,13 @@ class SourcesTest(SourcesTestCase):
         self.assertEqual(self.aws.resource.refused, [])
 
     def test_nothing(self) -> None:
-        """Where there is nothing at all the error says where was looked."""
+        """Without credentials, the error names the sources."""
         self.assertIn("no credentials for AWS: set them in the environment", self.error())
         self.aws.resource.faults = [Fault(Reply(403), 1000, "/latest/")]
         self.assertIn("no credentials for AWS", self.error())
 
     def test_no_metadata_service(self) -> None:
-        """Where nobody answers as a metadata service, that is known within seconds."""
+        """A missing metadata service is detected within seconds."""
         self.aws.resource.faults = [Fault(None, 1000, "/latest/")]
         before = self.clock.seconds()
         self.assertIn("no credentials for AWS", self.error())
@@ -160,7 +160,7 @@ class SourcesTest(SourcesTestCase):
         self.assertIn("whose metadata hop limit is below 2", str(error))
 
     def test_metadata_disabled(self) -> None:
-        """Where the environment says so the metadata service is not asked."""
+        """The environment can disable the metadata service."""
         self.aws.give_role()
         self.assertIn("no credentials for AWS", self.error(environ={"AWS_EC2_METADATA_DISABLED": "true"}))
         self.assertEqual(self.aws.resource.asks, [])
@@ -205,7 +205,7 @@ class ProfilesTest(SourcesTestCase):
     """Profiles of the configuration file, with roles."""
 
     def setUp(self) -> None:
-        """Have keys in the credentials file."""
+        """Write keys to the credentials file."""
         super().setUp()
         self.keys_file = self.file(f"[base]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
 
@@ -232,7 +232,7 @@ class ProfilesTest(SourcesTestCase):
         self.assertTrue(self.asked_with("Profile = base", environ).startswith("ASIA"))
 
     def test_credential_source(self) -> None:
-        """The role of a profile is taken on with what the environment or the instance has."""
+        """The role of a profile is assumed with credentials of the environment or the instance."""
         self.aws.give_role()
         for place, others in (("Environment", ENVIRON), ("Ec2InstanceMetadata", NOBODY)):
             config = f"[profile node]\nrole_arn = {OTHER_ROLE}\ncredential_source = {place}\n"
@@ -257,20 +257,20 @@ class ProfilesTest(SourcesTestCase):
         self.assertEqual(self.asked_with("Profile = mine", self.environ(mine)), KEY)
 
     def test_region(self) -> None:
-        """The region is the profile's where nobody else says one."""
+        """The region defaults to the profile's."""
         environ = {"HOME": "/nowhere", **self.environ("[profile base]\nregion = us-east-1\n")}
         nodes = self.instances("VPC = vpc-1\nProfile = base", environ, region="")
         self.finish(nodes.list_instances())
         self.assertEqual(self.aws.resource.count("GET", "placement/region"), 0)
 
     def test_not_done(self) -> None:
-        """What Tower does not do, and what leads nowhere, is an error that says so."""
+        """Unsupported and incomplete settings are errors."""
         for text, wanted in {
             "login_session = x": "profile node has login_session, which Tower does not support",
             "region = us-east-1": "profile node has no aws_access_key_id",
             f"role_arn = {OTHER_ROLE}": "node has role_arn, but no source_profile or credential_source",
             f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "requires an MFA code",
-            f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",
+            f"role_arn = {OTHER_ROLE}\nsource_profile = none": "profile none has no credentials",
             f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "use Environment, EcsContainer,",
             f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "which has no credentials",
             f"role_arn = {OTHER_ROLE}\nsource_profile = node": "profile node has no credentials",
@@ -292,7 +292,7 @@ class ProfilesTest(SourcesTestCase):
         self.assertIn(cure, self.error("Profile = a", self.environ(source)))
 
     def test_identity_center_by_default(self) -> None:
-        """The default profile may not switch to the instance's role unnoticed."""
+        """The default profile is not replaced silently by the instance's role."""
         self.aws.give_role()
         environ = {"AWS_CONFIG_FILE": self.file("[default]\nsso_role_name = TowerNodes\n")}
         self.assertIn("profile default has settings for IAM Identity Center", self.error("", environ))
@@ -302,7 +302,7 @@ class RenewalTest(AWSTestCase):
     """Credentials that end."""
 
     def setUp(self) -> None:
-        """Have a provider with the role of its instance."""
+        """Make a provider with the role of its instance."""
         super().setUp()
         self.aws.give_role()
         self.nodes = self.instances(text="VPC = vpc-1", environ=NOBODY)
@@ -324,7 +324,7 @@ class RenewalTest(AWSTestCase):
         self.assertIn(self.fetched(), range(3, 6))
 
     def test_revoked(self) -> None:
-        """Credentials that are refused before their time are fetched anew, once."""
+        """Credentials that are rejected early are fetched again, once."""
         self.ask()
         self.aws.credentials.clear()
         self.ask()
@@ -362,7 +362,7 @@ class RenewalTest(AWSTestCase):
 
 
 class ReadTest(AWSTestCase):
-    """What is made of answers with credentials."""
+    """Parsing of responses with credentials."""
 
     def test_garbage(self) -> None:
         """An answer without credentials is an error that quotes none of it."""

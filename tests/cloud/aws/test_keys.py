@@ -32,18 +32,18 @@ class EverywhereTest(AWSTestCase):
         self.assertEqual(self.aws.resource.refused, [])
 
     def test_selected(self) -> None:
-        """An instance of somebody else's cluster gets no key."""
+        """An instance of another cluster does not get the key."""
         self.aws.machine(B).tags = {"kubernetes.io/cluster/gamma": "owned"}
         self.install()
         self.assertEqual([instance for instance, _, _ in self.aws.pushed], [A])
 
     def test_nothing_selected(self) -> None:
-        """Where nothing says which instances are the cluster's, none of the account's gets a key."""
+        """Without a selection, no instance of the account gets a key."""
         self.assertRaises(CloudError, self.install, text="")
         self.assertEqual(self.aws.pushed, [])
 
     def test_none_runs(self) -> None:
-        """Where no instance runs, that is said."""
+        """Without running instances, the error is clear."""
         self.aws.machines = self.aws.machines[2:]
         error = self.assertRaises(CloudError, self.install)
         self.assertIn("no running instance", str(error))
@@ -53,7 +53,7 @@ class EverywhereTest(AWSTestCase):
         self.aws.machines += [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(8)]
         instances = self.instances()
         for number in range(7):
-            self.aws.machine(f"i-{number:017x}").zone = "us-east-1"  # refused, as it is no zone
+            self.aws.machine(f"i-{number:017x}").zone = "us-east-1"  # rejected: not a zone
         error = self.assertRaises(
             CloudError, self.finish, instances.add_ssh_key_to_all_instances("tower", KEY)
         )
@@ -63,7 +63,7 @@ class EverywhereTest(AWSTestCase):
         self.assertEqual({each for each, _, _ in self.aws.pushed}, {A, B, "i-00000000000000007"})
 
     def test_throttled(self) -> None:
-        """Told that it comes too often, which has status 400 here, it waits and goes on until all is done."""
+        """When it is throttled, with status 400 here, it waits and continues until all is done."""
         self.aws.rate = 3
         self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(12)]
         self.install()
@@ -71,7 +71,7 @@ class EverywhereTest(AWSTestCase):
         self.assertTrue(self.aws.resource.refused)
 
     def test_parallel(self) -> None:
-        """No more than eight keys are under way at a time."""
+        """At most eight keys are pushed in parallel."""
         self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(20)]
         self.aws.resource.faults = [Fault(None, 1000, CONNECT_PATH)]
         installing = Deferred.fromCoroutine(self.instances().add_ssh_key_to_all_instances("tower", KEY))
@@ -80,7 +80,7 @@ class EverywhereTest(AWSTestCase):
         self.failureResultOf(installing)
 
     def test_stopped(self) -> None:
-        """A provider that is stopped while it pushes asks nobody any more."""
+        """A provider that is stopped while it pushes sends no more requests."""
         self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(20)]
         self.aws.resource.faults = [Fault(None, 1000, CONNECT_PATH)]
         provider = self.provider()
@@ -93,7 +93,7 @@ class EverywhereTest(AWSTestCase):
         self.assertEqual(self.aws.resource.count("POST", CONNECT_PATH), 8)
 
     def test_keys_that_are_none(self) -> None:
-        """A key of another kind than Instance Connect takes, too long a one, or none is refused here."""
+        """Keys of other types, too long keys and invalid keys are rejected before a request."""
         for key, wanted in {
             public_key(
                 "ecdsa-sha2-nistp256"
@@ -121,7 +121,7 @@ class EverywhereTest(AWSTestCase):
         self.assertEqual(self.aws.resource.asks, [])
 
     def test_nothing_secret(self) -> None:
-        """What is logged while keys are pushed has no secret and no key."""
+        """The log of pushes has no secrets and no keys."""
         self.aws.rate = 1
         with logged() as lines:
             self.install()
@@ -135,7 +135,7 @@ class LeaseTest(AWSTestCase):
     """A key for one instance, right before a login."""
 
     def setUp(self) -> None:
-        """Have a provider whose instances stay the same."""
+        """Make a provider that keeps its instances."""
         super().setUp()
         self.nodes = self.instances()
 
@@ -160,7 +160,7 @@ class LeaseTest(AWSTestCase):
             self.clock.advance(50)
 
     def test_renewed(self) -> None:
-        """A key is pushed anew once it is 45 s old, and so is there at every login."""
+        """A key is pushed again once it is 45 s old, so it is valid at every login."""
         self.finish(self.nodes.add_ssh_key_to_all_instances("tower", KEY))
         self.pushes()
         for wait, wanted in ((44, []), (1, [A]), (44, []), (2, [A]), (3600, [A]), (0, [])):
@@ -177,7 +177,7 @@ class LeaseTest(AWSTestCase):
         self.assertEqual(self.pushes(), [A, A, A])
 
     def test_one_look(self) -> None:
-        """However many nodes are dialled at a time, EC2 is asked once which there are."""
+        """For many dials in parallel, EC2 lists the instances once."""
         self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(40)]
         preparing = [
             Deferred.fromCoroutine(self.nodes.prepare_dial("tower", KEY, f"10.1.0.{number}"))
@@ -188,8 +188,8 @@ class LeaseTest(AWSTestCase):
         self.assertEqual(len(self.pushes()), 40)
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 1)
 
-    def test_nobody_there(self) -> None:
-        """A host that is no instance is not found, and EC2 is not asked again for each dial."""
+    def test_unknown_host(self) -> None:
+        """An unknown host is not found, and EC2 is not asked again for each dial."""
         for _ in range(5):
             self.assertRaises(InstanceNotFound, self.prepare, "192.0.2.1")
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 1)
@@ -199,7 +199,7 @@ class LeaseTest(AWSTestCase):
         self.assertEqual(self.pushes(), ["i-0d0d0d0d0d0d0d0d0"])
 
     def test_moved(self) -> None:
-        """When an address has gone to another instance, that one gets the key."""
+        """If another instance has an address now, that one gets the key."""
         self.prepare("10.0.0.1")
         self.aws.machines[0] = Machine("i-0d0d0d0d0d0d0d0d0", "10.0.0.1")
         self.clock.advance(60)

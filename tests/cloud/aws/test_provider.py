@@ -32,10 +32,10 @@ NODE_A, NODE_B, NODE_C = (f"ip-10-0-0-{number}.ec2.internal" for number in (1, 2
 
 
 class ProviderTest(AWSTestCase):
-    """What is asked of every provider."""
+    """Calls of every provider."""
 
     def test_interfaces(self) -> None:
-        """Provider, instances and zones are what their interfaces say; the rest is not supported."""
+        """Provider, instances and zones implement their interfaces; the rest is not supported."""
         provider = self.provider()
         verifyObject(ICloudProvider, provider)
         verifyObject(IInstances, provider.instances())
@@ -53,7 +53,7 @@ class ProviderTest(AWSTestCase):
 
 
 class ListTest(AWSTestCase):
-    """Which instances there are."""
+    """Lists of instances."""
 
     def names(self, text: str) -> list[str]:
         """Return the names of the instances that a configuration selects."""
@@ -83,7 +83,7 @@ class ListTest(AWSTestCase):
         self.assertEqual(list(self.finish(by_id)), wanted)
 
     def test_pages(self) -> None:
-        """A listing goes on to the last page, and each page is asked for as the first was."""
+        """All pages are listed, with the same parameters."""
         self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.{number}.1") for number in range(23)]
         self.aws.page_size = 5
         self.assertEqual(len(self.names("KubernetesClusterID = beta")), 23)
@@ -91,7 +91,7 @@ class ListTest(AWSTestCase):
         self.assertEqual(self.aws.resource.refused, [])
 
     def test_large_pages(self) -> None:
-        """Where pods have addresses of the network's, pages are large: from then on they have less."""
+        """If pods have addresses of the VPC, pages are large: smaller ones are requested from then on."""
         self.aws.machines = [Machine(f"i-{number:017x}", "10.1.0.1", pods=750) for number in range(110)]
         instances = self.instances()
         for asked in ([200, 50, 50, 50], [50, 50, 50]):
@@ -102,7 +102,7 @@ class ListTest(AWSTestCase):
             self.assertEqual([int(form["MaxResults"][0]) for form in forms], asked)
 
     def test_terminated(self) -> None:
-        """What is terminated is not listed any more."""
+        """Terminated instances are not listed."""
         self.aws.machine(A).state = "terminated"
         self.assertEqual(self.names("KubernetesClusterID = beta"), [NODE_B, NODE_C])
 
@@ -123,14 +123,14 @@ class ListTest(AWSTestCase):
             self.assertEqual((text, self.names(text)), (text, wanted))
 
     def test_no_selection(self) -> None:
-        """Without a word on which instances are the cluster's none is, and nobody is asked."""
+        """Without a selection no instances are the cluster's, and no request is sent."""
         error = self.assertRaises(CloudError, self.finish, self.instances("").list_instances())
         self.assertIn("KubernetesClusterID", str(error))
         self.assertEqual(self.aws.resource.asks, [])
 
 
 class QuestionsTest(AWSTestCase):
-    """What is asked of one instance."""
+    """Calls for one instance."""
 
     def test_by_name(self) -> None:
         """A node has an id and a type by its private name, or by its instance's id."""
@@ -141,7 +141,7 @@ class QuestionsTest(AWSTestCase):
         self.assertEqual(self.finish(zone), Zone("us-east-1b", "us-east-1"))
 
     def test_by_provider_id(self) -> None:
-        """A machine has a type and a zone by its provider id, whatever its zone is said to be."""
+        """A machine has a type and a zone by its provider ID, which may have another zone."""
         for provider_id in (f"aws:///us-east-1b/{B}", f"aws:///{B}", B):
             kind = self.instances().instance_type_by_provider_id(provider_id)
             self.assertEqual(self.finish(kind), "t3.small")
@@ -149,7 +149,7 @@ class QuestionsTest(AWSTestCase):
         self.assertEqual(self.finish(zone), Zone("us-east-1b", "us-east-1"))
 
     def test_not_found(self) -> None:
-        """Whoever is not there is not found, in upstream's words."""
+        """A missing instance is not found, with upstream's text."""
         gone = "aws:///us-east-1a/i-0d0d0d0d0d0d0d0d0"
         instances, zones = self.instances(), self.zones()
         for asked in (
@@ -164,7 +164,7 @@ class QuestionsTest(AWSTestCase):
             self.assertEqual(str(error), "instance not found")
 
     def test_exists(self) -> None:
-        """A stopped machine exists, a terminated one does not; one cannot say of what is no id."""
+        """A stopped machine exists, a terminated one does not; an invalid ID is an error."""
         self.aws.machine(A).state = "terminated"
         exists = self.instances().instance_exists_by_provider_id
         self.assertFalse(self.finish(exists(f"aws:///us-east-1a/{A}")))
@@ -200,7 +200,7 @@ class QuestionsTest(AWSTestCase):
         self.assertEqual(self.aws.resource.count("GET", "placement/region"), 1)
 
     def test_no_region(self) -> None:
-        """Where nobody knows the region, or says something else, the error tells what to set."""
+        """If the region is unknown or invalid, the error names the setting."""
         for environ in (ENVIRON, {**ENVIRON, "AWS_REGION": "evil.example/"}):
             self.aws.resource.faults = [Fault(Reply(404), 1000, "/latest/")]
             error = self.assertRaises(
@@ -211,21 +211,21 @@ class QuestionsTest(AWSTestCase):
 
 
 class TroubleTest(AWSTestCase):
-    """What goes wrong."""
+    """Errors."""
 
     def fail_to_list(self, kind: type[Exception] = AWSError, **kw: Any) -> str:
         """Return the error of a listing."""
         return str(self.assertRaises(kind, self.finish, self.instances(**kw).list_instances()))
 
     def test_denied(self) -> None:
-        """Who may not ask is told so with AWS's word for it; asking again would not help."""
+        """A missing permission is an error with AWS's code, without retries."""
         self.aws.denied = {"DescribeInstances"}
         error = self.fail_to_list()
         self.assertIn("ec2 DescribeInstances: UnauthorizedOperation: You are not authorized", error)
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 1)
 
     def test_throttled(self) -> None:
-        """Whoever comes too often is made to wait, and then gets his answer."""
+        """After throttling, a request is retried later."""
         body = (
             b"<Response><Errors><Error><Code>RequestLimitExceeded</Code>"
             b"<Message>Request limit exceeded.</Message></Error></Errors></Response>"
@@ -237,7 +237,7 @@ class TroubleTest(AWSTestCase):
         self.assertGreater(self.clock.seconds(), before)
 
     def test_wrong_secret(self) -> None:
-        """A wrong secret is named as the cause; what AWS quotes of the request is not repeated."""
+        """A wrong secret is named as the cause; AWS's quotes of the request are not repeated."""
         self.aws.credentials[KEY] = Credentials("another")
         error = self.fail_to_list()
         self.assertEqual(
@@ -252,7 +252,7 @@ class TroubleTest(AWSTestCase):
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 2)
 
     def test_clock(self) -> None:
-        """Where the time of day is ten minutes off by AWS's clock, the error says by how much."""
+        """If the clock differs from AWS's by ten minutes, the error has the difference."""
         for off, wanted in ((-600, "is 10 min behind AWS's"), (7200, "is 120 min ahead of AWS's")):
             wrong = type("Wrong", (), {"seconds": lambda _, off=off: self.clock.seconds() + off})()
             found = self.provider(time_of_day=wrong).instances()
@@ -266,7 +266,7 @@ class TroubleTest(AWSTestCase):
         self.assertIn("SignatureDoesNotMatch", self.fail_to_list(text=sections, region="eu-west-1"))
 
     def test_garbage(self) -> None:
-        """An answer that is no XML, half of one, or one with entities is an error, not instances."""
+        """A response that is not XML, incomplete, or has entities is an error."""
         for body in (
             b"<html>",
             b"\x00\xff",
@@ -288,7 +288,7 @@ class TroubleTest(AWSTestCase):
         self.assertIn("more than 500 pages", self.fail_to_list(CloudError))
 
     def test_silence(self) -> None:
-        """Who never answers is given up after a while."""
+        """A request without a response times out."""
         self.aws.resource.faults = [Fault(None, 1000)]
         before = self.clock.seconds()
         self.assertIn("no answer within", self.fail_to_list(CloudUnreachable))

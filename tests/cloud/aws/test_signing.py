@@ -20,7 +20,7 @@ FORM = ("Content-Type", "application/x-www-form-urlencoded")
 ALL = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SESSION = "6e86291e8372ff2a2260956d9b8aae1d763fbf315fa00fa31553b73ebf194267"
 
-# By name: method, path and query as sent, fields beside Host and X-Amz-Date, body, signed fields, signature.
+# By name: method, path and query as sent, fields except Host and X-Amz-Date, body, signed fields, signature.
 SUITE = {
     "get-vanilla": (
         *("GET", "/", (), b"", "host;x-amz-date"),
@@ -149,7 +149,7 @@ class SuiteTest(TestCase):
         )
 
     def test_list_users(self) -> None:
-        """The worked example of the guide, a request of IAM for ListUsers, comes out as it is there."""
+        """The guide's worked example, ListUsers of IAM, has the documented signature."""
         added = dict(
             sign(
                 EXAMPLE,
@@ -176,7 +176,7 @@ class SuiteTest(TestCase):
 
 
 class RequestTest(TestCase):
-    """What is signed of a request."""
+    """The signed parts of a request."""
 
     def test_port_and_login(self) -> None:
         """The host is signed with its port, and without a login that the URL has."""
@@ -187,7 +187,7 @@ class RequestTest(TestCase):
         self.assertEqual(one, two)
 
     def test_encoded_path(self) -> None:
-        """What is encoded on the wire is encoded once more, as all services but S3 want it."""
+        """The encoded path is encoded again, as all services except S3 require."""
         canonical, _ = canonical_request("GET", "https://h/a%20b", [], b"")
         self.assertEqual(canonical.split("\n")[1], "/a%2520b")
 

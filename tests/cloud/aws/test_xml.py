@@ -1,4 +1,4 @@
-"""XML of AWS, and what is none."""
+"""AWS's XML, and invalid XML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class XMLTest(SynchronousTestCase):
             self.assertIn("document type", str(error))
 
     def test_no_xml(self) -> None:
-        """What is no XML is refused, with the line and nothing of it."""
+        """Invalid XML is rejected with the line, without a quote."""
         for data in (
             b"",
             b"secret",
@@ -52,7 +52,7 @@ class XMLTest(SynchronousTestCase):
         self.assertEqual(len(root), 1)
 
     def test_encodings(self) -> None:
-        """It is UTF-8, whatever it says: in another one a document type would not be seen."""
+        """It is read as UTF-8, also if it declares another encoding, which could hide a document type."""
         hidden = BOMB.decode().encode("utf-16")
         for data in (hidden, b'<?xml version="1.0" encoding="utf-16"?>' + hidden):
             self.assertRaises(BadXML, parse_xml, data)
@@ -69,7 +69,7 @@ class LongXMLTest(SynchronousTestCase):
     UNNEEDED = re.compile(rb"<(b|set)>(?:[^<]*<(?!/\1>))*[^<]*</\1>")
 
     def setUp(self) -> None:
-        """Have a clock."""
+        """Make a clock."""
         self.clock = CountingClock()
 
     def read(self, data: bytes) -> Element:
@@ -77,7 +77,7 @@ class LongXMLTest(SynchronousTestCase):
         return finish(self.clock, parse_long_xml(self.clock, data, self.UNNEEDED))
 
     def test_same(self) -> None:
-        """What is needed is read as by the other way, wherever pieces end; the rest is left out."""
+        """Used elements are read as without cutting, wherever pieces end; unused ones are cut."""
         items = "".join(
             f"<i><n>{n}é</n><set><i><n>x</n></i></set><b>&lt;b&gt;</b></i>" for n in range(20_000)
         )
@@ -89,18 +89,18 @@ class LongXMLTest(SynchronousTestCase):
         self.assertEqual(self.clock.turns, (len(data) - 1) // PIECE)
 
     def test_comments(self) -> None:
-        """Where what looks like a tag may be none, nothing is left out."""
+        """With comments or CDATA sections, nothing is cut."""
         for data in (b"<R><!-- <b> --><n>1</n><b>2</b></R>", b"<R><n><![CDATA[<b>]]></n><b>2</b></R>"):
             self.assertEqual(self.read(data).findtext("b"), "2")
 
     def test_wrong(self) -> None:
-        """What is no XML is refused, however it is cut."""
+        """Invalid XML is rejected, wherever pieces end."""
         for data in (b"", b"<R><b></R>", b"<R><b>1</b>", b"<R></R></R>", b"<!DOCTYPE R><R/>"):
             self.assertRaises(BadXML, self.read, data)
 
 
 class InstancesTest(SynchronousTestCase):
-    """What is made of instances."""
+    """Reading of instances."""
 
     def test_little(self) -> None:
         """An instance that is being made has few things, and its id for a name."""

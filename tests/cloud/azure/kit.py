@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.azure import Azure, Machine, configuration
 from tower.cloud.azure.config import read_azure_config
@@ -22,7 +22,7 @@ HOST = "http://azure.test"
 
 
 class AzureTestCase(SynchronousTestCase):
-    """Three machines of their own, two of a scale set; all but one run."""
+    """Three stand-alone machines and two of a scale set; all except one run."""
 
     def setUp(self) -> None:
         """Start them."""
@@ -43,7 +43,7 @@ class AzureTestCase(SynchronousTestCase):
         """Return a provider with *keys* in its configuration."""
         config = read_azure_config(ConfigText("azure.json", configuration(HOST, **keys)), self.environ)
         provider = Provider(config, ask=self.session, now=self.clock.seconds)
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         self.addCleanup(provider.stop)
         return provider
 
@@ -60,5 +60,5 @@ class AzureTestCase(SynchronousTestCase):
         return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 2000.0) -> T:
-        """Return what comes of *work*."""
+        """Return the result of *work*."""
         return finish(self.clock, work, limit)

@@ -1,4 +1,4 @@
-"""Logging in at Azure without a secret: with a certificate, or with a token that somebody keeps in a file."""
+"""Logins at Azure without a secret: with a certificate or with a federated token in a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def certify(key: RSAPrivateKey) -> x509.Certificate:
 
 
 class AssertionTest(AzureTestCase):
-    """Who vouches for the client."""
+    """Credentials of the client."""
 
     def file(self, data: bytes) -> str:
         """Write a file."""
@@ -50,7 +50,7 @@ class AssertionTest(AzureTestCase):
         return len(self.finish(instances.list_instances()))
 
     def test_pod(self) -> None:
-        """A pod's workload identity is used, and its token read anew for each login."""
+        """A pod's workload identity is used, and its token reread for each login."""
         path = Path(self.file(b"stale"))
         self.environ = {
             "AZURE_FEDERATED_TOKEN_FILE": str(path),
@@ -63,7 +63,7 @@ class AssertionTest(AzureTestCase):
         self.assertEqual(len(self.finish(instances.list_instances())), 5)
 
     def test_certificate(self) -> None:
-        """A certificate vouches for the client, as PKCS#12 with and without a password, and as PEM."""
+        """The client logs in with a certificate in PKCS#12, with and without password, and in PEM."""
         key = generate_private_key(65537, 2048)
         certificate = certify(key)
         thumbprint = base64.urlsafe_b64encode(certificate.fingerprint(SHA256())).rstrip(b"=").decode()

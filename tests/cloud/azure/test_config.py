@@ -1,4 +1,4 @@
-"""What a configuration says about Azure, and how wrong ones are refused."""
+"""Configuration of the provider azure, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tower.cloud.errors import CloudConfigError, CloudError
 from tower.cloud.interfaces import Zone
 
 YAML = """\
-# of the portal
+# as shown by the portal
 tenantId: 99999999-8888-7777-6666-555555555555
 subscriptionId: 11111111-2222-3333-4444-555555555555
 resourceGroup: my_group(1)
@@ -32,7 +32,7 @@ class ConfigTest(SynchronousTestCase):
     """Configurations."""
 
     def test_yaml(self) -> None:
-        """YAML is read, and what is about other things than machines is passed over."""
+        """YAML is read, and unrelated keys are ignored."""
         found = read(YAML)
         self.assertEqual((found.group, found.client, found.location), ("my_group(1)", "client", "westeurope"))
         self.assertEqual((found.login, found.metadata), ("https://login.microsoftonline.com", METADATA))
@@ -52,7 +52,7 @@ class ConfigTest(SynchronousTestCase):
         self.assertEqual(found.identity, "/subscriptions/x")
 
     def test_logins(self) -> None:
-        """Of several logins the first in Kubernetes' order counts; a pod's own only where there is none."""
+        """The first configured login in Kubernetes' order is used; a pod's own only without any."""
         bare = YAML.replace('aadClientSecret: "s3cr3t"\n', "")
         pod = {
             "AZURE_FEDERATED_TOKEN_FILE": "/token",
@@ -90,14 +90,14 @@ class ConfigTest(SynchronousTestCase):
         self.assertEqual(own.audience, "http://127.0.0.1:1/")
 
     def test_in_the_clear(self) -> None:
-        """That credentials travel in the clear is said, unless they stay on this machine."""
+        """Credentials in cleartext are logged, except on this machine."""
         for url, wanted in (("http://arm.example", 1), ("http://127.0.0.1:1", 0), ("https://arm.example", 0)):
             with logged() as lines:
                 read(f"{YAML}resourceManagerEndpoint: {url}\n")
             self.assertEqual(sum("NOT SECURE" in line for line in lines), wanted)
 
     def test_wrong(self) -> None:
-        """What is wrong is said with file and line, and never with a value that may be secret."""
+        """Errors have file and line, and never a value that may be secret."""
         for text, wanted in {
             "": "azure.yaml: must be a JSON or YAML object",
             "[]": "azure.yaml: must be a JSON or YAML object",
@@ -127,7 +127,7 @@ class ConfigTest(SynchronousTestCase):
 
 
 class MachinesTest(SynchronousTestCase):
-    """What is made of what Azure says."""
+    """Reading of Azure's resources."""
 
     def test_provider_ids(self) -> None:
         """A provider id is a path to a machine, of our subscription, and nothing else."""

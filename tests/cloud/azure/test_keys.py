@@ -22,7 +22,7 @@ class InstallTest(AzureTestCase):
     """A key for all machines."""
 
     def setUp(self) -> None:
-        """Have a provider whose instances stay the same."""
+        """Make a provider that keeps its instances."""
         super().setUp()
         self.nodes = self.instances()
 
@@ -35,7 +35,7 @@ class InstallTest(AzureTestCase):
         return str(self.assertRaises(CloudError, self.install))
 
     def puts(self) -> int:
-        """Return how many extensions were asked for."""
+        """Return the number of requests for extensions."""
         return sum(ask.method == "PUT" for ask in self.azure.resource.asks)
 
     def test_running(self) -> None:
@@ -48,7 +48,7 @@ class InstallTest(AzureTestCase):
         self.assertGreaterEqual(self.clock.seconds() - before, self.azure.work_time)
         self.assertEqual({reply.code for _, reply in self.azure.resource.refused}, set())
 
-    def test_other_ways_to_follow(self) -> None:
+    def test_other_links(self) -> None:
         """Work is followed by its location too, or by the state of the extension."""
         self.azure.location_only = True
         self.install()
@@ -75,7 +75,7 @@ class InstallTest(AzureTestCase):
         self.install()
         self.assertEqual(self.azure.runs(), dict.fromkeys([*RUNNING, "node-c", "node-d"], 1))
 
-    def test_made_anew(self) -> None:
+    def test_repeated(self) -> None:
         """A machine that was replaced by one of the same name gets the key again."""
         self.install()
         self.azure.machines = [each for each in self.azure.machines if each.name != "node-a"]
@@ -84,8 +84,8 @@ class InstallTest(AzureTestCase):
         self.install()
         self.assertEqual(self.azure.runs()["node-a"], 1)
 
-    def test_somebody_elses(self) -> None:
-        """Where the extension is there by another name, that one is used: there can be no second one."""
+    def test_other_name(self) -> None:
+        """An extension with another name is used: there can be only one."""
         kind = {
             "publisher": "Microsoft.OSTCExtensions",
             "type": "VMAccessForLinux",
@@ -113,7 +113,7 @@ class InstallTest(AzureTestCase):
         self.assertEqual(self.azure.runs(), dict.fromkeys(RUNNING, 1))
 
     def test_busy(self) -> None:
-        """A machine on which an extension is being changed by somebody else is named."""
+        """A machine whose extension another client is changing is named."""
         kind = {"publisher": "Microsoft.OSTCExtensions", "type": "VMAccessForLinux"}
         self.azure.machine("node-a").extensions = {NAME: Extension(NAME, kind, "Updating")}
         self.assertIn("node-a (PUT /subscriptions/", self.error())
@@ -126,7 +126,7 @@ class InstallTest(AzureTestCase):
         self.assertLess(self.clock.seconds() - before, 1000)
 
     def test_patience(self) -> None:
-        """Work is looked at as seldom as Azure asks for."""
+        """Operations are polled at Azure's interval."""
         self.azure.work_time = 300
         self.install()
         polls = [ask for ask in self.azure.resource.asks if "/operations/" in ask.path]
@@ -141,12 +141,12 @@ class InstallTest(AzureTestCase):
         self.assertEqual(self.azure.runs(), dict.fromkeys(RUNNING, 1))
 
     def test_elsewhere(self) -> None:
-        """An operation that is said to be somewhere else is not followed: no token goes there."""
+        """A link to an operation on another host is not followed: the token is not sent there."""
         self.azure.elsewhere = "http://evil.example"
-        self.assertIn("where no token is sent", self.error())
+        self.assertIn("it is not followed", self.error())
 
     def test_stopped(self) -> None:
-        """A provider that is stopped while the extension runs asks nobody any more."""
+        """A provider that is stopped while the extension runs sends no more requests."""
         provider = self.provider()
         found = provider.instances()
         installing = Deferred.fromCoroutine(found.add_ssh_key_to_all_instances("tower", KEY))
@@ -159,7 +159,7 @@ class InstallTest(AzureTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_none_runs(self) -> None:
-        """Where no machine runs, that is said."""
+        """Without running machines, the error is clear."""
         self.azure.machines = [self.azure.machine("node-c")]
         self.assertIn("no running Linux machine", self.error())
 
@@ -171,7 +171,7 @@ class InstallTest(AzureTestCase):
         self.assertEqual(self.azure.resource.asks, [])
 
     def test_silence(self) -> None:
-        """Machines whose extension nobody answers for are named; it ends in bounded time."""
+        """Machines whose extension request times out are named, within a limited time."""
         self.azure.resource.faults = [Fault(None, 10_000, "/extensions")]
         before = self.clock.seconds()
         self.assertIn("the key is not on 4 of 4 machines", self.error())
@@ -179,12 +179,12 @@ class InstallTest(AzureTestCase):
         self.assertRaises(CloudUnreachable, self.failed_poll)
 
     def failed_poll(self) -> None:
-        """Ask where nobody answers at all."""
+        """Send requests that get no response."""
         self.azure.resource.faults = [Fault(None, 10_000)]
         self.install()
 
     def test_nothing_secret(self) -> None:
-        """What is logged while keys are installed has no secret, no token and no key."""
+        """The log of installations has no secrets, tokens and keys."""
         busy = error(429, "TooManyRequests", "", Retry_After="2")
         self.azure.resource.faults = [Fault(busy, 4, "/extensions")]
         with logged() as lines:

@@ -32,10 +32,10 @@ EVERYONE = f"/subscriptions/{SUBSCRIPTION}/providers/"
 
 
 class ProviderTest(AzureTestCase):
-    """What is asked of every provider."""
+    """Calls of every provider."""
 
     def test_interfaces(self) -> None:
-        """Provider, instances and zones are what their interfaces say; the rest is not supported."""
+        """Provider, instances and zones implement their interfaces; the rest is not supported."""
         provider = self.provider()
         verifyObject(ICloudProvider, provider)
         verifyObject(IInstances, provider.instances())
@@ -50,7 +50,7 @@ class ProviderTest(AzureTestCase):
 
 
 class ListTest(AzureTestCase):
-    """Which machines there are."""
+    """Lists of machines."""
 
     def names(self, **keys: object) -> list[str]:
         """Return the names of the instances."""
@@ -102,7 +102,7 @@ class ListTest(AzureTestCase):
         self.assertEqual(self.azure.resource.refused, [])
 
     def test_flexible(self) -> None:
-        """The machines of a flexible scale set are listed once, among those of their own."""
+        """The machines of a flexible scale set are listed once, as stand-alone machines."""
         self.azure.flexible = ["flexible"]
         self.assertEqual(self.names(), NAMES)
         self.azure.machines.insert(0, Machine("flex_a1b2c3d4", "10.0.2.4", flexible="flexible"))
@@ -125,7 +125,7 @@ class ListTest(AzureTestCase):
         self.assertEqual(len(self.finish(instances.list_instances())), 4)
 
     def test_group_alone(self) -> None:
-        """Who may see the group alone asks each machine for its state, and not again for a minute."""
+        """Without permission for the subscription, each machine's state is requested, once a minute."""
         self.azure.denied = [EVERYONE]
         instances = self.instances()
         for _ in range(3):
@@ -147,7 +147,7 @@ class ListTest(AzureTestCase):
         ):
             self.azure.elsewhere = elsewhere
             error = self.assertRaises(CloudError, self.names)
-            self.assertIn("where no token is sent", str(error))
+            self.assertIn("it is not followed", str(error))
 
     def test_usual_port(self) -> None:
         """Links that name the port that goes without saying, as those of scale sets do, are followed."""
@@ -166,7 +166,7 @@ class ListTest(AzureTestCase):
 
 
 class QuestionsTest(AzureTestCase):
-    """What is asked of one machine."""
+    """Calls for one machine."""
 
     def test_by_name(self) -> None:
         """A node has an id and a type by its name."""
@@ -186,7 +186,7 @@ class QuestionsTest(AzureTestCase):
         self.assertEqual(self.finish(zone), Zone("westeurope-1", "westeurope"))
 
     def test_remembered(self) -> None:
-        """What was seen within a minute answers questions; who is not among it is looked for at once."""
+        """Calls use data of the last minute; a machine that is not in it is requested at once."""
         instances = self.instances()
         self.finish(instances.node_addresses("node-a"))
         before = len(self.azure.resource.asks)
@@ -199,7 +199,7 @@ class QuestionsTest(AzureTestCase):
         self.assertEqual(self.finish(instances.node_addresses("node-a"))[0].address, "10.0.0.44")
 
     def test_not_found(self) -> None:
-        """Whoever is not there is not found, in upstream's words."""
+        """A missing machine is not found, with upstream's text."""
         gone = f"{ABOVE}/virtualMachines/gone"
         instances = self.instances()
         for asked in (
@@ -213,7 +213,7 @@ class QuestionsTest(AzureTestCase):
             self.assertEqual(str(error), "instance not found")
 
     def test_exists(self) -> None:
-        """A stopped machine exists; where one cannot know it is an error, and not False."""
+        """A stopped machine exists; an uncertain result is an error, not False."""
         exists = self.instances().instance_exists_by_provider_id
         self.assertTrue(self.finish(exists(f"{ABOVE}/virtualMachines/node-c")))
         self.assertTrue(self.finish(exists(f"{ABOVE}/virtualMachineScaleSets/pool/virtualMachines/1")))
@@ -238,7 +238,7 @@ class QuestionsTest(AzureTestCase):
         self.assertFalse(self.finish(shutdown(f"{ABOVE}/virtualMachineScaleSets/pool/virtualMachines/1")))
 
     def test_here(self) -> None:
-        """We are called as our host, and our zone is what the metadata service says."""
+        """The node's name is the host name, and the zone is the metadata service's."""
         self.assertEqual(self.finish(self.instances().current_node_name("me")), "me")
         self.assertEqual(self.finish(self.zones().get_zone()), Zone("westeurope-2", "westeurope"))
 
@@ -273,7 +273,7 @@ class TokenTest(AzureTestCase):
         self.assertEqual(self.azure.resource.count("POST", "/token"), 0)
 
     def test_no_identity(self) -> None:
-        """Where there is no such identity, or no metadata service, that is said in seconds."""
+        """A missing identity or metadata service is an error within seconds."""
         other = self.instances(useManagedIdentityExtension=True, userAssignedIdentityID="other")
         error = self.assertRaises(NoToken, self.finish, other.list_instances())
         self.assertIn("Identity not found", str(error))
@@ -315,7 +315,7 @@ class TokenTest(AzureTestCase):
             self.assertNotIn(wrong, text)
 
     def test_garbage(self) -> None:
-        """What is no token is not taken for one, and not quoted."""
+        """An invalid token is an error, and is not quoted."""
         bodies: list[Any] = [
             [],
             {},
@@ -331,19 +331,19 @@ class TokenTest(AzureTestCase):
 
 
 class TroubleTest(AzureTestCase):
-    """What goes wrong."""
+    """Errors."""
 
     def error(self, kind: type[Exception] = AzureError) -> str:
         """Return the error of a listing."""
         return str(self.assertRaises(kind, self.finish, self.instances().list_instances()))
 
     def test_denied(self) -> None:
-        """Who may not see the machines is told so with Azure's code and message."""
+        """A missing permission is an error with Azure's code and message."""
         self.azure.denied = ["/subscriptions/"]
         self.assertIn("AuthorizationFailed: does not have authorization", self.error())
 
     def test_throttled(self) -> None:
-        """Told to come again in 17 s, it does not come before that."""
+        """After a Retry-After of 17 s, the retry is not earlier."""
         self.azure.resource.faults = [
             Fault(error(429, "TooManyRequests", "", Retry_After="17"), 1, "virtualMachines")
         ]
@@ -352,7 +352,7 @@ class TroubleTest(AzureTestCase):
         self.assertGreaterEqual(self.clock.seconds() - before, 17)
 
     def test_left_alone(self) -> None:
-        """Told to come again in minutes, it is not asked before that, whatever is wanted of it."""
+        """After a Retry-After of minutes, no request is sent before that time."""
         instances = self.instances()
         self.azure.resource.faults = [
             Fault(error(429, "TooManyRequests", "", Retry_After="400"), 100, "virtualMachines")
@@ -370,7 +370,7 @@ class TroubleTest(AzureTestCase):
         self.assertEqual(len(self.finish(instances.list_instances())), 5)
 
     def test_garbage(self) -> None:
-        """Answers that are no lists of machines are errors."""
+        """Responses that are not lists of machines are errors."""
         bodies: list[Any] = [
             b"<html>",
             b"",
@@ -386,7 +386,7 @@ class TroubleTest(AzureTestCase):
             self.error(CloudError)
 
     def test_silence(self) -> None:
-        """Who never answers is given up after a while."""
+        """A request without a response times out."""
         self.azure.resource.faults = [Fault(None, 1000)]
         before = self.clock.seconds()
         self.assertIn("no answer within", self.error(CloudUnreachable))

@@ -18,7 +18,7 @@ def section(url: str) -> Section:
 
 
 class URLTests(SynchronousTestCase):
-    """What is read, and what is said of it."""
+    """Validation and warnings."""
 
     def test_good(self) -> None:
         """URLs of services are read without a slash at their end; one that is missing is the default."""
@@ -30,7 +30,7 @@ class URLTests(SynchronousTestCase):
         self.assertEqual("https://a/?b=c/", read_url(section("https://a/?b=c/"), "url", "", query=True))
 
     def test_bad(self) -> None:
-        """What is none, or has a user, a query or spaces, is an error that does not show it."""
+        """An invalid URL, also with a user, a query or spaces, is an error that does not show it."""
         for url in (
             "a",
             "ftp://a",
@@ -45,7 +45,7 @@ class URLTests(SynchronousTestCase):
             self.assertNotIn("hush", str(caught.exception))
 
     def test_in_the_clear(self) -> None:
-        """Credentials that go in the clear over a network are told of; on this machine they may."""
+        """Credentials in cleartext over a network are logged; on this machine they are allowed."""
         with logged() as lines:
             read_url(section("http://a.example:5000/x"), "url", "")
             read_url(section("http://a.example:5000/x"), "url", "", is_secret=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import asking, finish, started_clock
+from tests.cloud.asking import as_reactor, asking, finish, started_clock
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.config import parse_gce_config
@@ -39,7 +39,7 @@ class GCETestCase(SynchronousTestCase):
             ask=asking(self.gce.resource, self.clock),
             now=self.clock.seconds,
         )
-        cloud.initialize(self.clock)
+        cloud.initialize(as_reactor(self.clock))
         self.addCleanup(cloud.stop)
         return cloud
 

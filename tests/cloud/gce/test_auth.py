@@ -1,4 +1,4 @@
-"""Tokens for Compute Engine, from each place that gives them."""
+"""Tokens for Compute Engine, from each source."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.cloud.asking import asking, logged
+from tests.cloud.asking import as_reactor, asking, logged
 from tests.cloud.gce.kit import CONFIG, GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, GCE, PROJECT
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.gce.auth import ServiceAccount
 from tower.cloud.gce.config import parse_gce_config
+from tower.cloud.gce.federation import load_account
 from tower.cloud.gce.provider import GCECloud, make
 from tower.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ class MetadataTokenTests(GCETestCase):
     """Tokens of the metadata service."""
 
     def tokens_asked(self) -> int:
-        """Return how often a token was asked for."""
+        """Return the number of requests for tokens."""
         return self.gce.resource.count("GET", "/token")
 
     def test_one_for_many(self) -> None:
@@ -55,13 +55,13 @@ class MetadataTokenTests(GCETestCase):
         self.assertEqual([401], [reply.code for _, reply in self.gce.resource.refused])
 
     def test_never_good(self) -> None:
-        """Tokens that are refused again and again are a clear error."""
+        """Tokens that are rejected repeatedly are an error."""
         self.gce.resource.faults.append(Fault(Reply(401, b"no"), 99, "/compute/"))
         with self.assertRaisesRegex(CloudAnswerError, "answered 401"):
             self.names(self.cloud)
 
-    def test_somebody_else(self) -> None:
-        """What answers in place of Google's metadata service is not believed."""
+    def test_other_server(self) -> None:
+        """A server that is not Google's metadata service is not used."""
         self.gce.flavored = False
         with self.assertRaisesRegex(CloudError, "gce.test is not Google's metadata service"):
             self.names(self.cloud)
@@ -81,7 +81,7 @@ class MetadataTokenTests(GCETestCase):
                 self.names(self.cloud)
 
     def test_silence(self) -> None:
-        """Where nobody answers as a metadata service that is known within half a minute."""
+        """A missing metadata service is detected within half a minute."""
         self.gce.resource.faults.append(Fault(None, 99, "/computeMetadata/"))
         before = self.clock.seconds()
         with self.assertRaisesRegex(
@@ -91,7 +91,7 @@ class MetadataTokenTests(GCETestCase):
         self.assertLess(self.clock.seconds() - before, 30)
 
     def test_project(self) -> None:
-        """The project is that of the machine we are on, where nobody names one; it is asked once."""
+        """The project defaults to that of this machine, and is requested once."""
         cloud = self.provider("", CONFIG.replace(f"project-id = {PROJECT}\n", ""))
         self.assertEqual(3, len(self.names(cloud)))
         self.assertEqual(3, len(self.names(cloud)))
@@ -99,7 +99,7 @@ class MetadataTokenTests(GCETestCase):
 
 
 class AlternateTokenTests(GCETestCase):
-    """Tokens of a service of one's own."""
+    """Tokens of the operator's token service."""
 
     TEXT = 'token-url = http://gce.test/alternate-token\ntoken-body = "{\\"audience\\": \\"tower\\"}"\n'
 
@@ -159,8 +159,8 @@ class AccountTests(GCETestCase):
         text = f"[global]\napi-endpoint = http://gce.test/compute/v1/\ncredentials-file = {self.path}\n"
         config = parse_gce_config(ConfigText("gce.conf", text), {})
         ask = asking(self.gce.resource, self.clock)
-        cloud = GCECloud(config, ServiceAccount.load(self.path), ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
+        cloud = GCECloud(config, load_account(self.path), ask=ask, now=self.clock.seconds)
+        cloud.initialize(as_reactor(self.clock))
         return cloud
 
     def test_used(self) -> None:
@@ -199,7 +199,7 @@ class AccountTests(GCETestCase):
         self.assertEqual((self.path, "127.0.0.1:1"), (config.credentials_file, config.metadata_host))
 
     def test_factory(self) -> None:
-        """The factory reads the key file, so that a bad one is told of at the start."""
+        """The factory reads the key file, so an invalid one is an error at the start."""
         text = f"[global]\ncredentials-file = {self.path}\n"
         cloud = make(ConfigText("gce.conf", text))
         self.assertEqual("gce", cloud.provider_name())
@@ -208,7 +208,7 @@ class AccountTests(GCETestCase):
             make(ConfigText("gce.conf", text))
 
     def test_bad_files(self) -> None:
-        """A key file that is none is a clear error, that shows nothing of the key."""
+        """An invalid key file is an error that does not quote the key."""
         secret = pem(RSA_KEY)
         wrong: list[dict[str, object]] = [
             {"type": "gdch_service_account"},
@@ -219,12 +219,12 @@ class AccountTests(GCETestCase):
         for changes in wrong:
             self.write(**changes)
             with self.assertRaises(ConfigurationError) as caught:
-                ServiceAccount.load(self.path)
+                load_account(self.path)
             self.assertNotIn(secret[30:60], str(caught.exception))
         for text in ("", "[]", "{"):
             with open(self.path, "w") as file:
                 file.write(text)
-            self.assertRaises(ConfigurationError, ServiceAccount.load, self.path)
+            self.assertRaises(ConfigurationError, load_account, self.path)
 
     def test_user_login(self) -> None:
         """The login that gcloud leaves is an error that names the file and a command for the replacement."""
@@ -241,4 +241,4 @@ class AccountTests(GCETestCase):
 
     def test_repr(self) -> None:
         """An account's repr has no key."""
-        self.assertNotIn("key=", repr(ServiceAccount.load(self.path)))
+        self.assertNotIn("key=", repr(load_account(self.path)))

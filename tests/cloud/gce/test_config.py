@@ -16,7 +16,7 @@ def parse(text: str) -> GCEConfig:
 
 
 class ConfigTests(SynchronousTestCase):
-    """What is read."""
+    """Reading of values."""
 
     def test_none(self) -> None:
         """Without a configuration all is found out."""
@@ -56,7 +56,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual("us-east1", config.region)
 
     def test_wrong(self) -> None:
-        """What cannot be is told with file and line."""
+        """Errors have file and line."""
         for line in (
             "api-endpoint = ftp://x",
             "token-url = x",
@@ -78,6 +78,6 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("gce.conf:5: unknown key in [global]", lines[0])
 
     def test_repr(self) -> None:
-        """What is posted for a token, and where, is not shown."""
+        """The request body of the token service and its URL are not in the repr."""
         text = repr(parse("[global]\ntoken-url = https://t.example/?k=hush\ntoken-body = hush\n"))
         self.assertNotIn("hush", text)

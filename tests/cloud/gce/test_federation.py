@@ -1,4 +1,4 @@
-"""Tokens for Compute Engine for whom an identity provider elsewhere vouches."""
+"""Tokens for Compute Engine with workload identity federation."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.asking import logged
-from tests.cloud.gce.login_files import LoginFileTestCase
-from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL
+from tests.cloud.asking import as_reactor, asking, logged
+from tests.cloud.gce.kit import GCETestCase
+from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL, PROJECT
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.federation import load_account
+from tower.cloud.gce.provider import GCECloud
 from tower.errors import ConfigurationError
 
 
-class FederationTests(LoginFileTestCase):
+class FederationTests(GCETestCase):
     """Files of type external_account."""
 
     def setUp(self) -> None:
-        """Have a token of ours."""
+        """Write a token of the identity provider."""
         super().setUp()
         self.token = Path(self.mktemp())
         self.token.write_text(IDENTITY + "\n")
@@ -37,7 +40,26 @@ class FederationTests(LoginFileTestCase):
             "credential_source": {"file": str(self.token)} if source is None else source,
             **changes,
         }
-        return self.write_login(said)
+        return self.write_file(said)
+
+    def write_file(self, said: dict[str, Any], path: Path | None = None) -> str:
+        """Write the file; a None is left out."""
+        path = path or Path(self.mktemp())
+        path.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
+        return str(path)
+
+    def cloud_of(self, path: str) -> GCECloud:
+        """Return a provider with this login."""
+        text = (
+            f"[global]\napi-endpoint = http://gce.test/compute/v1/\nproject-id = {PROJECT}\n"
+            f"credentials-file = {path}\n"
+        )
+        config = parse_gce_config(ConfigText("gce.conf", text), {})
+        ask = asking(self.gce.resource, self.clock)
+        cloud = GCECloud(config, load_account(path), ask=ask, now=self.clock.seconds)
+        cloud.initialize(as_reactor(self.clock))
+        self.addCleanup(cloud.stop)
+        return cloud
 
     def test_impersonation(self) -> None:
         """Our token is traded, what it gives for the service account's; both again before its end."""
@@ -58,7 +80,7 @@ class FederationTests(LoginFileTestCase):
         self.assertEqual(0, self.gce.resource.count("POST", ":generateAccessToken"))
 
     def test_sources(self) -> None:
-        """Our token may be in JSON, or be had at a URL."""
+        """The provider's token may be in JSON, or at a URL."""
         self.token.write_text(json.dumps({"id": IDENTITY}))
         in_json = {"type": "json", "subject_token_field_name": "id"}
         at_url = {
@@ -72,7 +94,7 @@ class FederationTests(LoginFileTestCase):
         self.assertEqual("True", asked.headers["metadata"])
 
     def test_rotated(self) -> None:
-        """Our token is read anew for each trade; one that Google refuses is not in the error."""
+        """The provider's token is reread for each exchange; a rejected one is not in the error."""
         self.token.write_text("a-stale-token-of-ours")
         cloud = self.cloud_of(self.write())
         with logged() as lines, self.assertRaisesRegex(CloudAnswerError, "400: invalid_grant: ") as caught:
@@ -82,7 +104,7 @@ class FederationTests(LoginFileTestCase):
         self.assertEqual(3, len(self.names(cloud)))
 
     def test_no_token(self) -> None:
-        """Where there is no token of ours nothing is sent, and the error shows nothing of what is there."""
+        """Without a valid token nothing is sent, and the error does not quote the file."""
         in_json = {"file": str(self.token), "format": {"type": "json", "subject_token_field_name": "id"}}
         for text, source in (
             ("", None),
@@ -101,7 +123,7 @@ class FederationTests(LoginFileTestCase):
         self.assertEqual([], self.gce.resource.asks)
 
     def test_bad_files(self) -> None:
-        """A file that does not say enough, or leads tokens into the open, is told of at the start."""
+        """A file that is incomplete, or has URLs without HTTPS, is an error at the start."""
         for changes, wanted in (
             ({"audience": None}, "a field is missing or invalid"),
             ({"credential_source": []}, "a field is missing or invalid"),

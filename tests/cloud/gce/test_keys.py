@@ -29,12 +29,12 @@ class LineTests(SynchronousTestCase):
     """The rules, without I/O."""
 
     def test_line(self) -> None:
-        """A line is what Compute Engine wants, whatever surrounds the key."""
+        """A line has Compute Engine's form, also with blanks around the key."""
         self.assertEqual(LINE, key_line("alice", KEY))
         self.assertEqual(LINE, key_line("alice", b"\n " + KEY + b" \n"))
 
     def test_bad_line(self) -> None:
-        """What would be read as something else makes no line."""
+        """A user or a key with forbidden characters is an error."""
         for user, key in (("a:b", KEY), ("a b", KEY), ("", KEY), ("alice", KEY + b"\nroot:" + KEY)):
             self.assertRaises(CloudError, key_line, user, key)
 
@@ -58,7 +58,7 @@ class LineTests(SynchronousTestCase):
         self.assertEqual([], items_to_change(there, LINE, both, own=False))
 
     def test_full(self) -> None:
-        """An item that has no room left is an error that says what to do."""
+        """A full item is an error with the cure."""
         metadata = {"items": [{"key": "ssh-keys", "value": "x" * (VALUE_LIMIT - 10)}]}
         with self.assertRaisesRegex(CloudError, "ssh-keys is full: remove"):
             with_line(metadata, LINE, ["ssh-keys"])
@@ -70,7 +70,7 @@ class LineTests(SynchronousTestCase):
         self.assertEqual({"fingerprint": "f", "items": [{"key": "ssh-keys", "value": "x"}]}, metadata)
         self.assertEqual([f"x\n{LINE}", LINE], [each["value"] for each in changed["items"]])
 
-    def test_deaf(self) -> None:
+    def test_ignores_project_keys(self) -> None:
         """An instance may be set up not to take its project's keys."""
 
         def metadata(key: str, value: str) -> dict[str, object]:
@@ -110,7 +110,7 @@ class ProjectTests(InstallTestCase):
     """By the project's metadata."""
 
     def test_7_3_12_line_present(self) -> None:
-        """A line that is there already is not written again, after the first two seconds."""
+        """An existing line is not written again, after the first two seconds."""
         self.gce.project.replace({"sshKeys": f"{OTHERS}\n{LINE}"})
         with logged() as lines:
             self.assertEqual(2.0, self.install("metadata-key = sshKeys\n"))
@@ -118,14 +118,14 @@ class ProjectTests(InstallTestCase):
         self.assertIn("SSHKey already in project metadata", lines)
 
     def test_7_3_12_other_items(self) -> None:
-        """Items of other keys stay as they are, and are not looked into."""
+        """Other items are preserved."""
         others = {"startup-script": LINE, "ssh-keys": LINE, "sshkeys": LINE}
         self.gce.project.replace(dict(others))
         self.install("metadata-key = sshKeys\n")
         self.assertEqual(others | {"sshKeys": LINE}, self.gce.project.items)
 
     def test_7_3_12_missing_item(self) -> None:
-        """An item that is missing is made, with nothing but the line, by the way that upstream words it."""
+        """A missing item is created with only the line, with upstream's log lines."""
         with logged() as lines:
             self.install("metadata-key = sshKeys\n")
         self.assertEqual({"sshKeys": LINE}, self.gce.project.items)
@@ -163,7 +163,7 @@ class ProjectTests(InstallTestCase):
         self.assertEqual(wanted, self.gce.project.items)
 
     def test_old_item(self) -> None:
-        """Where the older item exists, systems that read that alone get the key too."""
+        """If the older item exists, the key is added there too."""
         self.gce.project.replace({"sshKeys": OTHERS})
         self.install()
         self.assertEqual({"sshKeys": f"{OTHERS}\n{LINE}", "ssh-keys": LINE}, self.gce.project.items)
@@ -172,7 +172,7 @@ class ProjectTests(InstallTestCase):
         self.assertEqual(1, self.writes())
 
     def test_conflict(self) -> None:
-        """Somebody else's change between our reading and writing is not lost: it is made anew."""
+        """A concurrent change by another client is preserved: the write is repeated."""
         render = self.gce.project.render
 
         def changed_behind_us() -> dict[str, object]:
@@ -189,7 +189,7 @@ class ProjectTests(InstallTestCase):
         self.assertEqual(1, sum(each.startswith("Could not Set Metadata: ") for each in lines))
 
     def test_conflict_in_operation(self) -> None:
-        """A change that is found out as stale only when it is carried out is made anew, too."""
+        """A write whose operation fails because of a concurrent change is repeated."""
         self.gce.operation_time = 1.5
         self.clock.callLater(3.0, lambda: self.gce.project.replace({"theirs": "kept"}))
         self.install()
@@ -198,7 +198,7 @@ class ProjectTests(InstallTestCase):
         self.assertEqual([], self.gce.resource.refused)
 
     def test_two_at_once(self) -> None:
-        """Two who install keys at the same time both succeed."""
+        """Two concurrent installations of keys both succeed."""
         second = self.cloud.instances().add_ssh_key_to_all_instances("bob", KEY)
         done: list[object] = []
         Deferred.fromCoroutine(second).addBoth(done.append)
@@ -210,7 +210,7 @@ class ProjectTests(InstallTestCase):
         self.assertEqual({"alice", "bob"}, users)
 
     def test_rate_limit(self) -> None:
-        """A rate limit is waited for as long as it says."""
+        """After a rate limit, it waits for the requested time."""
         self.gce.resource.faults.append(Fault(RATE_LIMIT, 2, PROJECT))
         self.assertEqual(2.0 + 3.0 + 3.0 + self.gce.operation_time, self.install())
 
@@ -237,7 +237,7 @@ class ProjectTests(InstallTestCase):
             self.install()
         self.assertEqual(30.0, self.clock.seconds() - before)
 
-    def test_deaf_instances(self) -> None:
+    def test_ignoring_instances(self) -> None:
         """Instances that do not take the project's keys are named in the log, once."""
         self.gce.machines[0].metadata.replace({"block-project-ssh-keys": "TRUE"})
         self.gce.machines[1].metadata.replace({"sshKeys": OTHERS})
@@ -250,7 +250,7 @@ class ProjectTests(InstallTestCase):
         self.assertIn("node-a (block-project-ssh-keys), node-b (its own sshKeys);", told[0])
         self.assertIn("key-scope = instance", told[0])
 
-    def test_deaf_takes_long(self) -> None:
+    def test_ignoring_takes_long(self) -> None:
         """A look that takes too long is given up, does no harm, and is not made again soon."""
         cloud = self.provider("key-scope = project\n")
         self.gce.resource.faults.append(Fault(None, 99, "aggregated/instances"))
@@ -271,7 +271,7 @@ class ProjectTests(InstallTestCase):
         install()
         self.assertEqual(asked + 1, self.gce.resource.count("GET", "aggregated/instances"))
 
-    def test_deaf_unknown(self) -> None:
+    def test_ignoring_unknown(self) -> None:
         """A list of instances that fails does not make the key's installation fail."""
         self.gce.resource.faults.append(Fault(BUSY, 99, "aggregated"))
         with logged() as lines:
@@ -291,7 +291,7 @@ class PerInstanceTests(InstallTestCase):
         self.addCleanup(lambda: self.assertEqual({}, self.gce.project.items))
 
     def test_appended(self) -> None:
-        """Lines of others stay, and a line that is there is not written again."""
+        """Other lines are preserved, and an existing line is not written again."""
         self.gce.machines = self.all[:1]
         self.all[0].metadata.replace({"ssh-keys": OTHERS, "startup-script": "true"})
         self.install()
@@ -301,7 +301,7 @@ class PerInstanceTests(InstallTestCase):
         self.assertEqual(1, self.writes())
 
     def test_conflict(self) -> None:
-        """Somebody else's change meanwhile is not lost: it is made anew."""
+        """A concurrent change by another client is preserved: the write is repeated."""
         self.gce.machines = self.all[:1]
         self.gce.operation_time = 1.5
         self.clock.callLater(3.0, lambda: self.all[0].metadata.replace({"theirs": "kept"}))

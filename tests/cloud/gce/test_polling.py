@@ -43,7 +43,7 @@ class PollTests(SynchronousTestCase):
             finish(self.clock, poll(self.clock, attempt))
         self.assertEqual([30.0], cancelled)
 
-    def test_told_when(self) -> None:
+    def test_retry_after(self) -> None:
         """A cloud that wants to be left alone is."""
 
         async def attempt() -> None:
@@ -55,7 +55,7 @@ class PollTests(SynchronousTestCase):
         self.assertEqual([2.0, 11.0, 20.0, 29.0], self.tries)
 
     def test_other_errors(self) -> None:
-        """What is no failure of the cloud is not tried again."""
+        """An exception other than a cloud's error ends it."""
 
         async def attempt() -> None:
             self.tries.append(0)

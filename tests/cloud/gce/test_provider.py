@@ -26,10 +26,10 @@ from tower.cloud.interfaces import (
 
 
 class ProviderTests(GCETestCase):
-    """What is asked of every provider."""
+    """Calls of every provider."""
 
     def test_interfaces(self) -> None:
-        """Provider, instances and zones are what their interfaces say; the rest is not supported."""
+        """Provider, instances and zones implement their interfaces; the rest is not supported."""
         verifyObject(ICloudProvider, self.cloud)
         verifyObject(IInstances, self.cloud.instances())
         verifyObject(IZones, self.cloud.zones())
@@ -38,14 +38,14 @@ class ProviderTests(GCETestCase):
         self.assertEqual("gce", self.cloud.provider_name())
 
     def test_uninitialized(self) -> None:
-        """Nothing can be asked before it is initialized, and it says so."""
+        """Calls before initialization are errors."""
         cloud = GCECloud(parse_gce_config(None, {}))
         self.assertRaises(CloudError, cloud.instances)
         self.assertRaises(CloudError, cloud.zones)
         cloud.stop()
 
     def test_list(self) -> None:
-        """A listed instance has its provider id, addresses, type and zone, and tells whether it runs."""
+        """A listed instance has provider ID, addresses, type, zone and state."""
         first, second, third = finish(self.clock, self.cloud.instances().list_instances())
         self.assertEqual(f"gce://{PROJECT}/europe-west1-b/node-a", first.provider_id)
         self.assertEqual(
@@ -69,7 +69,7 @@ class ProviderTests(GCETestCase):
         self.assertEqual("anything", finish(self.clock, instances.current_node_name("anything")))
 
     def test_no_such_name(self) -> None:
-        """Names that no instance has, or could have, are not found; the latter are not asked for."""
+        """Missing and invalid names are not found; no request is sent for the latter."""
         for name in ("gone", 'x" OR name eq ".*', ".*", "", "node"):
             with self.assertRaises(InstanceNotFound):
                 finish(self.clock, self.cloud.instances().node_addresses(name))
@@ -86,7 +86,7 @@ class ProviderTests(GCETestCase):
         self.assertEqual(["10.1.0.2"], [each.address for each in addresses])
 
     def test_existence(self) -> None:
-        """Only a certain no is no: an instance that is not there, not a cloud that does not answer."""
+        """Only a missing instance does not exist; a failed request is an error."""
         instances = self.cloud.instances()
         gone = f"gce://{PROJECT}/us-east1-b/gone"
         self.assertIs(False, finish(self.clock, instances.instance_exists_by_provider_id(gone)))
@@ -101,7 +101,7 @@ class ProviderTests(GCETestCase):
             finish(self.clock, instances.instance_exists_by_provider_id(gone))
 
     def test_zones(self) -> None:
-        """Zones are told of ourselves, of nodes and of provider ids."""
+        """The zones of this machine, of nodes and of provider IDs."""
         zones = self.cloud.zones()
         here = Zone("europe-west1-b", "europe-west1")
         self.assertEqual(here, finish(self.clock, zones.get_zone()))
@@ -126,7 +126,7 @@ class ListTests(GCETestCase):
                 self.assertEqual([f"node-{number}" for number in range(7)], self.names(cloud))
 
     def test_prefix(self) -> None:
-        """Names begin with the prefix, and a dot in it is no wildcard."""
+        """Names begin with the prefix, in which a dot is literal."""
         self.assertEqual(["node-a", "node-b"], self.names(self.provider("node-instance-prefix = node-\n")))
         self.assertEqual([], self.names(self.provider("node-instance-prefix = nod.-\n")))
         self.assertEqual([], self.gce.resource.refused)
@@ -169,14 +169,14 @@ class ListTests(GCETestCase):
         self.assertEqual(2, self.gce.resource.count("GET", "aggregated/instances"))
 
     def test_unreadable(self) -> None:
-        """What is no JSON, no object or no instance is a clear error."""
+        """Responses that are not valid are errors."""
         for body in (b"<html>", b"[]", {"items": {"zones/z": {"instances": [{"id": "1"}]}}}):
             self.gce.resource.faults.append(Fault(Reply(body=body), 1, "aggregated"))
             with self.assertRaisesRegex(CloudError, "not JSON|unexpected form|without name"):
                 self.names(self.cloud)
 
     def test_little(self) -> None:
-        """Metadata, which may be large, are not asked for where they are not needed."""
+        """Metadata, which may be large, is requested only if needed."""
         self.gce.machines[0].metadata.replace({"startup-script": "x" * 200_000})
         self.names(self.cloud)
         finish(self.clock, self.cloud.instances().node_addresses("node-a"))
@@ -189,7 +189,7 @@ class StopTests(GCETestCase):
     """Stopping."""
 
     def test_installing(self) -> None:
-        """A key that is being installed, and a list under way, are given up; nothing is asked any more."""
+        """Stopping cancels an installation and a listing; no more requests are sent."""
         ends: list[Any] = []
         self.gce.resource.faults.append(Fault(None, 99, "aggregated"))
         instances = self.cloud.instances()
@@ -212,7 +212,7 @@ class LimitTests(GCETestCase):
     """Rate limits and failures that pass."""
 
     def test_rate_limit(self) -> None:
-        """A rate limit, which Compute Engine tells with 403, is waited for."""
+        """After a rate limit, for which Compute Engine uses 403, it waits."""
         self.gce.resource.faults.append(Fault(RATE_LIMIT, 2, "aggregated"))
         before = self.clock.seconds()
         self.assertEqual(3, len(self.names(self.cloud)))
@@ -224,7 +224,7 @@ class LimitTests(GCETestCase):
         self.assertEqual(3, len(self.names(self.cloud)))
 
     def test_forbidden(self) -> None:
-        """A refusal is not asked again, and says what was refused."""
+        """A rejected request is not retried, and the error names it."""
         cloud = self.provider("project-id = somebody-elses\n")
         with self.assertRaisesRegex(CloudAnswerError, "403: Required 'compute.projects.get' permission"):
             self.names(cloud)
@@ -238,10 +238,10 @@ class LimitTests(GCETestCase):
 
 
 class SecretTests(GCETestCase):
-    """What must not be said."""
+    """Secrets."""
 
     def test_nothing_secret(self) -> None:
-        """Neither logs nor errors nor reprs have a token, whatever fails."""
+        """Logs, errors and reprs never have a token."""
         said = []
         with logged() as lines:
             for fault in (

@@ -8,7 +8,7 @@ from typing import Any
 from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish, started_clock
+from tests.cloud.asking import as_reactor, finish, started_clock
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
 from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
@@ -19,14 +19,16 @@ SET = f"{API}/setCommonInstanceMetadata"
 
 
 class StandInTests(SynchronousTestCase):
-    """Requests as somebody might make them."""
+    """Requests of a client."""
 
     def setUp(self) -> None:
         """Start it, and get a token."""
         self.clock = started_clock()
         self.gce = GCE(self.clock.seconds)
         self.gce.machines = [Machine("a"), Machine("b")]
-        self.session = CloudSession(self.clock, agent=RequestTraversalAgent(self.gce.resource), attempts=1)
+        self.session = CloudSession(
+            as_reactor(self.clock), agent=RequestTraversalAgent(self.gce.resource), attempts=1
+        )
         self.token = self.gce._issue()[0]
 
     def ask(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> Answer:
@@ -36,7 +38,7 @@ class StandInTests(SynchronousTestCase):
         return finish(self.clock, asking)
 
     def code(self, method: str, url: str, body: Any = None, **headers: str) -> int:
-        """Return the code of the answer to whoever has a token."""
+        """Return the status for a client with a token."""
         fields = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"} | headers
         return self.ask(method, url, fields, body).code
 
@@ -77,7 +79,7 @@ class StandInTests(SynchronousTestCase):
         self.assertEqual({"k": "v"}, self.gce.project.items)
 
     def test_metadata(self) -> None:
-        """Bad names, names that come twice, too long values and bodies that are none are refused."""
+        """Invalid and duplicate names, too long values and invalid bodies are rejected."""
         fingerprint = self.gce.project.fingerprint
 
         def code(*items: tuple[str, str]) -> int:
@@ -106,7 +108,7 @@ class StandInTests(SynchronousTestCase):
         self.assertEqual(404, self.code("GET", f"{API}/zones/z/operations/{first['name']}"))
 
     def test_pages(self) -> None:
-        """Sizes, tokens, filters and zones that are none are refused."""
+        """Invalid sizes, tokens, filters and zones are rejected."""
         lists = f"{API}/aggregated/instances"
         self.assertEqual(200, self.code("GET", f"{lists}?maxResults=1"))
         for query in ("maxResults=501", "maxResults=x", "pageToken=x", "filter=x", "maxresults=1"):
@@ -114,7 +116,7 @@ class StandInTests(SynchronousTestCase):
         self.assertEqual(400, self.code("GET", f"{API}/zones/nowhere/instances"))
 
     def test_fields(self) -> None:
-        """Fields that are asked for come, and no others; what names none is refused."""
+        """The requested fields are returned, and no others; invalid field masks are rejected."""
         lists = f"{API}/zones/europe-west1-b/instances?fields="
         fields = {"Authorization": f"Bearer {self.token}"}
         said = self.ask("GET", f"{lists}items(name,networkInterfaces/networkIP,tags/items)", fields).json()
@@ -129,7 +131,7 @@ class StandInTests(SynchronousTestCase):
             self.assertEqual(400, self.code("GET", lists + text), text)
 
     def test_grants(self) -> None:
-        """What is no assertion gets no token."""
+        """An invalid assertion is rejected."""
         self.assertEqual(400, self.code("POST", "http://gce.test/token", {}))
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         self.assertEqual(400, self.code("POST", "http://gce.test/token", {}, **form))

@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.http.exchange`: what treq changes in a request, and that clouds do not see it."""
+"""Tests of `tower.cloud.http.exchange`: treq's changes of requests, which clouds do not see."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ExchangeTests(SynchronousTestCase):
         self.assertEqual({b"authorization", b"user-agent"}, names)
 
     def test_compressed(self) -> None:
-        """A compressed body stays as it is, so that the limit is one of memory; treq alone decodes it."""
+        """A compressed body is not decoded, so the limit holds for memory; treq alone decodes it."""
         body = gzip.compress(b"x" * 100_000)
         answer, _ = self.exchange("http://cloud.example/", Response(body, content_encoding="gzip"))
         self.assertEqual(body, answer.body)

@@ -15,11 +15,11 @@ class FanOutTest(SynchronousTestCase):
     """Work for many."""
 
     def setUp(self) -> None:
-        """Have work that ends when it is told to."""
+        """Make work that the test ends."""
         self.under_way: dict[int, Deferred[None]] = {}
 
     async def work(self, item: int) -> None:
-        """Go on until somebody ends it."""
+        """Run until the test ends it."""
         self.under_way[item] = Deferred()
         try:
             await self.under_way[item]
@@ -27,7 +27,7 @@ class FanOutTest(SynchronousTestCase):
             del self.under_way[item]
 
     def test_limit(self) -> None:
-        """No more than the limit are under way; each that ends makes room for the next one."""
+        """At most the limit run in parallel; the end of one starts the next."""
         doing = Deferred.fromCoroutine(fan_out(range(5), self.work, 2))
         for item, wanted in ((0, {1, 2}), (2, {1, 3}), (1, {3, 4}), (4, {3}), (3, set())):
             self.under_way[item].callback(None)
@@ -44,7 +44,7 @@ class FanOutTest(SynchronousTestCase):
         self.assertEqual(self.successResultOf(doing), [Failed(0, reason)])
 
     def test_gather(self) -> None:
-        """Several things are done at the same time; what comes of them is in their order."""
+        """Coroutines run in parallel; their results are in their order."""
 
         async def work(item: int) -> int:
             await self.work(item)
@@ -60,21 +60,21 @@ class FanOutTest(SynchronousTestCase):
         self.assertEqual(self.under_way, {})
 
     def test_mistake(self) -> None:
-        """What is no cloud's failure ends all that is under way, and is raised as it is."""
+        """An exception other than a cloud's error cancels all, and is raised unchanged."""
         doing = Deferred.fromCoroutine(fan_out(range(9), self.work, 3))
         self.under_way[1].errback(ZeroDivisionError())
         self.failureResultOf(doing, ZeroDivisionError)
         self.assertEqual(self.under_way, {})
 
     def test_cancelled(self) -> None:
-        """Who gives up has all that is under way end."""
+        """A cancellation cancels all work."""
         doing = Deferred.fromCoroutine(fan_out(range(9), self.work, 3))
         doing.cancel()
         self.failureResultOf(doing, CancelledError)
         self.assertEqual(self.under_way, {})
 
-    def test_nobody(self) -> None:
-        """Work for nobody is done."""
+    def test_no_items(self) -> None:
+        """Without items there is no work."""
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(fan_out([], self.work, 3))), [])
 
     def test_described(self) -> None:
@@ -95,7 +95,7 @@ class PublicKeyTest(SynchronousTestCase):
         self.assertNotEqual(key.digest, read_public_key(public_key(fill=8), ["ssh-ed25519"]).digest)
 
     def test_refused(self) -> None:
-        """What is no key, or more than one, or of another kind, is refused with what would do."""
+        """Invalid keys, several keys and unsupported types are rejected with the cure."""
         for key, wanted in {
             b"": "does not have the form",
             b"ssh-ed25519": "does not have the form",

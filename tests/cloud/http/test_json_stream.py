@@ -34,10 +34,10 @@ def walked(body: bytes, shapes: dict[Path, Shape]) -> list[tuple[Path, Any]]:
 
 
 class WalkTests(SynchronousTestCase):
-    """What comes, and in which order."""
+    """Values and their order."""
 
     def test_list(self) -> None:
-        """What was told of comes, a list empty before what is in it; all else is left out."""
+        """Listed values are yielded, a list empty before its items; all others are skipped."""
         body = b'\xef\xbb\xbf { "kind" : [1, {"a": []}], "items":[ {"n":1} ,{"n" : 2, "m": "\\u00e9"}], '
         body += b'"next":"t"}\n'
         wanted = [((), {}), (("items",), []), (("items", EACH), {"n": 1})]
@@ -52,12 +52,12 @@ class WalkTests(SynchronousTestCase):
         self.assertEqual([path[1] for path, _ in found if len(path) == 2], ["a/b", "c", "d"])
 
     def test_null(self) -> None:
-        """What is null is not there; but nothing in a list may be."""
+        """Null fields are skipped; null items of lists are errors."""
         self.assertEqual(walked(b'{"items": null, "next": null}', LIST), [((), {})])
         self.assertRaises(CloudError, walked, b'{"items": [null]}', LIST)
 
     def test_misfit(self) -> None:
-        """What has another shape is an error that names the place and shows nothing of it."""
+        """A value of another shape is an error with the URL, without a quote."""
         for body in (
             b"[]",
             b"1",
@@ -69,7 +69,7 @@ class WalkTests(SynchronousTestCase):
             self.assertEqual(str(error), "https://c.example/x answered 200 with JSON of an unexpected form")
 
     def test_no_json(self) -> None:
-        """What is no JSON to its end is an error, whatever came before."""
+        """Incomplete JSON is an error, also after valid values."""
         good = b'{"items": [{"n": 1}, {"n": 2}], "next": "t"}'
         cut = [good[:end] for end in range(len(good))]
         for body in (
@@ -88,7 +88,7 @@ class WalkTests(SynchronousTestCase):
             self.assertIn("answered", str(error))
 
     def test_as_json(self) -> None:
-        """Whatever is written, with blanks or without, comes back."""
+        """Any JSON is read, with or without blanks."""
         chance = random.Random(8)
         for _ in range(200):
             items = [

@@ -40,10 +40,10 @@ def replaced(value: Any, replacements: list[Any], at: int) -> Any:
 
 
 class ShapeTests(SynchronousTestCase):
-    """What fits."""
+    """Shapes."""
 
     def test_fits(self) -> None:
-        """Types, lists and objects fit as they say; null is as good as nothing in an object."""
+        """Types, lists and objects fit their shapes; null fields of objects always fit."""
         shape: Shape = {"a": str, "b": [{"c": str}], "d": {...: int}}
         good = '{} {"a":"x","z":5} {"a":null} {"b":[]} {"b":[{"c":"x"},{}]} {"d":{"e":1}} {"b":null}'
         bad = '[] null {"a":5} {"b":{}} {"b":[5]} {"b":[{"c":5}]} {"d":{"e":"x"}} {"b":[null]}'
@@ -59,7 +59,7 @@ class GCEAnswerTests(GCETestCase):
     @settings(max_examples=150, deadline=None)
     @given(VALUES, st.integers(0, 60))
     def test_list(self, odd: Any, at: int) -> None:
-        """Whatever stands anywhere in a list: it is listed, or a `CloudError`."""
+        """With any value anywhere in a list, it is listed or raises `CloudError`."""
         body = self.gce._aggregated(Ask("GET", "", {}, {}, b"")).body
         self.gce.resource.faults = [Fault(Reply(body=replaced(body, [odd], at)), 9, "aggregated")]
         try:
@@ -70,7 +70,7 @@ class GCEAnswerTests(GCETestCase):
     @settings(max_examples=100, deadline=None)
     @given(VALUES, st.integers(0, 12))
     def test_project(self, odd: Any, at: int) -> None:
-        """Whatever stands anywhere in a project: the key is installed, or a `CloudError`."""
+        """With any value anywhere in a project, the key is installed, or it raises `CloudError`."""
         body = {"name": "p", "commonInstanceMetadata": self.gce.project.render()}
         body["commonInstanceMetadata"]["items"] = [{"key": "ssh-keys", "value": "x"}]  # type: ignore[index]
         path = "/compute/v1/projects/demo-project"
@@ -88,7 +88,7 @@ class OpenStackAnswerTests(OpenStackTestCase):
     @settings(max_examples=150, deadline=None)
     @given(VALUES, st.integers(0, 60))
     def test_list(self, odd: Any, at: int) -> None:
-        """Whatever stands anywhere in a list: it is listed, or a `CloudError`."""
+        """With any value anywhere in a list, it is listed or raises `CloudError`."""
         servers = [each.render((2, 47)) for each in self.openstack.servers]
         body = replaced({"servers": servers, "servers_links": [{"rel": "prev"}]}, [odd], at)
         self.openstack.resource.faults = [Fault(Reply(body=body), 9, "/servers")]
@@ -100,7 +100,7 @@ class OpenStackAnswerTests(OpenStackTestCase):
     @settings(max_examples=150, deadline=None)
     @given(VALUES, st.integers(0, 60))
     def test_login(self, odd: Any, at: int) -> None:
-        """Whatever stands anywhere in a login: it is used, or a `CloudError`."""
+        """With any value anywhere in a login, it is used or raises `CloudError`."""
         self.openstack.servers = []
         catalog = self.openstack._catalog("p")
         times = {"expires_at": "2099-01-01T00:00:00.000000Z", "issued_at": "2098-12-31T00:00:00Z"}

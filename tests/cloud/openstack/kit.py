@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import asking, finish, started_clock
+from tests.cloud.asking import as_reactor, asking, finish, started_clock
 from tests.cloud.standins.openstack import (
     PASSWORD,
     OpenStack,
@@ -52,7 +52,7 @@ class OpenStackTestCase(SynchronousTestCase):
         config = parse_openstack_config(ConfigText("cloud.conf", start + login + text))
         ask = asking(self.openstack.resource, self.clock)
         cloud = OpenStackCloud(config, ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
+        cloud.initialize(as_reactor(self.clock))
         self.addCleanup(cloud.stop)
         return cloud
 
@@ -66,5 +66,5 @@ class OpenStackTestCase(SynchronousTestCase):
         return f"openstack:///{found}"
 
     def logins(self) -> int:
-        """Return how often somebody logged in."""
+        """Return the number of logins."""
         return self.openstack.resource.count("POST", "/auth/tokens")

@@ -19,7 +19,7 @@ def parse(text: str) -> OpenStackConfig:
 
 
 class ConfigTests(SynchronousTestCase):
-    """What is read."""
+    """Reading of values."""
 
     def test_none(self) -> None:
         """A configuration is needed."""
@@ -46,7 +46,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual((Reference("d"), Reference("", "T")), (config.user_domain, config.project_domain))
 
     def test_places(self) -> None:
-        """What is said of metadata and networks."""
+        """Settings of metadata and networks."""
         config = parse(
             LOGIN + "node-metadata = a=b=c\n[Metadata]\nsearch-order = metadataService, configDrive\n"
             "request-timeout = 1m\n[Networking]\npublic-network-name = x\npublic-network-name = y\n"
@@ -74,7 +74,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn(f"OS_CLOUD and clouds.yaml are not read: {cure}", str(caught.exception))
 
     def test_wrong(self) -> None:
-        """What cannot be is told with file and line."""
+        """Errors have file and line."""
         for line, text in (
             ("auth-url = k", "auth-url must be a URL"),
             ("auth-url = http://k/v2.0", "remove /v2.0"),
@@ -89,7 +89,7 @@ class ConfigTests(SynchronousTestCase):
                 parse(LOGIN + line + "\n")
 
     def test_incomplete_logins(self) -> None:
-        """A login that Keystone would refuse for its form is told of before."""
+        """An incomplete login is an error before a request."""
         start = "[Global]\nauth-url = https://k\n"
         for login, text in (
             ("", "a login is missing"),
@@ -109,7 +109,7 @@ class ConfigTests(SynchronousTestCase):
             parse("[Global]\n")
 
     def test_unknown(self) -> None:
-        """What upstream knows and we do not need is ignored; what nobody knows is told of."""
+        """Upstream's unused keys are ignored; unknown keys are logged."""
         with logged() as lines:
             parse(LOGIN + "shiny = 1\n[LoadBalancer]\nlb-method = x\n[Route]\nrouter-id = y\n[Odd]\n")
         self.assertEqual(2, len(lines))

@@ -57,10 +57,10 @@ tenant-name = not-sent
 
 
 class ProviderTests(OpenStackTestCase):
-    """What is asked of every provider."""
+    """Calls of every provider."""
 
     def test_interfaces(self) -> None:
-        """Provider, instances and zones are what their interfaces say; the rest is not supported."""
+        """Provider, instances and zones implement their interfaces; the rest is not supported."""
         verifyObject(ICloudProvider, self.cloud)
         verifyObject(IInstances, self.cloud.instances())
         verifyObject(IZones, self.cloud.zones())
@@ -68,14 +68,14 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual((None, None, None), rest)
 
     def test_uninitialized(self) -> None:
-        """Nothing can be asked before it is initialized, and it says so."""
+        """Calls before initialization are errors."""
         cloud = make(ConfigText("cloud.conf", GLOBAL + BY_PASSWORD))
         self.assertRaises(CloudError, cloud.instances)
         self.assertRaises(CloudError, cloud.zones)
         cloud.stop()
 
     def test_list(self) -> None:
-        """A listed server has its provider id, addresses, type and zone, and tells whether it runs."""
+        """A listed server has provider ID, addresses, type, zone and state."""
         first, second, third = finish(self.clock, self.cloud.instances().list_instances())
         self.assertEqual(self.number("node-a"), first.provider_id)
         self.assertEqual(
@@ -101,20 +101,20 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual([], self.openstack.resource.refused)
 
     def test_which(self) -> None:
-        """Servers have the prefix and the metadata that are asked for."""
+        """Only servers with the prefix and the metadata are listed."""
         self.assertEqual(["node-a", "node-b"], self.names(self.provider("node-prefix = node-\n")))
         self.assertEqual([], self.names(self.provider("node-prefix = n.de-\n")))
         self.assertEqual(["node-a", "node-b"], self.names(self.provider("node-metadata = cluster=beta\n")))
 
     def test_networks(self) -> None:
-        """Which networks are outside, and whether IPv6 counts, is for the configuration to say."""
+        """The configuration selects external networks and IPv6."""
         cloud = self.provider("[Networking]\npublic-network-name = private\nipv6-support-disabled\n")
         _, second, third = finish(self.clock, cloud.instances().list_instances())
         self.assertEqual((NodeAddress(EXTERNAL_IP, "10.0.0.12"),), second.addresses)
         self.assertEqual((NodeAddress(INTERNAL_IP, "198.51.100.1"),), third.addresses)
 
     def test_internal_networks(self) -> None:
-        """Where the configuration names the inner networks, addresses in others do not count."""
+        """If internal networks are configured, addresses in others are ignored."""
         self.openstack.servers[0].addresses += [("a-storage", "10.99.0.1", "fixed")]
         cloud = self.provider("[Networking]\ninternal-network-name = private\n")
         first, _, third = finish(self.clock, cloud.instances().list_instances())
@@ -123,7 +123,7 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual((NodeAddress(EXTERNAL_IP, "198.51.100.1"),), third.addresses)
 
     def test_by_name(self) -> None:
-        """A node is found by its whole name, of which no character is special."""
+        """A node is found by its whole name, in which all characters are literal."""
         instances = self.cloud.instances()
         number = self.number("node-a").removeprefix("openstack://")
         self.assertEqual(number, finish(self.clock, instances.instance_id("node-a")))
@@ -135,7 +135,7 @@ class ProviderTests(OpenStackTestCase):
                 finish(self.clock, instances.node_addresses(name))
 
     def test_two_of_a_name(self) -> None:
-        """Two servers of one name are an error, as nobody knows which is meant; deleted ones do not count."""
+        """Two servers of one name are an error; deleted ones are ignored."""
         twin = Server("node-a")
         self.patch(Server, "id", property(lambda server: f"{hash(id(server)):x}"))
         self.openstack.servers.append(twin)
@@ -145,7 +145,7 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual(2, len(finish(self.clock, self.cloud.instances().node_addresses("node-a"))))
 
     def test_by_provider_id(self) -> None:
-        """A provider id leads to the server: its addresses, type and state."""
+        """A server is found by provider ID, with addresses, type and state."""
         instances = self.cloud.instances()
         number = self.number("other")
         self.assertEqual("m1.big", finish(self.clock, instances.instance_type_by_provider_id(number)))
@@ -156,7 +156,7 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual(1, len(finish(self.clock, instances.node_addresses_by_provider_id(number))))
 
     def test_existence(self) -> None:
-        """Only a certain no is no: a server that is not there, or not ours; not a cloud's silence."""
+        """Only a missing server, or one of another project, does not exist; no response is an error."""
         instances = self.cloud.instances()
         for number in ("openstack:///gone", self.number("not-ours")):
             self.assertIs(False, finish(self.clock, instances.instance_exists_by_provider_id(number)))
@@ -168,7 +168,7 @@ class ProviderTests(OpenStackTestCase):
             finish(self.clock, instances.instance_exists_by_provider_id("openstack:///gone"))
 
     def test_zones(self) -> None:
-        """Zones are told of ourselves, of nodes and of provider ids."""
+        """The zones of this server, of nodes and of provider IDs."""
         place = f"{BASE}/as/{self.openstack.servers[1].id}"
         zones = self.provider(f"[Metadata]\nsearch-order = metadataService\nmetadata-url = {place}\n").zones()
         wanted = Zone("az2", "RegionOne")
@@ -177,7 +177,7 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual(wanted, finish(self.clock, zones.get_zone_by_provider_id(self.number("node-b"))))
 
     def test_current_node(self) -> None:
-        """We are the server that the metadata service, or before it the configuration drive, says."""
+        """The metadata service or the configuration drive has the name of this server."""
         place = f"{BASE}/as/{self.openstack.servers[0].id}"
         drive = Path(self.mktemp())
         text = f"[Metadata]\nmetadata-url = {place}\nrequest-timeout = 2s\nconfig-drive = {drive}\n"
@@ -188,7 +188,7 @@ class ProviderTests(OpenStackTestCase):
         self.assertEqual("from-the-drive", finish(self.clock, instances.current_node_name("host")))
 
     def test_current_node_unknown(self) -> None:
-        """Where nothing tells who we are, each place and its reason is named, in bounded time."""
+        """If the server is unknown, the error has each source with its reason, within a limited time."""
         self.openstack.resource.faults.append(Fault(None, 99, "meta_data"))
         cloud = self.provider(f"[Metadata]\nmetadata-url = {BASE}\nrequest-timeout = 2s\n")
         before = self.clock.seconds()
@@ -198,11 +198,11 @@ class ProviderTests(OpenStackTestCase):
 
 
 class LoginTests(OpenStackTestCase):
-    """Ways to log in, and tokens."""
+    """Logins and tokens."""
 
-    def test_ways(self) -> None:
-        """Every way that Keystone has for users, projects, trusts and application credentials works."""
-        ways = (
+    def test_forms(self) -> None:
+        """All forms of users, projects, trusts and application credentials work."""
+        logins = (
             f"user-id = {USER}\npassword = {PASSWORD}\ntenant-id = {PROJECT}\n",
             f"username = tower\npassword = {PASSWORD}\ndomain-id = default\ntenant-name = demo\n",
             f"username = tower\npassword = {PASSWORD}\nuser-domain-name = Default\ntenant-id = {PROJECT}\n",
@@ -211,8 +211,8 @@ class LoginTests(OpenStackTestCase):
             BY_CREDENTIAL,
             BY_NAMED_CREDENTIAL,
         )
-        for way in ways:
-            self.assertEqual(3, len(self.names(self.provider(login=way))), way)
+        for login in logins:
+            self.assertEqual(3, len(self.names(self.provider(login=login))), login)
         self.assertEqual([], self.openstack.resource.refused)
 
     def test_auth_url(self) -> None:
@@ -247,7 +247,7 @@ class LoginTests(OpenStackTestCase):
         self.assertEqual([401], [reply.code for _, reply in self.openstack.resource.refused])
 
     def test_wrong_password(self) -> None:
-        """A wrong password is told at once, without it, and not tried again by itself."""
+        """A wrong password is an error at once, without the password, and is not retried."""
         cloud = self.provider(login=BY_PASSWORD.replace(PASSWORD, "hush-hush"))
         with (
             logged() as lines,
@@ -317,7 +317,7 @@ class NovaTests(OpenStackTestCase):
         self.assertEqual(3, len(self.names(self.cloud)))
 
     def test_rate_limit(self) -> None:
-        """A rate limit is waited for as long as it says; an old Nova has another code for it."""
+        """After a rate limit, it waits for the requested time; an old Nova uses another status."""
         old = fault(413, "overLimit", "This request was rate-limited.", Retry_After="4")
         for limit in (RATE_LIMIT, old):
             self.openstack.resource.faults.append(Fault(limit, 2, "/servers"))
@@ -332,7 +332,7 @@ class NovaTests(OpenStackTestCase):
             finish(self.clock, self.cloud.instances().list_instances(), 200)
 
     def test_unreadable(self) -> None:
-        """What is no list of servers is a clear error."""
+        """A response without a list of servers is an error."""
         bodies: list[object] = [b"<html>", [], {}, {"servers": [{"id": "1"}]}, {"servers": {"a": 1}}]
         for body in bodies:
             self.openstack.resource.faults.append(Fault(Reply(200, body), 1, "/servers"))
@@ -340,7 +340,7 @@ class NovaTests(OpenStackTestCase):
                 self.names(self.cloud)
 
     def test_links_are_not_followed(self) -> None:
-        """A link to the next page that leads elsewhere does not get our token."""
+        """A link to a page on another host does not get the token."""
         elsewhere = "http://elsewhere.test/servers/detail?marker=x"
         first = self.openstack.servers[0].render((2, 47))
         body = {"servers": [first], "servers_links": [{"rel": "next", "href": elsewhere}]}
@@ -370,7 +370,7 @@ class KeyTests(OpenStackTestCase):
         return self.openstack.resource.count("POST", "/metadata")
 
     def test_installed(self) -> None:
-        """Every server of ours has the key among its metadata, beside what was there."""
+        """Every server of the cluster gets the key in its metadata, and existing items stay."""
         self.install()
         name, value = metadata_item("alice", KEY)
         self.assertEqual(KEY.decode(), value)
@@ -382,7 +382,7 @@ class KeyTests(OpenStackTestCase):
         self.assertIn(("alice", value), self.told)
 
     def test_once(self) -> None:
-        """What is there is not written again; other keys and other users' stay."""
+        """An existing item is not written again; other keys and users are preserved."""
         self.install()
         self.install()
         self.assertEqual(3, self.writes())
@@ -402,7 +402,7 @@ class KeyTests(OpenStackTestCase):
         self.assertEqual([], self.openstack.resource.asks)
 
     def test_bad(self) -> None:
-        """What is no key, or no user, is refused."""
+        """Invalid keys and users are rejected."""
         for user, key in (("alice", b"ssh-ed25519"), ("alice", b"ssh-ed25519 AAAA"), ("a:b", KEY), ("", KEY)):
             with self.assertRaises(CloudError):
                 self.install(user, key)
@@ -426,23 +426,23 @@ class KeyTests(OpenStackTestCase):
         self.assertIn(metadata_item("alice", KEY)[0], self.openstack.servers[1].metadata)
 
     def test_forbidden(self) -> None:
-        """A refusal is told by name and reason."""
+        """A rejected write is reported with name and reason."""
         refusal = fault(403, "forbidden", "Policy doesn't allow os_compute_api:server-metadata:create")
         self.openstack.resource.faults.append(Fault(refusal, 99, "/metadata"))
         with self.assertRaisesRegex(CloudError, r"^3 of 3 servers .*node-a \(.*Policy doesn't allow"):
             self.install()
 
     def test_gone_meanwhile(self) -> None:
-        """A server that is gone since the list was made does not matter."""
+        """A server that was deleted since the listing is ignored."""
         self.openstack.resource.faults.append(Fault(fault(404, "itemNotFound", "gone"), 1, "/metadata"))
         self.install()
 
 
 class SecretTests(OpenStackTestCase):
-    """What must not be said."""
+    """Secrets."""
 
     def test_nothing_secret(self) -> None:
-        """Neither logs nor errors nor reprs have a token or a password, whatever fails."""
+        """Logs, errors and reprs never have a token or a password."""
         said = []
         with logged() as lines:
             for reply in (BUSY, RATE_LIMIT, None, Reply(401, b"?"), Reply(406, b"?")):

@@ -8,7 +8,7 @@ from typing import Any
 from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish, started_clock
+from tests.cloud.asking import as_reactor, finish, started_clock
 from tests.cloud.standins.openstack import (
     CREDENTIAL,
     CREDENTIAL_SECRET,
@@ -36,14 +36,16 @@ def by_password(user: dict[str, Any], scope: Any = None, password: str = PASSWOR
 
 
 class StandInTests(SynchronousTestCase):
-    """Requests as somebody might make them."""
+    """Requests of a client."""
 
     def setUp(self) -> None:
         """Start it, and log in."""
         self.clock = started_clock()
         self.cloud = OpenStack(self.clock.seconds, BASE)
         self.cloud.servers = [Server("a"), Server("b")]
-        self.session = CloudSession(self.clock, agent=RequestTraversalAgent(self.cloud.resource), attempts=1)
+        self.session = CloudSession(
+            as_reactor(self.clock), agent=RequestTraversalAgent(self.cloud.resource), attempts=1
+        )
         answer = self.log_in(by_password({"id": USER}, SCOPE))
         self.token = answer.header("X-Subject-Token") or ""
 
@@ -54,15 +56,15 @@ class StandInTests(SynchronousTestCase):
         return finish(self.clock, self.session.request(method, url, headers=fields, body=data, expect=ANY))
 
     def log_in(self, body: Any) -> Answer:
-        """Ask for a token."""
+        """Request a token."""
         return self.ask("POST", f"{BASE}/identity/v3/auth/tokens", {}, body)
 
     def code(self, method: str, url: str, body: Any = None, **headers: str) -> int:
-        """Return the code of the answer to whoever has a token."""
+        """Return the status for a client with a token."""
         return self.ask(method, url, {"X-Auth-Token": self.token} | headers, body).code
 
     def test_logins(self) -> None:
-        """Names need domains, secrets must be right, an application credential asks for no scope."""
+        """Names need domains, secrets must be right, an application credential must not set a scope."""
         self.assertEqual(201, self.log_in(by_password({"name": USER_NAME, "domain": DOMAIN}, SCOPE)).code)
         self.assertEqual(400, self.log_in(by_password({"name": USER_NAME}, SCOPE)).code)
         self.assertEqual(400, self.log_in(by_password({"id": USER}, {"project": {"name": "demo"}})).code)
@@ -103,7 +105,7 @@ class StandInTests(SynchronousTestCase):
             self.assertEqual(code, self.code("GET", LIST, **{"OpenStack-API-Version": text}))
 
     def test_pages(self) -> None:
-        """Limits and markers that are none are refused."""
+        """Invalid limits and markers are rejected."""
         for query in ("limit=x", "marker=gone"):
             self.assertEqual(400, self.code("GET", f"{LIST}?{query}"))
 

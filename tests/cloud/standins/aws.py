@@ -1,9 +1,8 @@
-"""EC2, EC2 Instance Connect, the Security Token Service, Identity Center and the metadata service, in little.
+"""Small stand-ins of EC2, EC2 Instance Connect, the Security Token Service and the metadata service.
 
-They refuse what the real ones refuse, by what AWS documents of them: signatures that are wrong, of another
-time, region or service, or of credentials that have ended; pages and filters that are none; keys and users
-that Instance Connect does not take; more than so many requests a second; metadata without a session token.
-A key is gone from its instance when its life is over.
+They reject what AWS documents: signatures that are wrong, of another time, region or service, or of expired
+credentials; invalid pages and filters; keys and users that Instance Connect does not accept; too many
+requests a second; metadata without a session token.  Keys on instances expire.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Machine:
         return f"ip-{self.private.replace('.', '-')}.ec2.internal" if self.private else ""
 
     def passes(self, name: str, values: list[str]) -> bool:
-        """Say whether it passes a filter."""
+        """Return whether it matches a filter."""
         if name.startswith("tag:"):
             return self.tags.get(name[4:]) in values
         if name == "tag-key":
@@ -135,10 +134,8 @@ class AWS:
     :ivar key_life: of keys on instances, s.
     :ivar page_size: no page is larger.
     :ivar rate: requests that Instance Connect takes each second; 0: any number.
-    :ivar denied: actions that the account may not do.
-    :ivar external_id: that the role's owner wants to hear; empty: none.
-    :ivar signed_in: when the tokens of IAM Identity Center end, s since the epoch.
-    :ivar renewals: what such tokens can be renewed with, once each.
+    :ivar denied: actions without permission.
+    :ivar external_id: required by the role's owner; empty: none.
     :ivar pushed: ``instance, user, line`` of each key that was handed out.
     """
 
@@ -186,7 +183,7 @@ class AWS:
         return list(dict.fromkeys(found))
 
     def stop(self) -> None:
-        """Let the keys that are there be."""
+        """Cancel the timers of keys."""
         for each in self._ends:
             if each.active():
                 each.cancel()
@@ -222,7 +219,7 @@ class AWS:
             return Reply(200, self._issued())
         raise Refusal(Reply(404))
 
-    # Who asks
+    # Authentication
 
     def _authenticate(self, ask: Ask, service: str, refuse: Callable[[int, str, str], Refusal]) -> Claim:
         is_json = refuse is _refuse_json
@@ -367,7 +364,7 @@ class AWS:
             raise _refuse_json(400, THROTTLED, "The requests were made too frequently")
         self._recent.append(now)
 
-    # Who gives credentials
+    # Credentials
 
     def _sts(self, ask: Ask) -> Reply:
         form = self._form(ask, "sts")

@@ -20,7 +20,7 @@ _AUTHORIZATION = re.compile(
 
 
 class Claim(NamedTuple):
-    """Who says to have signed a request, for where."""
+    """The signature of a request: key and scope."""
 
     key: str
     day: str
@@ -58,7 +58,7 @@ def canonical(ask: Ask, signed: str) -> str:
 
 
 def is_signed(ask: Ask, claim: Claim, secret: str) -> bool:
-    """Say whether the signature is right, and everything that has to be signed is."""
+    """Return whether the signature is valid and covers all required fields."""
     names = claim.signed.split(";")
     needed = {"host", "x-amz-date"} | {name for name in ask.headers if name.startswith("x-amz-")}
     if names != sorted(set(names)) or not needed <= set(names) or not claim.stamp.startswith(claim.day):

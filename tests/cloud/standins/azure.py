@@ -1,10 +1,9 @@
-"""Azure's resource manager, its token service and its metadata service, in little.
+"""Small stand-ins of Azure's resource manager, its token service and its metadata service.
 
-They refuse what the real ones refuse, by what Microsoft documents of them: tokens that nobody issued, that
-have ended or are for somebody else; versions of the API that are none; ``$expand`` where it may not be; a
-second extension of a type; questions of the metadata service without its header.  A list has pages.  An
-extension takes its time, is followed by its operation's URL, and one that runs takes no other; it runs only
-when its settings or its tag have changed.
+They reject what Microsoft documents: tokens that are unknown, expired or for another audience; unknown API
+versions; invalid ``$expand``; a second extension of a type; metadata requests without its header.
+Lists have pages.  An extension takes time, is followed at its operation's URL, and cannot be changed while it
+runs; it runs only when its settings or its tag have changed.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Machine:
 
     @property
     def _computer(self) -> str:
-        """Its host name; a machine of a scale set has one of its own."""
+        """Its host name; machines of scale sets have their own."""
         if self.flexible:
             return f"{self.flexible}000001"
         return self.name.upper() if self.scale_set else self.name
@@ -167,7 +166,7 @@ class Machine:
 
 @define
 class Operation:
-    """Work under way."""
+    """An operation in progress."""
 
     ends: float
     machine: Machine
@@ -177,15 +176,15 @@ class Operation:
 class Azure:
     """One subscription with one resource group, all services at one address.
 
-    :param clock: tells the time.
+    :param clock: the time.
     :param on_key: is called with ``user, line`` when the extension has run.
     :ivar page_size: of lists.
     :ivar token_life: of the tokens it gives, s.
-    :ivar audience: of the tokens it gives; None: as was asked for.
+    :ivar audience: audience of the tokens; None: the requested one.
     :ivar work_time: how long an extension runs, s.
     :ivar patience: how often it should be looked at, s.
     :ivar broken: names of machines whose extension fails.
-    :ivar denied: paths, or the begin of them, that are not for us.
+    :ivar denied: paths, or prefixes of paths, without permission.
     :ivar certificates: keys of the client, by the thumbprints (SHA-256, base64url) of its certificates.
     :ivar elsewhere: where links lead instead of here; empty: here.
     :ivar location_only: follow work by ``Location``, not by its operation.
@@ -243,7 +242,7 @@ class Azure:
             raise refuse(405, "MethodNotAllowed")
         return self._get(ask)
 
-    # Who asks
+    # Authentication
 
     def _login(self, ask: Ask) -> Reply:
         form = {name: values[-1] for name, values in parse_qs(ask.body.decode()).items()}
@@ -260,7 +259,7 @@ class Azure:
         return Reply(200, {"token_type": "Bearer", "expires_in": int(self.token_life), "access_token": token})
 
     def _judge(self, form: dict[str, str]) -> None:
-        """Refuse whom nothing vouches for."""
+        """Reject a client without valid credentials."""
         said = form["client_assertion"]
         if form.get("client_assertion_type") != ASSERTION or form.get("client_id") != CLIENT:
             raise refuse_token(401, "invalid_client", "AADSTS50027: not valid")
@@ -315,7 +314,7 @@ class Azure:
         if any(ask.path.startswith(path) for path in self.denied):
             raise refuse(403, "AuthorizationFailed", "does not have authorization to perform action")
 
-    # What there is
+    # Resources
 
     def _get(self, ask: Ask) -> Reply:
         alone = [machine for machine in self.machines if not machine.scale_set]

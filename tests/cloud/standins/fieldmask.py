@@ -1,4 +1,4 @@
-"""The parameter ``fields`` of Google's APIs: what of an answer is wanted."""
+"""The parameter ``fields`` of Google's APIs, which selects fields of the response."""
 
 from __future__ import annotations
 

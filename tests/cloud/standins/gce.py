@@ -1,9 +1,8 @@
-"""Compute Engine's REST API, its metadata service and its token services, in little.
+"""Small stand-ins of Compute Engine's REST API, its metadata service and its token services.
 
-It refuses what the real ones refuse, by what Google documents of them: tokens that nobody issued or that have
-expired, a request of the metadata service without its header, metadata with a stale fingerprint (412), too
-long values, page sizes and page tokens that are none, assertions with a wrong signature, audience or time.
-Changes take time: an operation is started, and what it changes is so once it is done.
+They reject what Google documents: unknown and expired tokens, metadata requests without its header, metadata
+with a stale fingerprint (412), too long values, invalid page sizes and page tokens, assertions with a wrong
+signature, audience or time.  Changes take time: an operation starts, and takes effect at its end.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Metadata:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
     def replace(self, items: Items) -> None:
-        """Have *items* in place of those it has."""
+        """Replace the items."""
         self.items = items
         self._changes += 1
 
@@ -135,7 +134,7 @@ class Machine:
 
 @define
 class Operation:
-    """A change under way.
+    """An operation in progress.
 
     :ivar done_at: s, by the stand-in's clock.
     """
@@ -150,7 +149,7 @@ class Operation:
     error: dict[str, Any] | None = None
 
     def settle(self) -> None:
-        """Do it; what was changed meanwhile is not overwritten."""
+        """Carry it out; concurrent changes are not overwritten."""
         self.status = "DONE"
         if self.fingerprint != self.metadata.fingerprint:
             self.error = {
@@ -163,7 +162,7 @@ class Operation:
 class GCE:
     """One project and the services around it, all at one address.
 
-    :param seconds: tells the time, s.
+    :param seconds: returns the time, s.
     :param account_key: the public key of `ACCOUNT`.
     :param on_key: is called with ``user, line`` of each key that is in force on a running instance after a
         change, as Google's guest agent would give it to that user.
@@ -171,7 +170,7 @@ class GCE:
     :ivar operation_time: how long a change takes, s.
     :ivar token_life: of the tokens it gives, s.
     :ivar alternate_body: what the alternate token service wants to be posted.
-    :ivar flavored: whether its metadata service says that it is Google's.
+    :ivar flavored: whether its metadata service sends Google's header.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class GCE:
         self.resource = RestResource(self._answer)
 
     def revoke(self) -> None:
-        """Have no token be good any more."""
+        """Make all tokens invalid."""
         self.tokens.clear()
 
     def keys(self, machine: Machine) -> Iterator[tuple[str, str]]:
@@ -338,7 +337,7 @@ class GCE:
     def _filtered(text: str, machines: list[Machine]) -> list[Machine]:
         if not text:
             return machines
-        # What a backslash means in quotes is not documented.
+        # Escapes in quotes are not documented.
         match = re.fullmatch(r'name eq "([^"\\]*)"', text)
         if match is None:
             raise Refusal(error(400, "invalid", f"Invalid value for field 'filter': '{text}'."))

@@ -1,10 +1,9 @@
-"""Keystone, Nova and Nova's metadata service, in little.
+"""Small stand-ins of Keystone, Nova and Nova's metadata service.
 
-They refuse what the real ones refuse, by what OpenStack documents of them: a login without a domain, an
-application credential that asks for a scope, tokens that nobody issued or that have expired, a token of
-another project than the URL's, microversions that are not supported (406), pages after a marker that is none,
-metadata with too long values (400), too many items (403), or of a server that is being built (409).  What a
-server reads of its own metadata may be as old as Nova's cache.
+They reject what OpenStack documents: a login without a domain, an application credential with a scope,
+unknown and expired tokens, a token of a project that is not the URL's, unsupported microversions (406), pages
+after an unknown marker, metadata with too long values (400), too many items (403), or of a server that is
+being built (409).  A server sees its own metadata with the delay of Nova's cache.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def keystone_error(code: int, title: str, message: str) -> Reply:
 
 @frozen
 class Token:
-    """What a token is good for; *project* is empty in one that was not scoped."""
+    """The scope of a token; *project* is empty without one."""
 
     project: str
     issued: float
@@ -132,7 +131,7 @@ def flavor_id(name: str) -> str:
 class OpenStack:
     """One cloud of one region.
 
-    :param seconds: tells the time, s since the epoch.
+    :param seconds: returns the time, s since the epoch.
     :param on_key: is called with ``user, line`` of each SSH key among a server's metadata after a change.
     :ivar base: URL at which it is reached; in the catalog.
     :ivar page_size: no page is larger.
@@ -162,7 +161,7 @@ class OpenStack:
         self.resource = RestResource(self._answer)
 
     def revoke(self) -> None:
-        """Have no token be good any more."""
+        """Make all tokens invalid."""
         self.tokens.clear()
 
     def _answer(self, ask: Ask) -> Reply:

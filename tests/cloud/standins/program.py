@@ -1,6 +1,6 @@
 """Runs a stand-in as a program: ``python -m tests.cloud.standins.program gce PORT FOLDER USER a=10.0.0.2 …``.
 
-The keys that machine *a* lets USER in with are written to ``FOLDER/a/authorized_keys``, as its guest would.
+The keys of USER on machine *a* are written to ``FOLDER/a/authorized_keys``, as its guest would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def write(folder: Path, machine: str, lines: Iterable[str]) -> None:
-    """Have *machine* let in these keys and no others."""
+    """Set the keys that *machine* accepts."""
     file = folder / machine / "authorized_keys"
     draft = file.with_suffix(".cloud")
     draft.write_text("".join(f"{line}\n" for line in lines))
@@ -64,7 +64,7 @@ def openstack(folder: Path, user: str, machines: dict[str, str], url: str) -> Re
 
 
 def aws(folder: Path, user: str, machines: dict[str, str], url: str) -> RestResource:
-    """Return EC2 with these machines; keys are gone from them after a minute, as AWS has it."""
+    """Return EC2 with these machines; keys expire after a minute, as in AWS."""
 
     def show(told: str, key: str) -> None:
         for name, machine in zip(machines, cloud.machines, strict=True):
@@ -89,7 +89,7 @@ def azure(folder: Path, user: str, machines: dict[str, str], url: str) -> RestRe
 
 
 def main(kind: str, port: str, folder: str, user: str, *machines: str) -> None:
-    """Serve until somebody ends it."""
+    """Serve until the process is stopped."""
     reactor: Any = _reactor
     make = {"aws": aws, "azure": azure, "gce": gce, "openstack": openstack}[kind]
     resource = make(

@@ -1,4 +1,4 @@
-"""What the stand-ins of clouds with JSON APIs share: requests, answers, and faults on order."""
+"""Common parts of stand-ins of clouds with JSON APIs: requests, responses, and scripted faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ask:
     def json(self) -> Any:
         """Return the body, read as JSON.
 
-        :raise ValueError: it is none.
+        :raise ValueError: it is not JSON.
         """
         if self.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise ValueError("the content type is not application/json")
@@ -39,9 +39,9 @@ class Ask:
 
 @frozen
 class Reply:
-    """What is answered.
+    """A response.
 
-    :ivar body: bytes as they are; whatever else as JSON.
+    :ivar body: bytes unchanged; any other value as JSON.
     """
 
     code: int = 200
@@ -76,9 +76,9 @@ class Fault:
 
 
 class RestResource(Resource):
-    """Has every request answered by *answer*, but for the faults on order.
+    """Responds with *answer*, except for scripted faults.
 
-    :param now: tells the time that answers are dated by, s since the epoch; None: this machine's.
+    :param now: returns the time of the responses, s since the epoch; None: this machine's.
     :ivar asks: every request that came.
     :ivar refused: the requests that were refused, with the answer; faults on order do not count.
     :ivar faults: on order, the first that fits first.

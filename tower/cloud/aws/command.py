@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from tower.cloud.aws.credential_json import read_process_credentials
 from tower.cloud.aws.credentials import NoCredentials
 from tower.cloud.aws.signing import AWSCredentials
+from tower.reactor.interfaces import IReactor
 
 #: Timeout of the program, s.
 TIMEOUT = 20.0
@@ -35,7 +36,7 @@ class Command:
     :param environ: of the programs; its ``PATH`` is searched for them.
     """
 
-    def __init__(self, reactor: Any, environ: Mapping[str, str]) -> None:
+    def __init__(self, reactor: IReactor, environ: Mapping[str, str]) -> None:
         self._reactor = reactor
         self._environ = environ
 

@@ -61,7 +61,7 @@ class Metadata:
                     raise CloudError(f"metadata service, {path}: HTTP status {e.code}") from None
                 self._token.forget()
             else:
-                return answer.body.decode("utf-8", "replace").strip()
+                return answer.text().strip()
         raise AssertionError("unreachable")
 
     async def _fetch_token(self) -> tuple[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
@@ -22,6 +21,7 @@ from tower.cloud.provider import CloudMachines, Provider
 from tower.cloud.session import CloudSession
 from tower.reactor.clock import TimeOfDay
 from tower.reactor.cooperate import map_cooperatively
+from tower.reactor.interfaces import IReactor
 
 _EXISTING = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 
@@ -50,7 +50,7 @@ class AWS(Provider["AWSInstances"]):
         config: AWSConfig,
         *,
         environ: Mapping[str, str] = os.environ,
-        ask: Callable[[Any], CloudSession] | None = None,
+        ask: Callable[[IReactor], CloudSession] | None = None,
         key_life: float = KEY_LIFE,
         time_of_day: IReactorTime | None = None,
     ) -> None:
@@ -61,14 +61,14 @@ class AWS(Provider["AWSInstances"]):
         self._key_life = key_life
         self._time_of_day = time_of_day
 
-    def session(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: IReactor) -> CloudSession:
         """See `Provider.session`."""
         if self._ask is not None:
             return self._ask(reactor)
         ca_file = self._environ.get("AWS_CA_BUNDLE", "")
         return CloudSession(reactor, ca_file=ca_file, environ=self._environ)
 
-    def compose(self, reactor: Any, session: CloudSession) -> AWSInstances:
+    def compose(self, reactor: IReactor, session: CloudSession) -> AWSInstances:
         """See `Provider.compose`."""
         clock = self._time_of_day or TimeOfDay(reactor)
         metadata = Metadata(session, reactor, self._config.metadata_in(self._environ))

@@ -20,6 +20,7 @@ from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdent
 from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
+from tower.reactor.interfaces import IReactor
 
 
 @frozen
@@ -43,7 +44,7 @@ class Region:
         config: AWSConfig,
         environ: Mapping[str, str],
         session: CloudSession,
-        clock: IReactorTime,
+        clock: IReactor,
         time_of_day: IReactorTime,
         metadata: Metadata,
     ) -> None:

@@ -158,7 +158,7 @@ class ResourceManager:
         except ValueError:
             raise CloudError("Azure sent an invalid link") from None
         if (parts.scheme, _without_default_port(parts)) != (own.scheme, _without_default_port(own)):
-            raise CloudError(f"Azure sent a link to {shorten(parts.netloc)}, where no token is sent")
+            raise CloudError(f"Azure sent a link to {shorten(parts.netloc)}: it is not followed")
         return str(url)
 
     async def _send(

@@ -21,6 +21,7 @@ from tower.cloud.provider import CloudMachines, Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.reactor.cooperate import map_cooperatively
+from tower.reactor.interfaces import IReactor
 
 _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
 
@@ -48,7 +49,7 @@ class Azure(Provider["AzureInstances"]):
         self,
         config: AzureConfig,
         *,
-        ask: Callable[[Any], CloudSession] = CloudSession,
+        ask: Callable[[IReactor], CloudSession] = CloudSession,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -56,11 +57,11 @@ class Azure(Provider["AzureInstances"]):
         self._config = config
         self._ask = ask
 
-    def session(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: IReactor) -> CloudSession:
         """See `Provider.session`."""
         return self._ask(reactor)
 
-    def compose(self, reactor: Any, session: CloudSession) -> AzureInstances:
+    def compose(self, reactor: IReactor, session: CloudSession) -> AzureInstances:
         """See `Provider.compose`."""
         token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config, self._now).fetch)
         manager = ResourceManager(session, reactor, self._config.manager, token)

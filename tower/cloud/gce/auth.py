@@ -52,14 +52,6 @@ class ServiceAccount:
     key: RSAPrivateKey = field(repr=False)
 
     @classmethod
-    def load(cls, path: str) -> ServiceAccount:
-        """Read a key file in Google's JSON format.
-
-        :raise ConfigurationError: the file is invalid; the error does not quote it.
-        """
-        return cls.read(path, read_credentials(path))
-
-    @classmethod
     def read(cls, path: str, fields: Mapping[str, Any]) -> ServiceAccount:
         """Return the account of a credentials file.
 

@@ -61,7 +61,7 @@ _INSTANCE: Shape = {
 PROJECT: Shape = {"commonInstanceMetadata": _METADATA}
 _OPERATION: Shape = {"name": str, "status": str, "error": {"errors": [dict]}}
 
-# What is where in a list: of a zone, and of all zones.
+# Shapes of lists: of one zone, and of all.
 _LIST: dict[Path, Shape] = {
     (): dict,
     ("items",): list,

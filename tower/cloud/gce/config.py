@@ -33,25 +33,10 @@ _SCOPES = (PROJECT_SCOPE, INSTANCE_SCOPE)
 
 #: Accepted keys; those for load balancers, routes and firewalls are ignored.
 KEYS = (
-    "token-url",
-    "token-body",
-    "project-id",
-    "network-project-id",
-    "network-name",
-    "subnetwork-name",
-    "secondary-range-name",
-    "node-tags",
-    "node-instance-prefix",
-    "regional",
-    "multizone",
-    "api-endpoint",
-    "container-api-endpoint",
-    "local-zone",
-    "alpha-features",
-    "credentials-file",
-    "metadata-host",
-    "key-scope",
-    "metadata-key",
+    *("token-url", "token-body", "project-id", "network-project-id", "network-name", "subnetwork-name"),
+    *("secondary-range-name", "node-tags", "node-instance-prefix", "regional", "multizone", "api-endpoint"),
+    *("container-api-endpoint", "local-zone", "alpha-features", "credentials-file", "metadata-host"),
+    *("key-scope", "metadata-key"),
 )
 
 

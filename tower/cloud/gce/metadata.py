@@ -38,7 +38,7 @@ class MetadataService:
             ) from None
         if answer.header(FLAVOR) != "Google":
             raise CloudError(f"the server at {self._host} is not Google's metadata service")
-        return answer.body.decode("utf-8", "replace").strip()
+        return answer.text().strip()
 
     async def project(self) -> str:
         """Return the ID of this machine's project."""

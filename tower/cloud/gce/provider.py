@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.auth import AlternateTokens
@@ -18,6 +17,7 @@ from tower.cloud.gce.metadata import MetadataService
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
+from tower.reactor.interfaces import IReactor
 
 
 class GCECloud(Provider[GCEInstances]):
@@ -35,7 +35,7 @@ class GCECloud(Provider[GCEInstances]):
         config: GCEConfig,
         account: Account | None = None,
         *,
-        ask: Callable[[Any], CloudSession] | None = None,
+        ask: Callable[[IReactor], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -45,11 +45,11 @@ class GCECloud(Provider[GCEInstances]):
         self._project = config.project or (account.project if account else "")
         self._metadata: MetadataService | None = None
 
-    def session(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: IReactor) -> CloudSession:
         """See `Provider.session`."""
         return CloudSession(reactor, now=self._now) if self._ask is None else self._ask(reactor)
 
-    def compose(self, reactor: Any, session: CloudSession) -> GCEInstances:
+    def compose(self, reactor: IReactor, session: CloudSession) -> GCEInstances:
         """See `Provider.compose`."""
         config = self._config
         metadata = MetadataService(session, config.metadata_host)
@@ -65,7 +65,9 @@ class GCECloud(Provider[GCEInstances]):
             self._project = await self._metadata.project()
         return self._project
 
-    def _tokens(self, reactor: Any, session: CloudSession, metadata: MetadataService) -> RefreshedToken[str]:
+    def _tokens(
+        self, reactor: IReactor, session: CloudSession, metadata: MetadataService
+    ) -> RefreshedToken[str]:
         config = self._config
         if config.credentials_file:
             account = AccountTokens(session, config.credentials_file, self._now)

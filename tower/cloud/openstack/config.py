@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from attrs import field, frozen
@@ -19,50 +20,21 @@ CONFIG_DRIVE = "configDrive"
 METADATA_SERVICE = "metadataService"
 
 #: Accepted sections and keys; those for load balancers, volumes and routes are ignored.
-KNOWN = {
-    "Global": [
-        "auth-url",
-        "username",
-        "user-id",
-        "password",
-        "tenant-id",
-        "tenant-name",
-        "trust-id",
-        "domain-id",
-        "domain-name",
-        "tenant-domain-id",
-        "tenant-domain-name",
-        "user-domain-id",
-        "user-domain-name",
-        "application-credential-id",
-        "application-credential-name",
-        "application-credential-secret",
-        "region",
-        "ca-file",
-        "os-endpoint-type",
-        "tls-insecure",
-        "use-clouds",
-        "clouds-file",
-        "cloud",
-        "node-prefix",
-        "node-metadata",
-    ],
+KNOWN: dict[str, Collection[str]] = {
+    "Global": (
+        *("auth-url", "username", "user-id", "password", "tenant-id", "tenant-name", "trust-id", "domain-id"),
+        *("domain-name", "tenant-domain-id", "tenant-domain-name", "user-domain-id", "user-domain-name"),
+        *("application-credential-id", "application-credential-name", "application-credential-secret"),
+        *("region", "ca-file", "os-endpoint-type", "tls-insecure", "use-clouds", "clouds-file", "cloud"),
+        *("node-prefix", "node-metadata"),
+    ),
     "Metadata": ["search-order", "request-timeout", "metadata-url", "config-drive"],
     "Networking": ["public-network-name", "internal-network-name", "ipv6-support-disabled"],
-    "LoadBalancer": [
-        "lb-version",
-        "use-octavia",
-        "subnet-id",
-        "floating-network-id",
-        "lb-method",
-        "lb-provider",
-        "create-monitor",
-        "monitor-delay",
-        "monitor-timeout",
-        "monitor-max-retries",
-        "manage-security-groups",
-        "node-security-group",
-    ],
+    "LoadBalancer": (
+        *("lb-version", "use-octavia", "subnet-id", "floating-network-id", "lb-method", "lb-provider"),
+        *("create-monitor", "monitor-delay", "monitor-timeout", "monitor-max-retries"),
+        *("manage-security-groups", "node-security-group"),
+    ),
     "BlockStorage": ["bs-version", "trust-device-path", "ignore-volume-az"],
     "Route": ["router-id"],
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.auth import Keystone
@@ -15,6 +14,7 @@ from tower.cloud.openstack.servers import OpenStackInstances, Servers
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
+from tower.reactor.interfaces import IReactor
 
 
 class OpenStackCloud(Provider[OpenStackInstances]):
@@ -30,7 +30,7 @@ class OpenStackCloud(Provider[OpenStackInstances]):
         self,
         config: OpenStackConfig,
         *,
-        ask: Callable[[Any], CloudSession] | None = None,
+        ask: Callable[[IReactor], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class OpenStackCloud(Provider[OpenStackInstances]):
         self._ask = ask
         self._now = now
 
-    def session(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: IReactor) -> CloudSession:
         """See `Provider.session`."""
         if self._ask is not None:
             return self._ask(reactor)
         return CloudSession(reactor, now=self._now, ca_file=self._config.ca_file)
 
-    def compose(self, reactor: Any, session: CloudSession) -> OpenStackInstances:
+    def compose(self, reactor: IReactor, session: CloudSession) -> OpenStackInstances:
         """See `Provider.compose`."""
         config = self._config
         keystone = Keystone(session, config, self._now)
