@@ -76,8 +76,7 @@ def run(folder: Path, programs: Programs) -> None:
     programs.wait("the tunnel", lambda: answers(health, "/readyz"))
 
     jane = folder / "jane.kubeconfig"
-    jane.touch(0o600)
-    jane.write_text(output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev"]))
+    output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev", "--output", str(jane)])
     show = f"{kubectl} --kubeconfig {jane} "
     output_of(shlex.split(show + behind.show))
     print(f"\nCluster {CLUSTER} ({behind.text}) is connected to the proxy at https://{HOST}:{secure_port}.")

@@ -40,7 +40,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertTrue(str(options.state_dir).endswith("/tower-agent/alpha"))
 
     def test_flags(self) -> None:
-        """Repeatable options, and the rest."""
+        """Options are parsed, including repeatable ones."""
         options = parsed(
             f"--host-key=SHA256:{'B' * 43}",
             "--target=db=10.0.0.5:5432",
@@ -58,7 +58,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(options.state_dir, Path("/somewhere"))
 
     def test_environment(self) -> None:
-        """Everything can come by the environment, as in a container."""
+        """All options can come from the environment, as in a container."""
         environ = {f"TOWER_{name.replace('-', '_').upper()}": value for name, value in JOIN.items()}
         environ |= {
             "TOWER_TARGET": "db=h:1,web=h:2",
@@ -84,7 +84,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(f"--{name} is missing", self.wrong(**{name: None}))
 
     def test_bad_values(self) -> None:
-        """A value that cannot work is named with its flag."""
+        """An invalid value is named with its flag."""
         for name, value in (
             ("name", "Alpha_1"),
             ("proxy-server", "gopher://x"),
@@ -108,7 +108,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(value, text)
 
     def test_pins(self) -> None:
-        """One way to know the proxy's TLS, and only where there is TLS."""
+        """Only one option pins the proxy's TLS, and only with TLS."""
         self.assertIn("one of them", self.wrong(ca_cert=__file__))
         self.assertIn("wss://", self.wrong(proxy_server="ws://tower.example"))
         parsed(proxy_server="ws://tower.example", ca_hash=None)
@@ -125,7 +125,7 @@ class AgentTests(SynchronousTestCase):
         self.reactor: Any = MemoryReactorClock()
 
     def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
-        """Write it."""
+        """Write the kubeconfig."""
         content = {
             "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": server}}],
@@ -142,7 +142,7 @@ class AgentTests(SynchronousTestCase):
         return service
 
     def start(self, service: Agent) -> list[Any]:
-        """Start it; return what it logs.  The name of the proxy is never found."""
+        """Start it; return its log events.  The proxy's name never resolves."""
         self.patch(self.reactor, "nameResolver", Unresolving())
         with capturedLogs() as events:
             service.startService()
@@ -150,7 +150,7 @@ class AgentTests(SynchronousTestCase):
         return list(events)
 
     def ends(self, *arguments: str) -> str:
-        """Return the one line with which the program ends."""
+        """Return the error line of the program."""
         ended = self.assertRaises(SystemExit, self.make, *arguments)
         text = str(ended)
         self.assertTrue(text.startswith("tower-agent: "), text)
@@ -158,7 +158,7 @@ class AgentTests(SynchronousTestCase):
         return text
 
     def test_starts(self) -> None:
-        """It begins to connect, logs its identity, and no secret."""
+        """It starts to connect, and logs no secret."""
         agent = self.make(environ={"TOWER_TOKEN": "t0ken"})
         events = self.start(agent)
         self.assertFalse(agent.uplink.ready)
@@ -168,7 +168,7 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual([e for e in events if e["log_level"] is not LogLevel.info], [])
 
     def test_stops(self) -> None:
-        """After a stop nothing is left, and another agent may have the state directory."""
+        """After a stop no timer is left, and another agent can use the state directory."""
         agent = self.make("--health-address=127.0.0.1:8081")
         self.start(agent)
         self.assertEqual(len(self.reactor.tcpServers), 1)
@@ -178,7 +178,7 @@ class AgentTests(SynchronousTestCase):
         self.make()
 
     def test_key(self) -> None:
-        """The agent's key is made once and kept to itself."""
+        """The agent's key is created once, and is private."""
         first = self.make()
         (path,) = (self.folder / "state").glob("agent-key*")
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
@@ -197,7 +197,7 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual(agent.member.host, "10.0.0.22")
 
     def test_warnings(self) -> None:
-        """Risky options are logged as warnings; insecure ones repeatedly."""
+        """Risks are logged; insecure options repeatedly, as critical."""
         names = ("system:monitoring", "kubeadm:cluster-admins")
         allowed = (f"--allow-system-identity={name}" for name in names)
         agent = self.make("--no-impersonation", "--allow-system-identities", *allowed, "--token=t0ken")
@@ -215,12 +215,12 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 2)
 
     def test_kubernetes_service(self) -> None:
-        """--kubernetes-service is honoured."""
+        """--kubernetes-service replaces the kubeconfig's server."""
         agent = self.make("--kubernetes-service=kubernetes.default.svc")
         self.assertEqual((agent.member.host, agent.member.port), ("kubernetes.default.svc", 443))
 
     def test_kubesphere_service(self) -> None:
-        """--kubesphere-service is a target, and ends the program when there is another by that name."""
+        """--kubesphere-service adds a target; another target of that name is an error."""
         agent = self.make("--kubesphere-service=ks-apiserver.kubesphere-system.svc")
         self.start(agent)
         self.successResultOf(agent.stopService())
@@ -237,7 +237,7 @@ class AgentTests(SynchronousTestCase):
         return service
 
     def test_v1_warnings(self) -> None:
-        """A warning names the credentials that any old proxy gets, without their values."""
+        """The log warns about the credential that an old proxy gets, without its value."""
         for flags, loud in (
             (["--insecure-v1-any-host-key"], 1),
             (["--insecure-v1-any-host-key", "--protocol=v1"], 1),
@@ -255,7 +255,7 @@ class AgentTests(SynchronousTestCase):
         self.assertNotIn("agent-key", [path.name for path in (self.folder / "state").iterdir()])
 
     def test_v1_impossible(self) -> None:
-        """A member that no old proxy could reach ends the program."""
+        """An API server that old proxies cannot use ends the program."""
         self.write_kubeconfig("https://10.0.0.1:6443/prefix")
         ended = self.assertRaises(SystemExit, self.old, "--insecure-v1-any-host-key")
         self.assertIn("kubesphere-v1", str(ended))
@@ -263,7 +263,7 @@ class AgentTests(SynchronousTestCase):
         self.old("--insecure-v1-any-host-key")
 
     def test_v1_rotation(self) -> None:
-        """When credentials change, an old proxy gets them again; a Tower proxy does not need them."""
+        """When credentials change, the agent reconnects to an old proxy, but not to a new one."""
         for make, renewals in (
             (self.make, 0),
             (lambda: self.old("--protocol=v1", "--insecure-v1-any-host-key"), 1),
@@ -282,7 +282,7 @@ class AgentTests(SynchronousTestCase):
             self.successResultOf(agent.stopService())
 
     def test_published_authority(self) -> None:
-        """Hole 2: a CA whose key is published is refused, at any position in the file."""
+        """Hole 2: a CA with a published key is rejected, at any position in the file."""
         file = self.folder / "ca.crt"
         for content in (PUBLISHED, pem(family()[0][0]).decode() + PUBLISHED):
             file.write_text(content)
@@ -299,19 +299,19 @@ class AgentTests(SynchronousTestCase):
         self.old("--insecure-v1-any-host-key", proxy_server="wss://tower.example", ca_cert=str(file))
 
     def test_bad_kubeconfig(self) -> None:
-        """A kubeconfig that cannot be used ends the program with its name."""
+        """An invalid kubeconfig ends the program with its name."""
         self.kubeconfig.write_text("nothing")
         self.assertIn(str(self.kubeconfig), self.ends())
 
     def test_open_state(self) -> None:
-        """A state directory that others can look into is refused."""
+        """A state directory that other users can read is rejected."""
         state = self.folder / "state"
         state.mkdir()
         state.chmod(0o755)
         self.assertIn(str(state), self.ends())
 
     def test_taken_port(self) -> None:
-        """A taken port ends the program with its number."""
+        """A port in use ends the program with its number."""
 
         def taken(port: int, factory: object, backlog: int = 50, interface: str = "") -> None:
             raise CannotListenError(interface, port, OSError(98, "Address already in use"))
@@ -323,16 +323,16 @@ class AgentTests(SynchronousTestCase):
 
 
 class FakeReactor:
-    """A reactor that runs calls from other threads at once."""
+    """A reactor that runs calls of threads at once."""
 
     def callFromThread(self, call: Callable[[], object]) -> None:
-        """Do it."""
+        """Run *call*."""
         call()
 
 
 class HangupTests(SynchronousTestCase):
     def test_signal(self) -> None:
-        """SIGHUP retries, from the reactor's loop; a stop restores the former handler."""
+        """SIGHUP retries in the reactor; a stop restores the previous handler."""
         handlers: list[Any] = ["before"]
 
         def set_handler(number: int, handler: Any) -> Any:

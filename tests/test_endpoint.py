@@ -92,7 +92,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.assertIn("beta", str(self.failureResultOf(connecting, ConnectError).value))
 
     def test_no_stream_as_the_agent(self) -> None:
-        """If the proxy holds the agent's credential no stream reaches the API server."""
+        """If the proxy holds the agent's credential, no stream to the API server is opened."""
         for target, refused in (("kubernetes", True), ("kubesphere", False)):
             tunnels: Any = Tunnels(self.pair.clock, self.pair.clock.seconds)
             tunnel = FakeTunnel(rewrite=lambda head, plain: head)
@@ -103,7 +103,7 @@ class TunnelEndpointTests(SynchronousTestCase):
                 self.assertIn("alpha", str(self.failureResultOf(connecting, ConnectError).value))
 
     def test_cancelled(self) -> None:
-        """Cancelling leaves no stream behind, in any phase."""
+        """Cancelling leaves no stream, in any phase."""
         waiting = TunnelEndpoint(self.tunnels, "beta", "postgres").connect(self.factory)
         waiting.cancel()
         self.failureResultOf(waiting, CancelledError)
@@ -116,7 +116,7 @@ class TunnelEndpointTests(SynchronousTestCase):
         self.assertEqual((self.pair.proxy.tunnel.streams, self.pair.agent.tunnel.streams), (0, 0))
 
     def test_no_protocol(self) -> None:
-        """Without a protocol from the factory, no stream is opened."""
+        """No stream is opened for a factory that returns no protocol."""
         factory = Factory()
         factory.buildProtocol = lambda address: None  # type: ignore[method-assign,assignment]
         connecting = self.endpoint.connect(factory)

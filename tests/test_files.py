@@ -7,14 +7,14 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.files import LINK_LIMIT, Beneath, LeadsOut, read_plain
+from tower.files import LINK_LIMIT, Beneath, OutsideDirectory, read_plain
 
 
 class BeneathTests(SynchronousTestCase):
     """A directory among others."""
 
     def setUp(self) -> None:
-        """Make files in it and outside of it."""
+        """Make files inside and outside of it."""
         self.folder = Path(self.mktemp()).absolute()
         self.root = self.folder / "root"
         (self.root / "a" / "b").mkdir(parents=True)
@@ -60,9 +60,9 @@ class BeneathTests(SynchronousTestCase):
             *("file", "near", "directory/secret", "a/far", "../secret", "a/../../secret", "root/etc/passwd"),
             *(self.folder / "secret", "/etc/passwd", f"{self.root}-secret"),
         ):
-            self.assertRaises(LeadsOut, self.read, path)
-            self.assertRaises(LeadsOut, self.files.stat, self.root / path)
-            self.assertRaises(LeadsOut, self.files.open, self.root / path, os.O_WRONLY | os.O_CREAT)
+            self.assertRaises(OutsideDirectory, self.read, path)
+            self.assertRaises(OutsideDirectory, self.files.stat, self.root / path)
+            self.assertRaises(OutsideDirectory, self.files.open, self.root / path, os.O_WRONLY | os.O_CREAT)
         self.assertEqual((self.folder / "secret").read_bytes(), b"outside")
 
     def test_changed_meanwhile(self) -> None:
@@ -97,13 +97,13 @@ class BeneathTests(SynchronousTestCase):
         self.assertRaises(OSError, self.read, str(LINK_LIMIT))
 
     def test_no_files(self) -> None:
-        """The directory itself, one in it, and a missing file."""
+        """The directory itself, one inside it, and missing files."""
         for path, kind in ((".", IsADirectoryError), ("a", IsADirectoryError), ("x/y", FileNotFoundError)):
             self.assertRaises(kind, self.read, path)
         self.assertRaises(NotADirectoryError, self.read, "a/b/file/x")
 
     def test_changes(self) -> None:
-        """Files are made, renamed and removed there; a link at the end of a path is replaced itself."""
+        """Files are created, renamed and removed; a link in the last part is replaced itself."""
         descriptor = self.files.open(self.root / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.close(descriptor)
         self.link("link", self.folder / "secret")
@@ -113,12 +113,12 @@ class BeneathTests(SynchronousTestCase):
         self.files.replace(self.root / "new", self.root / "link")
         self.assertFalse((self.root / "link").is_symlink())
         self.files.unlink(self.root / "link")
-        self.assertRaises(LeadsOut, self.files.replace, self.root / "a", self.folder / "a")
-        self.assertRaises(LeadsOut, self.files.unlink, self.folder / "secret")
+        self.assertRaises(OutsideDirectory, self.files.replace, self.root / "a", self.folder / "a")
+        self.assertRaises(OutsideDirectory, self.files.unlink, self.folder / "secret")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["root", "secret"])
 
     def test_descriptors(self) -> None:
-        """No descriptor is left open, in any case."""
+        """No descriptor stays open, after any error."""
         before = len(os.listdir("/proc/self/fd"))
         self.link("out", "a/b/../../../secret")
         self.link("whole", self.root / "a" / "b" / "file")

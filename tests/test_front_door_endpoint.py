@@ -84,7 +84,7 @@ class ConnectTests(SynchronousTestCase):
     """Connecting by a front door in memory."""
 
     def setUp(self) -> None:
-        """Make an endpoint, and a list of its protocol's events."""
+        """Make an endpoint, and record the events of its protocol."""
         self.clock = Clock()
         self.reactor = cast(ISocketReactor, self.clock)
         self.access = KubeAccess(SERVER, token="t0ken")
@@ -94,12 +94,12 @@ class ConnectTests(SynchronousTestCase):
         self.endpoint = FrontDoorEndpoint(self.reactor, lambda: self.access, "alpha", "pg", self.dial)
 
     def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
-        """Connect when the test calls for it."""
+        """Record the dial."""
         self.dialled.append((way, Deferred()))
         return self.dialled[-1][1]
 
     def connect(self) -> Deferred[Any]:
-        """Begin to connect; the result is in the events."""
+        """Start to connect; the result is recorded."""
         factory = Factory()
         protocol: Any = self.protocol
         make: Any = lambda _: None if protocol is None else protocol(self.events)  # noqa: E731
@@ -126,7 +126,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual((self.events, self.clock.getDelayedCalls()), ([], []))
 
     def test_endpoint(self) -> None:
-        """The endpoint's attributes and representation."""
+        """It is an endpoint of Twisted."""
         verifyObject(IStreamClientEndpoint, self.endpoint)
 
     def test_stream(self) -> None:
@@ -171,7 +171,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(self.events, ["connected", b"one", b"two"])
 
     def test_closed_at_once(self) -> None:
-        """A protocol that closes when connected does not get any bytes."""
+        """A protocol that closes when connected receives nothing."""
         connecting = self.connect()
         connecting.addCallback(lambda protocol: protocol.transport.loseConnection())
         pipe = self.reach()
@@ -180,7 +180,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(self.events, ["made", "connected"])
 
     def test_refused(self) -> None:
-        """A refusal has the message of the proxy's Status."""
+        """The error of a refusal has the message of the proxy's Status."""
         connecting = self.connect()
         pipe = self.reach()
         pipe.deliver(b"HTTP/1.1 404 Not Found\r\n\r\n" + STATUS)
@@ -272,12 +272,12 @@ class DescriptionTests(SynchronousTestCase):
         """Twisted finds the parser by its prefix."""
         endpoint = clientFromString(self.clock, f"tower:cluster=alpha:target=pg:kubeconfig={self.path}")
         assert isinstance(endpoint, FrontDoorEndpoint)
-        way = endpoint.way()
-        self.assertEqual((way.host, way.port), ("tower.example.org", 8443))
-        self.assertTrue(way.request.startswith(b"GET /clusters/alpha/targets/pg HTTP/1.1\r\n"))
+        address = endpoint.address()
+        self.assertEqual((address.host, address.port), ("tower.example.org", 8443))
+        self.assertTrue(address.request.startswith(b"GET /clusters/alpha/targets/pg HTTP/1.1\r\n"))
 
     def test_default(self) -> None:
-        """Without the argument it is the file of KUBECONFIG; if there are several, one must be chosen."""
+        """The default is the file in KUBECONFIG; several need a choice."""
         self.parse({"KUBECONFIG": self.path}, cluster="alpha", target="pg")
         both = {"KUBECONFIG": f"{self.path}:/other"}
         self.wrong("2 files", "add kubeconfig=FILE", environ=both, cluster="alpha", target="pg")
@@ -294,17 +294,17 @@ class DescriptionTests(SynchronousTestCase):
         """Missing, unknown and unnamed arguments are named."""
         self.wrong("cluster is missing", "cluster=NAME", target="pg")
         self.wrong("target is missing", "--target", cluster="alpha")
-        self.wrong("no argument port", "kubeconfig", cluster="alpha", target="pg", port="1")
+        self.wrong("unknown argument port", "kubeconfig", cluster="alpha", target="pg", port="1")
         for description, part in (("tower:alpha:pg", "'alpha'"), ("tower:reactor=x:environ=y", "reactor")):
             error = self.assertRaises(ValueError, clientFromString, self.clock, description)
             self.assertIn(part, str(error))
 
     def test_kubernetes(self) -> None:
-        """The API server does not have raw streams."""
+        """The API server has no raw streams."""
         self.wrong("target=kubernetes", "HTTPS", cluster="alpha", target="kubernetes", kubeconfig=self.path)
 
     def test_kubeconfig(self) -> None:
-        """A kubeconfig for another server, or without one, is named with the fix."""
+        """The error about a file that is missing, or for another server, has the cure."""
         self.wrong(
             "kubeconfig=/nonexistent/k", "add", cluster="alpha", target="pg", kubeconfig="/nonexistent/k"
         )
@@ -345,7 +345,7 @@ class PluginTests(SynchronousTestCase):
         self.assertEqual([name for name in imported if name and name.startswith("tower")], [])
 
     def test_all(self) -> None:
-        """The parser's package also has the services."""
+        """The services are in the same plugin."""
         names = [maker.tapname for maker in getPlugins(IServiceMaker)]
         self.assertIn("tower-proxy", names)
         self.assertIn("tower-agent", names)

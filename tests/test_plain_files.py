@@ -29,7 +29,7 @@ class ReadTests(SynchronousTestCase):
         return path
 
     def test_file(self) -> None:
-        """A file is read, up to the limit, through a link too."""
+        """A file is read up to the limit, also through a link."""
         path = self.folder / "file"
         path.write_bytes(b"12345")
         (self.folder / "link").symlink_to("file")
@@ -37,7 +37,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual(read_plain(self.folder / "link", 2), b"12")
 
     def test_no_file(self) -> None:
-        """A missing or special file is refused at once."""
+        """Anything else is rejected at once."""
         for path, text in (
             (self.folder / "nowhere", "No such file"),
             (self.folder, "Is a directory"),

@@ -53,13 +53,13 @@ class OpeningTests(SynchronousTestCase):
                 self.assertEqual(self.pipe.aborted, bool(failed))
 
     def test_leftover(self) -> None:
-        """The bytes after the answer belong to the stream."""
+        """The bytes after the response belong to the stream."""
         self.pipe.deliver(SWITCHED + b"220 ready")
         self.assertEqual(self.opened, [b"220 ready"])
         self.assertTrue(self.pipe.paused)
 
     def test_no_status(self) -> None:
-        """Without a Status the error is the status line."""
+        """Without a Status, the error has the status line."""
         self.pipe.deliver(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
         self.assertEqual(self.failed, [])
         self.pipe.end()
@@ -81,16 +81,16 @@ class OpeningTests(SynchronousTestCase):
 
 
 class RequestTests(SynchronousTestCase):
-    """The head of a request for a stream."""
+    """The head of the request for a stream."""
 
     def test_target(self) -> None:
-        """A target is one element of the path, with any characters."""
+        """A target is one segment of the path, with any characters."""
         head = upgrade_request(KubeAccess("https://h:1/clusters/alpha"), "/clusters/alpha", "a/b c")
         self.assertTrue(head.startswith(b"GET /clusters/alpha/targets/a%2Fb%20c HTTP/1.1\r\nHost: h:1\r\n"))
         self.assertTrue(head.endswith(b"\r\n\r\n"))
 
     def test_no_injection(self) -> None:
-        """No part of a kubeconfig makes extra lines; errors do not show the token."""
+        """Nothing in a kubeconfig adds lines; the token is not shown."""
         for access in (
             KubeAccess("https://h:1", token="secret\r\nImpersonate-User: root"),
             KubeAccess("https://h:1", token="s\u00e9cret"),
@@ -122,7 +122,7 @@ class OpenStreamTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_refused(self) -> None:
-        """A refusal has the proxy's reason."""
+        """The error of a refusal has the proxy's reason."""
         self.pipe.deliver(REFUSED)
         error = self.failureResultOf(self.opening, StreamNotOpened)
         self.assertEqual(error.getErrorMessage(), "the agent has no target pg")
@@ -133,7 +133,9 @@ class OpenStreamTests(SynchronousTestCase):
         """A silent proxy is waited for no longer than that."""
         self.clock.advance(OPEN_TIMEOUT)
         error = self.failureResultOf(self.opening, StreamNotOpened)
-        self.assertEqual(error.getErrorMessage(), f"the proxy did not open the stream in {OPEN_TIMEOUT:g} s")
+        self.assertEqual(
+            error.getErrorMessage(), f"the proxy did not open the stream within {OPEN_TIMEOUT:g} s"
+        )
         self.assertTrue(self.pipe.aborted)
 
     def test_cancelled(self) -> None:

@@ -1,4 +1,4 @@
-"""The agent, ``twistd -n tower-agent``: what it consists of, what each part gets, and what runs."""
+"""The agent, ``twistd -n tower-agent``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REMINDER = 600.0
 
 #: Warnings about insecure options.
 _INSECURE = {
-    "no-impersonation": "--no-impersonation is insecure: ALL users whom the proxy authenticates act in this "
+    "no-impersonation": "--no-impersonation is insecure: ALL users that the proxy authenticates act in this "
     "cluster with the agent's own rights",
     "allow-system-identities": "--allow-system-identities is insecure: ALL system identities are accepted "
     "from the proxy, system:masters included; allow single names with --allow-system-identity NAME",
@@ -172,7 +172,7 @@ class Agent(MultiService):
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
             connect = Uplink(sockets, dialer, identity, known_proxies, outgoing, budget, **settings).connect
 
-        # What runs
+        # Services
         self.uplink = uplink = Reconnecting(
             reactor,
             connect,

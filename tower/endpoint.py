@@ -1,8 +1,8 @@
-"""Targets of clusters with Twisted's own abstraction.
+"""Targets of clusters as Twisted's endpoints.
 
-Both are an ``IStreamClientEndpoint``, so that ``Agent``, treq, Conch or anything else of Twisted's works
-through a tunnel unchanged: `TunnelEndpoint` for the proxy itself, `FrontDoorEndpoint` for every other
-program, which gets one by ``clientFromString(reactor, "tower:cluster=alpha:target=postgres")`` too.
+``Agent``, treq, Conch and all other clients of ``IStreamClientEndpoint`` work through a tunnel unchanged:
+with `TunnelEndpoint` in the proxy itself, with `FrontDoorEndpoint` in other programs, also by
+``clientFromString(reactor, "tower:cluster=alpha:target=postgres")``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tower.net.connection import Connection
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 from tower.reactor.interfaces import ISocketReactor
-from tower.streamclient import FrontDoorAddress, StreamNotOpened, open_stream, way_of
+from tower.streamclient import FrontDoorAddress, StreamNotOpened, front_door_address, open_stream
 from tower.tunnels import Tunnels
 
 _log = Logger()
@@ -36,9 +36,9 @@ _log = Logger()
 
 @implementer(IStreamClientEndpoint)
 class TunnelEndpoint:
-    """Leads to *target* of *cluster*, through whichever tunnel is there when `connect` is called.
+    """Connects to *target* of *cluster* through the tunnel that is open when `connect` is called.
 
-    :param patience: how long to wait for a tunnel, s.
+    :param patience: longest wait for a tunnel, s.
     """
 
     def __init__(self, tunnels: Tunnels, cluster: str, target: str, patience: float = 5.0) -> None:
@@ -50,7 +50,8 @@ class TunnelEndpoint:
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a stream and run a protocol of *protocolFactory* on it.
 
-        :raise twisted.internet.error.ConnectError: through the Deferred: no tunnel, or the far end refused.
+        :raise twisted.internet.error.ConnectError: through the Deferred: no tunnel is open, or the agent
+            refused.
         """
         address = HostnameAddress(self._cluster.encode(), 0)
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
@@ -59,11 +60,13 @@ class TunnelEndpoint:
         try:
             tunnel = await self._tunnels.wait(self._cluster, self._patience)
             if tunnel.rewrite_for(self._target) is not None:
-                # over its TLS whoever writes acts as the agent, and nobody would look at what he writes
-                raise ConnectError(string=f"{self._target} of {self._cluster} takes requests, no streams")
+                # bytes inside its TLS would have the agent's identity, unchecked
+                raise ConnectError(
+                    string=f"{self._target} of {self._cluster} accepts requests only, no streams"
+                )
             channel: Pipe = await tunnel.open(self._target)
         except StreamRefused as e:
-            raise ConnectError(string=e.told_by(f"the agent of {self._cluster}")) from e
+            raise ConnectError(string=e.reported_by(f"the agent of {self._cluster}")) from e
         except (ClusterUnreachable, TunnelLost) as e:
             raise ConnectError(string=str(e)) from e
         return channel, b""
@@ -71,10 +74,10 @@ class TunnelEndpoint:
 
 @implementer(IStreamClientEndpoint)
 class FrontDoorEndpoint:
-    """Leads to *target* of *cluster* through Tower's front door, with the credential of a kubeconfig.
+    """Connects to *target* of *cluster* through Tower's front door, with the credential of a kubeconfig.
 
-    :param load: reads the kubeconfig; called for each connection, so that a renewed one counts at once.
-    :param dial: connects to the front door; a test gives its own.
+    :param load: reads the kubeconfig; called for each connection, so that a renewed one is used at once.
+    :param dial: connects to the front door; see `tower.streamclient.dial`.
     """
 
     def __init__(
@@ -91,47 +94,47 @@ class FrontDoorEndpoint:
         self._target = target
         self._dial = dial or partial(streamclient.dial, reactor)
 
-    def way(self) -> FrontDoorAddress:
-        """Return how a stream is opened now.
+    def address(self) -> FrontDoorAddress:
+        """Return the address and request of a new stream.
 
-        :raise ConfigurationError: the kubeconfig gives no way to the cluster; the text says what would.
+        :raise ConfigurationError: the kubeconfig is for another server; with the cure.
         """
         access = self._load()
         url = urlsplit(access.server)
-        place = f"kubeconfig {access.files[0]}: " if access.files else ""
+        source = f"kubeconfig {access.files[0]}: " if access.files else ""
         if url.scheme != "https" or not url.path.endswith(f"/clusters/{quote(self._cluster)}"):
             raise ConfigurationError(
-                f"{place}its server {access.server} is not the front door's for cluster {self._cluster!r}: "
-                "choose another context, or have a kubeconfig made with "
+                f"{source}its server {access.server} is not the front door of cluster {self._cluster!r}: "
+                "choose another context, or create a kubeconfig with "
                 f"'tower kubeconfig {self._cluster} --user NAME --via front-door'"
             )
         if access.proxy_url:
             raise ConfigurationError(
-                f"{place}it has a proxy-url, and raw streams take no HTTP proxy: take it out where the front "
+                f"{source}it has a proxy-url, which raw streams do not support: remove it if the front "
                 "door can be reached directly"
             )
-        return way_of(access, url.path, self._target)
+        return front_door_address(access, url.path, self._target)
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a stream and run a protocol of *protocolFactory* on it; cancelling leaves nothing behind.
 
-        :raise twisted.internet.error.ConnectError: through the Deferred: the front door was not reached or
-            refused, or the kubeconfig is no good any more; it says which.
+        :raise twisted.internet.error.ConnectError: through the Deferred: the front door cannot be reached or
+            refused, or the kubeconfig is invalid.
         """
         address = HostnameAddress(self._cluster.encode(), 0)
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
 
     async def _open(self) -> tuple[Pipe, bytes]:
         try:
-            way = self.way()
-            stream = await self._dial(way)
-            return stream, await open_stream(stream, way, self._reactor)
+            front_door = self.address()
+            stream = await self._dial(front_door)
+            return stream, await open_stream(stream, front_door, self._reactor)
         except (ConfigurationError, ConnectFailed, StreamNotOpened) as e:
             raise ConnectError(string=f"{self._cluster}/{self._target}: {e}") from e
 
 
 class DescriptionInvalid(ConfigurationError, ValueError):
-    """A ``tower:`` endpoint string that cannot work; the text names the argument and the cure."""
+    """A ``tower:`` endpoint string is invalid; the text has the argument and the cure."""
 
 
 def parse_description(
@@ -142,39 +145,39 @@ def parse_description(
 ) -> FrontDoorEndpoint:
     """Return the endpoint of ``tower:cluster=C:target=T[:kubeconfig=F][:context=X]``.
 
-    :param words: the parts without a name, and *arguments* those that have one.
-    :raise DescriptionInvalid: an argument is missing, unknown or of no use.
+    :param words: the parts without a name; *arguments*: those with one.
+    :raise DescriptionInvalid: an argument is missing, unknown or invalid.
     """
     if words:
         raise DescriptionInvalid(f"tower: {words[0]!r} has no name: write tower:cluster=NAME:target=NAME")
     for name in arguments:
         if name not in {"cluster", "target", "kubeconfig", "context"}:
             raise DescriptionInvalid(
-                f"tower: there is no argument {name}: there are cluster, target, kubeconfig and context"
+                f"tower: unknown argument {name}: there are cluster, target, kubeconfig and context"
             )
     for name, what in (("cluster", "the cluster as 'tower cluster list' names it"), ("target", _TARGET)):
         if not arguments.get(name):
             raise DescriptionInvalid(f"tower: {name} is missing: add {name}=NAME, {what}")
     if arguments["target"] == "kubernetes":
         raise DescriptionInvalid(
-            "tower: target=kubernetes does not support raw streams: use HTTPS with the kubeconfig's server instead"
+            "tower: target=kubernetes has no raw streams: use HTTPS with the kubeconfig's server instead"
         )
     path = _kubeconfig(arguments.get("kubeconfig", ""), environ)
     load = partial(load_kubeconfig, path, arguments.get("context") or None)
     endpoint = FrontDoorEndpoint(reactor, load, arguments["cluster"], arguments["target"])
     try:
-        endpoint.way()
+        endpoint.address()
     except ConfigurationError as e:
         raise DescriptionInvalid(f"tower: {e}") from e
     return endpoint
 
 
-_TARGET = "as the agent was given it with --target NAME=HOST:PORT"
-_CURE = "add kubeconfig=FILE with what 'tower kubeconfig CLUSTER --user NAME' printed"
+_TARGET = "a name in the agent's --target NAME=HOST:PORT"
+_CURE = "add kubeconfig=FILE with the output of 'tower kubeconfig CLUSTER --user NAME'"
 
 
 def _kubeconfig(argument: str, environ: Mapping[str, str]) -> Path:
-    """Return the file that *argument* names, or else the one that kubectl would use."""
+    """Return the file *argument*, or else kubectl's default."""
     default = environ.get("KUBECONFIG", "")
     files = [argument] if argument else [each for each in default.split(os.pathsep) if each]
     if len(files) > 1:
@@ -185,6 +188,6 @@ def _kubeconfig(argument: str, environ: Mapping[str, str]) -> Path:
     if path.exists():
         return path
     if argument:
-        raise DescriptionInvalid(f"tower: kubeconfig={argument}: there is no such file: {_CURE}")
-    where = "where KUBECONFIG points" if files else "and KUBECONFIG is not set"
-    raise DescriptionInvalid(f"tower: kubeconfig is missing, there is no {path}, {where}: {_CURE}")
+        raise DescriptionInvalid(f"tower: kubeconfig={argument}: the file does not exist: {_CURE}")
+    default = "the file in KUBECONFIG" if files else "the default without KUBECONFIG"
+    raise DescriptionInvalid(f"tower: kubeconfig is missing, and {path}, {default}, does not exist: {_CURE}")

@@ -1,4 +1,4 @@
-"""The error tree.  The second level says whose fault it is, and so what to do."""
+"""Exceptions; the classes below `TowerError` determine the response."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import ClassVar
 
 from tower.escaping import reported
 
-#: Longest text that is kept about a failure.
+#: Longest text of `one_line`, characters.
 _LONGEST = 500
 
 
 class TowerError(Exception):
-    """Parent of everything Tower raises on purpose; its text is for people and holds no secret."""
+    """Base class; the text is for users and operators, and contains no secret."""
 
 
 class ConfigurationError(TowerError):
-    """An option, a file or a port that cannot work: print the one line and exit 1."""
+    """An option, file or port is invalid: print one line and exit with 1."""
 
 
 class ClusterUnreachable(TowerError):
-    """The cluster did not answer: tell the client, maybe retry."""
+    """The cluster did not answer: report it to the client, or retry."""
 
 
 class PeerError(TowerError):
-    """The remote side broke the protocol: drop that connection, keep serving.
+    """The peer violated the protocol: close that connection, keep serving.
 
-    :cvar for_peer: what the remote side is told, where the text is for our own people alone.
+    :cvar for_peer: text for the peer, if that of the error is for the log only.
     """
 
     for_peer: ClassVar[str] = ""
 
 
 class Unauthorized(TowerError):
-    """Nobody we know: answer 401.
+    """Authentication failed: answer 401.
 
-    :ivar reason: what exactly was wrong, for the log alone; never sent to the peer.
+    :ivar reason: the exact reason, for the log only; never sent to the peer.
     """
 
     def __init__(self, message: str = "Unauthorized", reason: str = "") -> None:
@@ -43,27 +43,27 @@ class Unauthorized(TowerError):
 
 
 class Forbidden(TowerError):
-    """Known, but not allowed: answer 403."""
+    """Authenticated, but not authorized: answer 403."""
 
 
 class Invalid(TowerError):
-    """The request makes no sense: answer 422 with the name, the value and the cure."""
+    """The request is invalid: answer 422 with name, value and cure."""
 
 
 class NotFound(TowerError):
-    """There is no such object: answer 404."""
+    """The object does not exist: answer 404."""
 
 
 class AlreadyExists(TowerError):
-    """There is such an object already: answer 409, reason AlreadyExists."""
+    """The object exists already: answer 409, reason AlreadyExists."""
 
 
 class Conflict(TowerError):
-    """The object was changed in between: read it again and retry; answer 409, reason Conflict."""
+    """The object has changed: the client must read it again; answer 409, reason Conflict."""
 
 
 def one_line(error: BaseException | None) -> str:
-    """Return what *error* says, in one line of bounded length."""
+    """Return the text of *error*, in one line of bounded length."""
     return " ".join((str(error) or type(error).__name__).split())[:_LONGEST]
 
 
@@ -72,20 +72,20 @@ class StreamRefused(TowerError):
 
     :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
         ``name``, ``tls`` or ``failed``.
-    :ivar reason: RFC 4254's number in the far end's message; 0 where there was none.
-    :ivar said: the far end's words, up to `LONGEST_SAID`; None where the text is ours.
+    :ivar reason: RFC 4254's reason code; 0 without one.
+    :ivar peer_text: the far end's text, up to `PEER_TEXT_LIMIT` characters; None if the text is Tower's.
     """
 
-    def __init__(self, code: str, text: str, reason: int = 0, said: str | None = None) -> None:
+    def __init__(self, code: str, text: str, reason: int = 0, peer_text: str | None = None) -> None:
         super().__init__(text)
         self.code = code
         self.reason = reason
-        self.said = said
+        self.peer_text = peer_text
 
-    def told_by(self, who: str) -> str:
-        """Return the text; where it is the far end's, as words of *who*."""
-        return str(self) if self.said is None else reported(who, self.said)
+    def reported_by(self, peer: str) -> str:
+        """Return the text; a text of the far end is attributed to *peer*."""
+        return str(self) if self.peer_text is None else reported(peer, self.peer_text)
 
 
 class TunnelLost(TowerError):
-    """The tunnel went away."""
+    """The tunnel was closed."""

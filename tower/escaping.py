@@ -1,8 +1,8 @@
-r"""Texts of others made fit for logs, terminals and JSON: nothing in them acts on what shows or splits them.
+r"""Escaping of foreign text for logs, terminals and JSON.
 
-Printable is what `str.isprintable` says: no control character (C0, DEL, C1), no other end of a line (U+2028,
-U+2029), no other blank than a space, nothing that changes the direction of writing or has no width, no
-surrogate.  Everything else is written as ``\n``, ``\x9b`` or ``\u2028``, in JSON as ``\u009b``.
+Characters that are not printable (`str.isprintable`) are escaped as ``\n``, ``\x9b`` or ``\u2028``, in JSON
+as ``\u009b``: control characters (C0, DEL, C1), line separators (U+2028, U+2029), spaces other than U+0020,
+characters that change the direction of writing or have no width, surrogates.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 import re
 from typing import Any
 
-#: Longest text of a peer that is repeated, as it is shown, in characters; and longest version or name.
-LONGEST_SAID = 256
-LONGEST_VERSION = 64
+#: Length limits of a peer's text, and of its version or name, as shown, in characters.
+PEER_TEXT_LIMIT = 256
+VERSION_LIMIT = 64
 
 _ELLIPSIS = "…"
 
@@ -22,14 +22,14 @@ _NO_ASCII = re.compile(r"[^ -~]")
 
 
 def escaped(text: str) -> str:
-    """Return *text* in one line, with what is not printable written as Python does."""
+    """Return *text* in one line, with Python's escapes for characters that are not printable."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def quoted(text: str, limit: int | None = None) -> str:
     """Return *text* as a JSON string, quotation marks included.
 
-    :param limit: how long it may be between the marks, characters; what is longer ends with an ellipsis.
+    :param limit: characters between the quotation marks; a longer text ends with an ellipsis.
     """
     whole = _encoded(text if limit is None else text[: limit + 1])
     if not whole.isprintable():
@@ -51,23 +51,23 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - len(_ELLIPSIS)] + _ELLIPSIS
 
 
-def reported(who: str, said: str | bytes, limit: int = LONGEST_SAID) -> str:
-    """Return ``the agent of alpha reports: "…"``: what a peer said, as its words and not as ours.
+def reported(who: str, said: str | bytes, limit: int = PEER_TEXT_LIMIT) -> str:
+    """Return ``the agent of alpha reports: "…"``: a peer's text, attributed to it.
 
-    :param who: the peer, as ``the agent of alpha``.
-    :param said: in UTF-8, if it is bytes.
+    :param who: the peer, such as ``the agent of alpha``.
+    :param said: UTF-8 if bytes.
     """
     text = said[: 4 * limit + 4].decode("utf-8", "replace") if isinstance(said, bytes) else said
     return f"{who} reports: {quoted(text, limit)}"
 
 
 def json_text(value: Any, *, separators: tuple[str, str] | None = None) -> str:
-    """Return *value* as JSON in ASCII, without a control character."""
+    """Return *value* as JSON in ASCII without control characters."""
     return json.dumps(value, separators=separators).replace("\x7f", "\\u007f")
 
 
 def readable_json(value: Any) -> str:
-    """Return *value* as JSON for people: indented, and in every script, as far as it is printable."""
+    """Return *value* as indented JSON with printable characters of all scripts."""
     lines = json.dumps(value, indent=4, ensure_ascii=False).split("\n")
     return "\n".join(line if line.isprintable() else _NO_ASCII.sub(_in_json, line) for line in lines)
 

@@ -1,7 +1,7 @@
-"""Files that are opened without leaving a directory, and files that are opened wherever they are.
+"""Access to files below one directory only, or anywhere.
 
-Linux has ``RESOLVE_BENEATH`` of openat2(2) for this, which Python does not offer.  Here the path is walked by
-hand, one directory at a time, so that nobody can put a link in the way in between.
+Linux has ``RESOLVE_BENEATH`` of openat2(2) for this, which Python lacks.  Here the path is resolved one
+directory at a time, so that no link can be inserted in between.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-#: Most symbolic links in one path, as Linux has it (path_resolution(7)).
+#: Largest number of symbolic links in a path, as in Linux (path_resolution(7)).
 LINK_LIMIT = 40
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Files(Protocol):
-    """What is needed of the file system; all of it raises `OSError`."""
+    """File system operations; all raise `OSError`."""
 
     def open(self, path: str | Path, flags: int, mode: int = 0o600) -> int:
         """Return a descriptor; see `os.open`."""
 
     def stat(self, path: str | Path) -> os.stat_result:
-        """Return what is at *path*, links followed."""
+        """Return the status of the file at *path*; links are followed."""
 
     def is_link(self, path: str | Path) -> bool:
-        """Tell whether *path* is a symbolic link."""
+        """Return whether *path* is a symbolic link."""
 
     def replace(self, source: str | Path, target: str | Path) -> None:
-        """Rename a file; what is at *target* is replaced, also if it is a link."""
+        """Rename a file; *target* is replaced, also if it is a link."""
 
     def unlink(self, path: str | Path) -> None:
         """Remove a file or a link."""
 
 
-class LeadsOut(OSError):
-    """A path that does not stay below the directory."""
+class OutsideDirectory(OSError):
+    """A path that is outside of the directory."""
 
-    def __init__(self, path: str | Path, text: str = "a link in it leads out of its directory") -> None:
+    def __init__(self, path: str | Path, text: str = "a link in it points outside of its directory") -> None:
         super().__init__(errno.EXDEV, text, str(path))
 
 
 class Anywhere:
-    """The whole file system: for what the operator names."""
+    """The whole file system, for files that the operator names."""
 
     open = staticmethod(os.open)
     stat = staticmethod(os.stat)
@@ -60,9 +60,9 @@ ANYWHERE: Files = Anywhere()
 
 
 class Beneath:
-    """What is below one directory, which links inside it do not lead out of.
+    """Files below one directory; links that point outside are errors.
 
-    Links that stay inside are followed: a Secret that Kubernetes mounts consists of such.
+    Links that stay inside are followed: a mounted Secret of Kubernetes consists of them.
 
     :param root: absolute.
     """
@@ -100,62 +100,62 @@ class Beneath:
             os.unlink(name, dir_fd=directory)
 
     def _steps(self, path: str | Path) -> list[str]:
-        """Return the parts of *path* below the directory, the last one first."""
+        """Return the parts of *path* below the directory, in reverse order."""
         text = os.fspath(path)
         for root in (str(self.root), os.path.realpath(self.root)):
             if text == root or text.startswith(f"{root.rstrip('/')}/"):
                 parts = text[len(root) :].split("/")
                 return [part for part in reversed(parts) if part not in ("", ".")]
-        raise LeadsOut(path, "it lies outside of its directory")
+        raise OutsideDirectory(path, "it lies outside of its directory")
 
     @contextmanager
     def _at(self, path: str | Path, *, follow: bool = True) -> Iterator[tuple[int, str]]:
-        """Give a descriptor of the directory that has the file, and its name there.
+        """Provide a descriptor of the file's directory, and the name in it.
 
-        :param follow: whether a link in the last place counts as what it leads to.
+        :param follow: whether to follow a link in the last part.
         """
         steps = self._steps(path)
-        way = [os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+        parents = [os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
         links = 0
         try:
             while steps:
                 step = steps.pop()
                 if step == "..":
-                    if len(way) == 1:
-                        raise LeadsOut(path)
-                    os.close(way.pop())
+                    if len(parents) == 1:
+                        raise OutsideDirectory(path)
+                    os.close(parents.pop())
                     continue
-                target = _target(step, way[-1]) if steps or follow else None
+                target = _target(step, parents[-1]) if steps or follow else None
                 if target is not None:
                     links += 1
                     if links > LINK_LIMIT:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-                    steps += self._link_steps(path, target, way)
+                    steps += self._link_steps(path, target, parents)
                 elif steps:
-                    way.append(os.open(step, _DIRECTORY, dir_fd=way[-1]))
+                    parents.append(os.open(step, _DIRECTORY, dir_fd=parents[-1]))
                 else:
-                    yield way[-1], step
+                    yield parents[-1], step
                     return
-            yield way[-1], "."
+            yield parents[-1], "."
         finally:
-            for descriptor in way:
+            for descriptor in parents:
                 os.close(descriptor)
 
-    def _link_steps(self, path: str | Path, target: str, way: list[int]) -> list[str]:
-        """Return where a link leads, the last step first; from the directory again if it is absolute."""
+    def _link_steps(self, path: str | Path, target: str, parents: list[int]) -> list[str]:
+        """Return the parts of a link's target, in reverse order; an absolute one restarts *parents*."""
         if not target.startswith("/"):
             return [part for part in reversed(target.split("/")) if part not in ("", ".")]
         try:
             steps = self._steps(target)
-        except LeadsOut:
-            raise LeadsOut(path) from None
-        while len(way) > 1:
-            os.close(way.pop())
+        except OutsideDirectory:
+            raise OutsideDirectory(path) from None
+        while len(parents) > 1:
+            os.close(parents.pop())
         return steps
 
 
 def _target(name: str, directory: int) -> str | None:
-    """Return where a link leads; None: it is none, or not there."""
+    """Return the target of a link; None if there is no link."""
     try:
         return os.readlink(name, dir_fd=directory)
     except OSError:
@@ -170,11 +170,11 @@ def read_plain(
 ) -> bytes:
     """Return the first *limit* B of the regular file at *path*, or all of it.
 
-    A pipe or a terminal would keep the whole program waiting for somebody to write: it is refused at once.
+    Other files are rejected at once: a pipe or a terminal would block the whole program.
 
-    :param files: where it is looked for.
-    :param check: looks at the very file that is read, before; what it raises is raised.
-    :raise OSError: it cannot be read, or is something else than a file.
+    :param files: the allowed part of the file system.
+    :param check: called with the status of the open file before it is read; may raise.
+    :raise OSError: the file cannot be read, or is not a regular file.
     """
     descriptor = files.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:

@@ -1,4 +1,4 @@
-"""The proxy, ``twistd -n tower-proxy``: what it consists of, what each part gets, and what runs."""
+"""The proxy, ``twistd -n tower-proxy``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
+from tower.web.ports.plain_port import PlainPort
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -303,7 +304,7 @@ class Proxy(MultiService):
             if number is not None
         ]
 
-        # What runs
+        # Services
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             Availability(reactor, clusters, tunnels),

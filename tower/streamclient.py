@@ -1,4 +1,4 @@
-"""Opening raw streams through the front door: ``GET .../targets/<t>`` with ``Upgrade: tower-stream``."""
+"""Client of raw streams through the front door: ``GET .../targets/<t>`` with ``Upgrade: tower-stream``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tower.net.connection import Connection
 from tower.net.pipes import Pipe
 from tower.reactor.interfaces import ISocketReactor
 
-OPEN_TIMEOUT = 30.0  # s until a stream has to be open
-HEAD_LIMIT = 64 << 10  # B, of the answer to the upgrade
-BODY_LIMIT = 64 << 10  # B, of the Status that says why not
+OPEN_TIMEOUT = 30.0  # s
+HEAD_LIMIT = 64 << 10  # B, of the response to the upgrade
+BODY_LIMIT = 64 << 10  # B, of the Status of a refusal
 
 _PRINTABLE = re.compile(r"[ -~]+")
 
 
 class StreamNotOpened(TowerError):
-    """The proxy opened no stream; the text says why, in the proxy's words if it gave a reason."""
+    """The proxy opened no stream; the text has its reason, if any."""
 
 
 @frozen
 class FrontDoorAddress:
-    """How to open streams to one target.
+    """Address of one target's streams.
 
-    :ivar request: the head of the request that opens one.
-    :ivar until: when the credential in it ends, Unix time, s; None if it is not ours to renew.
+    :ivar request: head of the request that opens a stream.
+    :ivar until: expiry of its credential, Unix time, s; None if the caller does not renew it.
     """
 
     host: str
@@ -51,7 +51,7 @@ class FrontDoorAddress:
 def upgrade_request(access: KubeAccess, path: str, target: str) -> bytes:
     """Return the head of the request for a raw stream to *target* of the cluster at *path* on the server.
 
-    :raise ConfigurationError: what *access* says fits in no head.
+    :raise ConfigurationError: server or token in *access* has invalid characters.
     """
     url = urlsplit(access.server)
     token = bearer_token(access)
@@ -64,16 +64,18 @@ def upgrade_request(access: KubeAccess, path: str, target: str) -> bytes:
     ]
     if not all(map(_PRINTABLE.fullmatch, lines)):
         raise ConfigurationError(
-            f"the kubeconfig for {access.server!r}: the server or the token has other characters in it "
-            "than printable ASCII"
+            f"the kubeconfig for {access.server!r}: the server or the token has characters that are not "
+            "printable ASCII"
         )
     return "\r\n".join((*lines, "", "")).encode("ascii")
 
 
-def way_of(access: KubeAccess, path: str, target: str, until: float | None = None) -> FrontDoorAddress:
-    """Return the way that *access* gives to *target* of the cluster at *path*.
+def front_door_address(
+    access: KubeAccess, path: str, target: str, until: float | None = None
+) -> FrontDoorAddress:
+    """Return the address of *target* of the cluster at *path*, with the credential of *access*.
 
-    :raise ConfigurationError: its certificate, key or token cannot be used.
+    :raise ConfigurationError: the certificate, key or token is invalid.
     """
     host, port, secure = server_address(access)
     context = tls_context(access) if secure else None
@@ -81,16 +83,16 @@ def way_of(access: KubeAccess, path: str, target: str, until: float | None = Non
     return FrontDoorAddress(host, port, context, access.tls_server_name or host, request, until)
 
 
-def dial(reactor: ISocketReactor, way: FrontDoorAddress) -> Deferred[Connection]:
-    """Connect to the proxy of *way*; see `tower.net.connecting.connect`."""
-    return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
+def dial(reactor: ISocketReactor, address: FrontDoorAddress) -> Deferred[Connection]:
+    """Connect to the proxy; see `tower.net.connecting.connect`."""
+    return connect(reactor, address.host, address.port, tls=address.tls, server_hostname=address.server_name)
 
 
 class Opening:
-    """Receiver of a new stream until the proxy has answered the upgrade (RFC 9110 section 7.8).
+    """Receiver of a new stream until the proxy's response to the upgrade (RFC 9110 section 7.8).
 
-    :param opened: called with what followed the 101; the stream is paused then.
-    :param failed: called once with the reason if there is no stream.
+    :param opened: called with the bytes after the 101; the stream is paused then.
+    :param failed: called once with the reason of a failure.
     """
 
     def __init__(self, pipe: Pipe, opened: Callable[[bytes], None], failed: Callable[[str], None]) -> None:
@@ -98,10 +100,10 @@ class Opening:
         self._opened = opened
         self._failed: Callable[[str], None] | None = failed
         self._buffer = bytearray()
-        self._body = -1  # where the body of a refusal begins
+        self._body = -1  # start of the body of a refusal
 
     def abandon(self) -> None:
-        """Close the connection and say nothing."""
+        """Close the connection without an event."""
         self._failed = None
         self._pipe.abort()
 
@@ -124,20 +126,20 @@ class Opening:
             self.ended()
 
     def ended(self) -> None:
-        """Say why there is no stream, as far as the proxy told."""
+        """Fail with the proxy's reason, if received."""
         status = bytes(self._buffer.partition(b"\r\n")[0]).decode("latin-1")
         self._fail(self._message() or f"the proxy answered {status!r}")
 
     def drained(self) -> None:
-        """Nothing waits for room."""
+        """See `Receiver`."""
 
     def closed(self, reason: Exception) -> None:
-        """Say that the proxy went away."""
+        """Fail, unless the stream is open."""
         if self._failed is not None:
             self._fail(f"the proxy closed the connection: {reason}")
 
     def _message(self) -> str | None:
-        """Return the message of a whole Status, None as long as it is not whole."""
+        """Return the message of the Status; None while it is incomplete."""
         if self._body < 0:
             return None
         try:
@@ -153,11 +155,11 @@ class Opening:
             failed(text)
 
 
-def open_stream(stream: Pipe, way: FrontDoorAddress, clock: IReactorTime) -> Deferred[bytes]:
-    """Ask for the upgrade on a new connection to the proxy of *way*.
+def open_stream(stream: Pipe, address: FrontDoorAddress, clock: IReactorTime) -> Deferred[bytes]:
+    """Request the upgrade on *stream*, a new connection to the proxy.
 
-    :return: fires with what came on the stream already, when *stream* is that stream; it is paused then.
-        Cancelling closes the connection.
+    :return: fires with the first bytes of the stream once it is open; it is paused then.  Cancelling closes
+        the connection.
     :raise StreamNotOpened: through the Deferred; the connection is closed.
     """
     done: Deferred[bytes] = Deferred(lambda _: opening.abandon())
@@ -166,7 +168,7 @@ def open_stream(stream: Pipe, way: FrontDoorAddress, clock: IReactorTime) -> Def
         done.errback(StreamNotOpened(text))
 
     stream.receiver = opening = Opening(stream, done.callback, failed)
-    stream.send(way.request)
+    stream.send(address.request)
     if not done.called:
         done.addTimeout(OPEN_TIMEOUT, clock, _too_late)
         stream.resume()
@@ -174,4 +176,4 @@ def open_stream(stream: Pipe, way: FrontDoorAddress, clock: IReactorTime) -> Def
 
 
 def _too_late(_: object, seconds: float) -> Failure:
-    return Failure(StreamNotOpened(f"the proxy did not open the stream in {seconds:g} s"))
+    return Failure(StreamNotOpened(f"the proxy did not open the stream within {seconds:g} s"))

@@ -21,7 +21,7 @@ from tests.integration.hostile_proxy import HostileProxyTestCase
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
 from tests.integration.threaded import ThreadedServer
-from tower.escaping import LONGEST_SAID, LONGEST_VERSION
+from tower.escaping import PEER_TEXT_LIMIT, VERSION_LIMIT
 from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
 
 BY_APPLICATION = 11
@@ -46,8 +46,8 @@ class QuotationTestCase(SynchronousTestCase):
         self.assertIn(begin + REPEATED, text)
         logged = re.match(r'(?:[^"\\]|\\.)*', text.partition(begin)[2])
         assert logged is not None
-        self.assertLessEqual(len(logged[0]), LONGEST_SAID)
-        self.assertNotIn("x" * LONGEST_SAID, text)
+        self.assertLessEqual(len(logged[0]), PEER_TEXT_LIMIT)
+        self.assertNotIn("x" * PEER_TEXT_LIMIT, text)
 
 
 class AgentTests(HostileAgentTestCase, QuotationTestCase):
@@ -78,7 +78,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         self.assertEqual(unfit(self.logged()), [])
 
     def test_reason_for_end(self) -> None:
-        """Why it goes: in one line of the log, attributed to the agent of that cluster."""
+        """Its reason for disconnecting: in one line of the log, attributed to the agent of that cluster."""
         peer = self.bench.peer()
         host, port = peer.socket.getsockname()
         peer.say(last_words())
@@ -99,12 +99,12 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         peer.authenticate()
         line = 'the agent of evil reports: "version v1.0\\", authenticated as \\"root\\" yyy'
         wait_for("the line", lambda: line in self.logged())
-        self.assertNotIn("y" * LONGEST_VERSION, self.logged())
+        self.assertNotIn("y" * VERSION_LIMIT, self.logged())
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/evil/agents"
         listed = self.bench.tower.admin().request("GET", path).body.decode()
         self.assertIn("yyy", listed)
-        self.assertNotIn("y" * LONGEST_VERSION, listed)
-        self.assertNotIn("z" * LONGEST_VERSION, listed)
+        self.assertNotIn("y" * VERSION_LIMIT, listed)
+        self.assertNotIn("z" * VERSION_LIMIT, listed)
         self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])
 
 
@@ -120,14 +120,14 @@ class ProxyTests(HostileProxyTestCase, QuotationTestCase):
         """The reason for ending a tunnel: before the agent is authenticated, and after that."""
         peer = self.accepted()
         peer.say(last_words())
-        self.assertReported(self.assertLogged(r"the tunnel to \S+ is lost: .*"), "the proxy")
+        self.assertReported(self.assertLogged(r"lost the tunnel to \S+: .*"), "the proxy")
         peer.close()
         self.before = len(self.agent.output())
         early = self.bench.proxy.accept()
         early.begin()
         early.until(lambda: early.ssh.isEncrypted("both"))
         early.say(last_words())
-        self.assertReported(self.assertLogged(r"try \d+ failed: .*"), "the proxy")
+        self.assertReported(self.assertLogged(r"attempt \d+ failed: .*"), "the proxy")
         early.close()
         self.assertEqual(unfit(self.logged()), [])
 
@@ -138,10 +138,10 @@ class ProxyTests(HostileProxyTestCase, QuotationTestCase):
         self.authenticated(peer)
         line = self.assertLogged(r"connected to .*")
         self.assertIn(r'; the proxy reports: "version v1\", trusted; \"yyy', line)
-        self.assertNotIn("y" * LONGEST_VERSION, line)
+        self.assertNotIn("y" * VERSION_LIMIT, line)
 
     def authenticated(self, peer: RawPeer) -> None:
-        """Shake hands."""
+        """Do the handshake."""
         self.addCleanup(peer.close)
         peer.authenticate()
 
@@ -187,7 +187,7 @@ class NodeTests(harness.TowerTestCase, QuotationTestCase):
         status = wait_for("the node's words in the status", reported)
         self.assertEqual(unfit(status), [])
         self.assertIn(r"it reports: \"one 2026", status)
-        self.assertNotIn("x" * LONGEST_SAID, status)
+        self.assertNotIn("x" * PEER_TEXT_LIMIT, status)
         for form in ("table", "json", "yaml"):
             self.assertEqual(unfit(self.tower.tower("cluster", "show", "alpha", "-o", form)), [], form)
         self.assertEqual(unfit(self.tower.proxy.output()), [])

@@ -17,7 +17,7 @@ SERVER = "https://tower.example.org:8443"
 
 
 class Broken:
-    """A connection on which *error* happens."""
+    """A connection that raises *error*."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -28,7 +28,7 @@ class Broken:
         raise self._error
 
     def close(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.closed = True
 
 
@@ -37,10 +37,10 @@ def _same(connection: Any) -> Any:
 
 
 class CallTests(SynchronousTestCase):
-    """What goes wrong is told in one line that names the server and the cure."""
+    """Errors are one line with the server and the cure."""
 
     def test_network(self) -> None:
-        """Refused, too late, not TLS, not the right server, no HTTP."""
+        """Connection refused, timeout, wrong certificate, no TLS, no HTTP."""
         wrong = ssl.SSLCertVerificationError(1, "x")
         wrong.verify_message = "self-signed certificate"
         for error, text in (
@@ -59,16 +59,16 @@ class CallTests(SynchronousTestCase):
             self.assertTrue(broken.closed)
 
     def test_quoted(self) -> None:
-        """Nothing that ends a path's element stands in one."""
+        """Characters that end a path segment are quoted."""
         self.assertEqual(quoted("SHA256:a_b-c"), "SHA256:a_b-c")
         self.assertEqual(quoted("../a?b#c d"), "..%2Fa%3Fb%23c%20d")
 
 
 class ConnectionTests(SynchronousTestCase):
-    """The way to the server."""
+    """Connections to the server."""
 
     def test_http_proxy(self) -> None:
-        """A kubeconfig's proxy is the way to the server."""
+        """A kubeconfig's HTTP proxy is used."""
         access = KubeAccess(SERVER, proxy_url="http://proxy.example.org:3128")
         connection = open_connection(access)
         self.assertEqual((connection.host, connection.port), ("proxy.example.org", 3128))

@@ -1,4 +1,4 @@
-"""Tests for `tower.cli`: the commands, as a person types them."""
+"""Tests for `tower.cli`: the commands, as a user types them."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ class ClusterTests(CommandTestCase):
         self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
 
     def test_add(self) -> None:
-        """A new cluster is there, and the next step is named."""
+        """The cluster exists, and the output names the next step."""
         self.assertIn("tower join alpha", self.good("cluster", "add", "alpha"))
         self.assertTrue(self.clusters.require("alpha").enabled)
 
     def test_add_with_a_port(self) -> None:
-        """A cluster keeps the port that it had elsewhere, unless another has it."""
+        """A cluster gets the requested port, unless another cluster has it."""
         self.good("cluster", "add", "alpha", "--port", "6002")
         self.assertEqual(self.clusters.require("alpha").kubernetes_port, 6002)
         self.assertIn("cluster alpha has it", self.bad("cluster", "add", "beta", "--port", "6002"))
         self.assertIn("from 1 on", self.bad("cluster", "add", "beta", "--port", "none"))
 
     def test_add_what_exists(self) -> None:
-        """The name, and the cure."""
+        """The error has the name and the cure."""
         self.add("alpha")
         said = self.bad("cluster", "add", "alpha")
         self.assertIn("alpha", said)
         self.assertIn("tower cluster remove alpha", said)
 
     def test_add_bad_name(self) -> None:
-        """What a name has to be."""
+        """The error describes valid names."""
         self.assertIn("lower case", self.bad("cluster", "add", "Alpha"))
 
     def test_list(self) -> None:
-        """A table for people, one name a line, or the objects."""
+        """The output is a table, one name per line, or the objects."""
         self.assertIn("tower cluster add", self.good("cluster", "list"))
         self.add("alpha")
         self.add("beta")
@@ -66,11 +66,11 @@ class ClusterTests(CommandTestCase):
         self.assertEqual(yaml.safe_load(self.good("cluster", "list", "-o", "yaml"))["kind"], "ClusterList")
 
     def test_list_names_of_none(self) -> None:
-        """Without clusters there is no output for programs."""
+        """Without clusters, ``-o name`` prints nothing."""
         self.assertEqual(self.good("cluster", "list", "-o", "name"), "")
 
     def test_show(self) -> None:
-        """Facts, conditions, agents."""
+        """The output has settings, conditions and agents."""
         self.add("alpha")
         self.successResultOf(
             self.clusters.set_condition("alpha", "AgentAvailable", "True", "Connected", "An agent came.")
@@ -85,7 +85,7 @@ class ClusterTests(CommandTestCase):
         self.assertEqual(json.loads(self.good("cluster", "show", "alpha", "-o", "json"))["kind"], "Cluster")
 
     def test_switch(self) -> None:
-        """Disable and enable."""
+        """A cluster is disabled and enabled."""
         self.add("alpha")
         self.good("cluster", "disable", "alpha")
         self.assertFalse(self.clusters.require("alpha").enabled)
@@ -93,13 +93,13 @@ class ClusterTests(CommandTestCase):
         self.assertTrue(self.clusters.require("alpha").enabled)
 
     def test_remove(self) -> None:
-        """Gone is gone."""
+        """A removed cluster no longer exists."""
         self.add("alpha")
         self.good("cluster", "remove", "alpha")
         self.assertIsNone(self.clusters.get("alpha"))
 
     def test_what_is_not_there(self) -> None:
-        """Each command names the cluster that is not there, and the cure."""
+        """Each command names the missing cluster and the cure."""
         for words in (
             ("cluster", "show"),
             ("cluster", "enable"),
@@ -115,13 +115,13 @@ class ClusterTests(CommandTestCase):
         self.assertIn("nope", self.bad("cluster", "revoke", "nope", FINGERPRINT))
 
     def test_impossible_names(self) -> None:
-        """A name that no cluster can have never becomes a path."""
+        """An invalid name never becomes a path."""
         for name in ("../beta", "a/b", "", "A", "alpha?x=y", "%61"):
             self.assertIn(repr(name), self.bad("cluster", "remove", name))
         self.assertEqual(self.connection.requests, [])
 
     def test_agents(self) -> None:
-        """Enrolled keys, and the live tunnels of each."""
+        """The output has the enrolled keys with their live tunnels."""
         self.add("alpha")
         self.assertIn("tower join alpha", self.good("cluster", "agents", "alpha"))
         self.enrol()
@@ -137,7 +137,7 @@ class ClusterTests(CommandTestCase):
         self.assertEqual(answer["items"][0]["status"]["tunnels"][0]["address"], "192.0.2.1:4711")
 
     def test_revoke(self) -> None:
-        """A fingerprint is taken as it is shown, slash and plus included."""
+        """A fingerprint is accepted as shown, including slash and plus."""
         self.add("alpha")
         self.enrol()
         self.good("cluster", "revoke", "alpha", FINGERPRINT)
@@ -149,7 +149,7 @@ class JoinTests(CommandTestCase):
     """`tower join`."""
 
     def test_line(self) -> None:
-        """Standard output is exactly the one line that scripts rely on."""
+        """Standard output is exactly the line that scripts rely on."""
         self.add("alpha")
         agent = (
             r"twistd --pidfile= -n tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
@@ -166,14 +166,14 @@ class JoinTests(CommandTestCase):
             self.assertIn(HOST_KEY, said)
 
     def test_options(self) -> None:
-        """Time to live and uses reach the token."""
+        """The options set the token's lifetime and uses."""
         self.add("alpha")
         self.good("join", "alpha", "--ttl", "2h", "--uses", "3")
         (record,) = self.store.snapshot("jointokens").values()
         self.assertEqual((record.value["uses"], record.value["expires"]), (3, NOW + 7200))
 
     def test_bad_options(self) -> None:
-        """A wrong value is named with what would be right."""
+        """An error has the invalid value and the option."""
         self.add("alpha")
         self.assertIn("'soon'", self.bad("join", "alpha", "--ttl", "soon"))
         for value in ("0", "x", "-1"):
@@ -181,12 +181,12 @@ class JoinTests(CommandTestCase):
 
 
 class UnpublishedTests(CommandTestCase):
-    """A proxy on all addresses that nobody gave a name."""
+    """A proxy on all addresses, without a published one."""
 
     published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_names_the_flag(self) -> None:
-        """Neither join nor kubeconfig ever print 0.0.0.0 as an address; they name the flag."""
+        """Neither join nor kubeconfig print 0.0.0.0 as an address; they name the flag."""
         self.add("alpha")
         for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
             said = self.bad(*words)
@@ -198,7 +198,7 @@ class KubeconfigTests(CommandTestCase):
     """`tower kubeconfig`."""
 
     def test_defaults(self) -> None:
-        """Standard output is the file, names in it are unique per cluster."""
+        """Standard output is the file; its names are unique per cluster."""
         self.add("alpha")
         config = yaml.safe_load(self.good("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
         self.assertEqual(config["current-context"], "jane@tower-alpha")
@@ -208,7 +208,7 @@ class KubeconfigTests(CommandTestCase):
         self.assertEqual(record.value["expires"], NOW + 8 * 3600)
 
     def test_options(self) -> None:
-        """Groups, time to live, way and kind of credential."""
+        """The options set groups, lifetime, server and credential type."""
         self.add("alpha")
         words = ("--user", "jane", "--group", "dev", "--group", "qa", "--ttl", "1h", "--via", "port")
         config = yaml.safe_load(self.good("kubeconfig", "alpha", *words, "--auth", "token"))
@@ -218,7 +218,7 @@ class KubeconfigTests(CommandTestCase):
         self.assertEqual((record.value["groups"], record.value["expires"]), (["dev", "qa"], NOW + 3600))
 
     def test_bad_options(self) -> None:
-        """Each is named, with the cure."""
+        """Errors have the option and the cure."""
         self.add("alpha")
         for words, text in (
             ((), "--user"),
@@ -234,7 +234,7 @@ class OutputFileTests(CommandTestCase):
     """`--output FILE` of `tower kubeconfig` and `tower admin-kubeconfig`."""
 
     def setUp(self) -> None:
-        """Make a folder, and a cluster."""
+        """Add a cluster and make a folder."""
         super().setUp()
         self.add("alpha")
         self.folder = Path(self.mktemp())
@@ -243,12 +243,12 @@ class OutputFileTests(CommandTestCase):
         self.words = ("kubeconfig", "alpha", "--user", "jane", "--output", str(self.file))
 
     def mode(self) -> int:
-        """Return the permissions of the file, which is alone in its folder."""
+        """Return the permissions of the file, the only one in its folder."""
         self.assertEqual(list(self.folder.iterdir()), [self.file])
         return stat.S_IMODE(self.file.stat().st_mode)
 
     def test_written(self) -> None:
-        """The file is for its owner only, whatever the umask is, and nothing of it is printed."""
+        """The file is accessible to its owner only, regardless of the umask, and is not printed."""
         self.addCleanup(os.umask, os.umask(0))
         for words in (self.words, ("admin-kubeconfig", "--user", "ops", "-o", str(self.file))):
             self.assertEqual(self.good(*words), f"kubeconfig written to {self.file}\n")
@@ -257,7 +257,7 @@ class OutputFileTests(CommandTestCase):
             self.assertIn(config["users"][0]["name"].partition("@")[0], ("jane", "ops"))
 
     def test_replaced(self) -> None:
-        """A file that others can read is replaced by one that they cannot, even if they hold it open."""
+        """A file that others can read is replaced by a private one, even if they have it open."""
         self.file.write_text("old")
         self.file.chmod(0o644)
         with self.file.open() as held:
@@ -267,7 +267,7 @@ class OutputFileTests(CommandTestCase):
         self.assertIn("jane", self.file.read_text())
 
     def test_refused_first(self) -> None:
-        """Without a place for the file nothing is issued, and what is there stays."""
+        """If the file cannot be written, nothing is issued and existing files stay."""
         other = self.folder / "other"
         other.write_text("dear")
         link, missing = self.folder / "link", self.folder / "none" / "file"
@@ -288,13 +288,13 @@ class OutputFileTests(CommandTestCase):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["link", "other", "pipe"])
 
     def test_refused_by_the_proxy(self) -> None:
-        """If nothing is issued, the file from before stays."""
+        """If nothing is issued, an existing file stays."""
         self.file.write_text("old")
         self.assertIn("--max-credential-ttl", self.bad(*self.words, "--ttl", "9999h"))
         self.assertEqual((list(self.folder.iterdir()), self.file.read_text()), ([self.file], "old"))
 
     def test_not_written(self) -> None:
-        """A credential that reaches no file is named with the command that revokes it."""
+        """If writing fails late, the error has the command that revokes the credential."""
 
         def replace(*_: object) -> None:
             raise OSError(28, "No space left on device")
@@ -310,14 +310,14 @@ class AdminKubeconfigTests(CommandTestCase):
     """`tower admin-kubeconfig`."""
 
     def test_issued(self) -> None:
-        """Standard output is the file; its credential is an administrator's."""
+        """Standard output is the file, with an administrator's credential."""
         config = yaml.safe_load(self.good("admin-kubeconfig", "--user", "ops", "--ttl", "1h"))
         self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443")
         (record,) = self.store.snapshot("credentials").values()
         self.assertEqual((record.value["groups"], record.value["expires"]), (["tower:admins"], NOW + 3600))
 
     def test_refused(self) -> None:
-        """A reserved name is named."""
+        """A reserved name is rejected."""
         self.assertIn("tower:", self.bad("admin-kubeconfig", "--user", "tower:ops"))
 
 
@@ -325,7 +325,7 @@ class CredentialTests(CommandTestCase):
     """`tower credential …`."""
 
     def test_list_and_revoke(self) -> None:
-        """What was issued is shown, can be taken back, and is gone then."""
+        """Issued credentials are listed until they are revoked."""
         self.add("alpha")
         self.assertEqual(self.good("credential", "list"), "no credentials\n")
         self.good("kubeconfig", "alpha", "--user", "jane")
@@ -342,36 +342,36 @@ class CredentialTests(CommandTestCase):
 
 
 class WayInTests(CommandTestCase):
-    """Which proxy, and what if it is not there."""
+    """Selection of the proxy, and errors if it is missing."""
 
     def test_which_proxy(self) -> None:
-        """Without any way in, both are named."""
+        """Without a state directory or kubeconfig, the error names both options."""
         said = self.bad("cluster", "list", state=False)
         self.assertIn("--state-dir", said)
         self.assertIn("--kubeconfig", said)
 
     def test_no_file(self) -> None:
-        """A state directory without a running proxy's file says what is missing."""
+        """Without a running proxy's file, the error names the file."""
         os.remove(f"{self.state}/admin.kubeconfig")
         said = self.bad("cluster", "list")
         self.assertIn("admin.kubeconfig", said)
         self.assertIn("tower-proxy", said)
 
     def test_broken_file(self) -> None:
-        """A file that is no kubeconfig is named."""
+        """A damaged kubeconfig is named."""
         with open(f"{self.state}/admin.kubeconfig", "w", encoding="utf-8") as file:
             file.write("{")
         self.assertIn("admin.kubeconfig", self.bad("cluster", "list"))
 
     def test_environment(self) -> None:
-        """The environment says what a flag would."""
+        """Environment variables replace the flags."""
         self.environ["TOWER_STATE_DIR"] = self.state
         self.assertEqual(self.run_tower("cluster", "list", state=False)[0], 0)
         self.environ["TOWER_KUBECONFIG"] = "/nowhere/admin.kubeconfig"
         self.assertIn("/nowhere", self.bad("cluster", "list", state=False))
 
     def test_kubeconfig_goes_first(self) -> None:
-        """A kubeconfig that is named goes before the state directory."""
+        """A kubeconfig takes precedence over the state directory."""
         path = f"{self.state}/admin.kubeconfig"
         code, _, _ = self.run_tower(
             "--kubeconfig", path, "--state-dir", "/nowhere", "cluster", "list", state=False
@@ -379,7 +379,7 @@ class WayInTests(CommandTestCase):
         self.assertEqual(code, 0)
 
     def test_token_is_sent(self) -> None:
-        """The credential goes in the header, the program says who it is."""
+        """Requests have the credential and a user agent."""
         self.good("cluster", "list")
         ((method, target, headers),) = self.connection.requests
         self.assertEqual((method, target), ("GET", "/apis/cluster.kubesphere.io/v1alpha1/clusters"))
@@ -387,7 +387,7 @@ class WayInTests(CommandTestCase):
         self.assertEqual(headers["User-Agent"], f"tower/{__version__}")
 
     def test_expired(self) -> None:
-        """A credential that the proxy does not take says where a new one is."""
+        """If the proxy rejects the credential, the error names its replacement."""
         body = json.dumps({"kind": "Status", "reason": "Unauthorized", "message": "it expired"}).encode()
         self.connection = _always(401, body)
         said = self.bad("cluster", "list")
@@ -395,20 +395,20 @@ class WayInTests(CommandTestCase):
         self.assertIn("renews", said)
 
     def test_no_proxy_of_tower(self) -> None:
-        """Something else that answers is named as such."""
+        """A server that is not a Tower proxy is named."""
         for code, body in ((200, b"<html>"), (502, b""), (200, b"[]")):
             self.connection = _always(code, body)
             self.assertIn("127.0.0.1:8443", self.bad("cluster", "list"))
 
     def test_version(self) -> None:
-        """The command's own version, and the proxy's where it is known."""
+        """The output has the versions of the command and of a known proxy."""
         self.connection = _always(200, b'{"gitVersion":"v9.9.9"}')
         self.assertEqual(self.good("version"), f"tower {__version__}\nproxy v9.9.9\n")
         self.assertEqual(self.good("version", "--client"), f"tower {__version__}\n")
         self.assertEqual(self.run_tower("version", state=False), (0, f"tower {__version__}\n", ""))
 
     def test_help(self) -> None:
-        """Every command has a help text that says more than its name."""
+        """Every command has a help text."""
         for words in (
             (),
             ("cluster",),
@@ -429,7 +429,7 @@ class WayInTests(CommandTestCase):
             self.assertGreater(len(out.splitlines()), 4, words)
 
     def test_wrong_words(self) -> None:
-        """What is no command or option is named in one line."""
+        """An unknown command or option is named in one line."""
         for words, text in (
             ((), "COMMAND"),
             (("frob",), "frob"),

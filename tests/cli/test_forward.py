@@ -13,21 +13,21 @@ from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import ForwardCredential
 from tower.kube.kubeconfig import KubeAccess
-from tower.streamclient import way_of
+from tower.streamclient import front_door_address
 
 
 class CredentialTests(CommandTestCase):
-    """What opens the streams."""
+    """Credentials for streams."""
 
     def credential(self, server: str = "https://127.0.0.1:8443") -> ForwardCredential:
-        """Return one for alpha, whose threads run at once."""
+        """Return a credential for alpha; its threads run synchronously."""
         access = KubeAccess(server, self.serving.pem, token="t0ken", tls_server_name="tower")
         return ForwardCredential(
             self.client(access), "alpha", "pg", "joe", lambda ask: succeed(ask()), self.clock.seconds
         )
 
     def test_issued(self) -> None:
-        """An administrator's way becomes a credential for the cluster, by the same server."""
+        """An administrator's kubeconfig yields a credential for the cluster at the same server."""
         self.add("alpha")
         credential = self.credential()
         credential.first()
@@ -43,7 +43,7 @@ class CredentialTests(CommandTestCase):
         self.assertNotIn("towerk-", repr(address))
 
     def test_renewed(self) -> None:
-        """It is used again until shortly before its end, then there is a new one; all are withdrawn."""
+        """A credential is reused until it expires soon, then renewed; all are revoked at the end."""
         self.add("alpha")
         credential = self.credential()
         credential.first()
@@ -60,7 +60,7 @@ class CredentialTests(CommandTestCase):
         self.assertIsNotNone(also.value["revoked_at"])
 
     def test_users_file(self) -> None:
-        """A kubeconfig that is for this cluster is used as it is."""
+        """A kubeconfig for the cluster is used unchanged."""
         credential = self.credential("https://127.0.0.1:8443/clusters/alpha")
         credential.first()
         address = self.successResultOf(credential.address())
@@ -69,7 +69,7 @@ class CredentialTests(CommandTestCase):
         credential.withdraw()
 
     def test_no_cluster(self) -> None:
-        """A cluster that is not there is named at once."""
+        """A missing cluster is named at the start."""
         self.assertIn("no cluster alpha", str(self.assertRaises(CommandFailed, self.credential().first)))
 
     def test_certificate(self) -> None:
@@ -81,7 +81,7 @@ class CredentialTests(CommandTestCase):
         access = KubeAccess(
             "https://h:1/clusters/alpha", self.serving.pem, issued.certificate_pem, issued.key_pem
         )
-        address = way_of(access, "/clusters/alpha", "pg")
+        address = front_door_address(access, "/clusters/alpha", "pg")
         self.assertNotIn(b"Authorization", address.request)
         self.assertIsNotNone(address.tls)
 
@@ -90,7 +90,7 @@ class ListenTests(SynchronousTestCase):
     """`--listen`."""
 
     def test_addresses(self) -> None:
-        """Addresses of this machine with a port."""
+        """Addresses with a port are accepted."""
         for text, expected in (
             ("127.0.0.1:5432", ("127.0.0.1", 5432)),
             ("[::1]:0", ("::1", 0)),
@@ -101,6 +101,6 @@ class ListenTests(SynchronousTestCase):
             self.assertEqual(listen_address(text), expected)
 
     def test_wrong(self) -> None:
-        """What is wrong is named."""
+        """Invalid addresses are rejected."""
         for text in ("db:5432", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x", ""):
             self.assertRaises(argparse.ArgumentTypeError, listen_address, text)

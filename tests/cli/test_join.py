@@ -1,4 +1,4 @@
-"""`tower join` for old agents: lines, manifests, tokens that are imported."""
+"""`tower join` for KubeSphere Tower agents: lines, manifests, imported tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ V1 = ("join", "alpha", "--protocol", "v1")
 
 
 class V1Case(CommandTestCase):
-    """Has the cluster alpha."""
+    """Test case with the cluster alpha."""
 
     def setUp(self) -> None:
-        """Add it."""
+        """Add the cluster."""
         super().setUp()
         self.add("alpha")
 
@@ -34,7 +34,7 @@ class V1Case(CommandTestCase):
         return out, err
 
     def nothing_made(self, *words: str) -> str:
-        """Return what a command says that must fail, and make no token."""
+        """Return the error of a command that must fail without making a token."""
         said = self.bad(*words)
         self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
         self.assertEqual(dict(self.store.snapshot("jointokens")), {})
@@ -42,10 +42,10 @@ class V1Case(CommandTestCase):
 
 
 class LineTests(V1Case):
-    """`--format command`, which is the default."""
+    """`--format command`, the default."""
 
     def test_line(self) -> None:
-        """Standard output is the one line, with what KubeSphere Tower's agent takes and nothing else."""
+        """Standard output is one line, with only options of KubeSphere Tower's agent."""
         out, err = self.said(*V1)
         self.assertEqual(out.count("\n"), 1)
         match shlex.split(out):
@@ -60,7 +60,7 @@ class LineTests(V1Case):
         self.assertNotIn(token, err)
 
     def test_with_ca(self) -> None:
-        """With the CA the agent is led to the TLS port, and told to believe that CA."""
+        """With a CA file, the agent uses the TLS port and trusts the CA."""
         path = self.mktemp()
         out, err = self.said(*V1, "--ca-file", path)
         self.assertEqual(Path(path).read_bytes(), self.serving.pem)
@@ -71,15 +71,15 @@ class LineTests(V1Case):
         self.said(*V1, "--ca-file", path)
 
     def test_ca_file_of_another(self) -> None:
-        """No file that holds something else is lost, and none is written where it cannot be."""
+        """A file with other contents is not overwritten, and a missing directory is named."""
         path = Path(self.mktemp())
-        path.write_text("dear to somebody")
+        path.write_text("precious")
         self.assertIn(str(path), self.bad(*V1, "--ca-file", str(path)))
-        self.assertEqual(path.read_text(), "dear to somebody")
+        self.assertEqual(path.read_text(), "precious")
         self.assertIn("no such file", self.bad(*V1, "--ca-file", "/nowhere/ca.crt"))
 
     def test_new_each_time(self) -> None:
-        """Each line has a token of its own."""
+        """Each line has a new token."""
         self.assertNotEqual(self.said(*V1)[0], self.said(*V1)[0])
         self.assertEqual(len(self.v1_tokens.tokens("alpha")), 2)
 
@@ -100,13 +100,13 @@ class ImportTests(V1Case):
         self.v1_tokens.check("alpha", OLD)
 
     def test_standard_input(self) -> None:
-        """So is one on standard input."""
+        """A token on standard input is imported."""
         self.patch(sys, "stdin", io.StringIO(f"{OLD}\n"))
         self.said(*V1, "--token-file", "-")
         self.v1_tokens.check("alpha", OLD)
 
     def test_refused(self) -> None:
-        """A file without a token is named; what it holds is not shown."""
+        """A file without a valid token is named; its contents are not shown."""
         for text, words in (
             ("", "16 to 1024"),
             ("s3cr3t", "16 to 1024"),
@@ -130,7 +130,7 @@ class ManifestTests(V1Case):
         return {item["kind"]: item for item in yaml.safe_load_all(out)}
 
     def test_objects(self) -> None:
-        """All that the agent needs is in the file, and in KubeSphere's namespace."""
+        """The manifest has all objects that the agent needs, in KubeSphere's namespace."""
         objects = self.objects()
         self.assertEqual(
             list(objects), ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Secret", "Deployment"]
@@ -145,7 +145,7 @@ class ManifestTests(V1Case):
         self.assertEqual((rule["resources"], rule["verbs"]), (["users", "groups"], ["impersonate"]))
 
     def test_deployment(self) -> None:
-        """The agent gets its flags, and verifies the proxy by the CA that comes along."""
+        """The agent gets its flags, and verifies the proxy with the CA in the manifest."""
         objects = self.objects()
         spec = objects["Deployment"]["spec"]
         self.assertEqual(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"])
@@ -164,7 +164,7 @@ class ManifestTests(V1Case):
         self.assertEqual(objects["Secret"]["stringData"][item["key"]].encode(), self.serving.pem)
 
     def test_token(self) -> None:
-        """The token is in the Secret and nowhere else, and the agent gets it from there."""
+        """Only the Secret contains the token, and the agent reads it from there."""
         objects = self.objects()
         token = objects["Secret"]["stringData"]["token"]
         self.v1_tokens.check("alpha", token)
@@ -178,14 +178,14 @@ class ManifestTests(V1Case):
         )
 
     def test_readable(self) -> None:
-        """People can read it: the CA is a block of lines, and nothing is a reference to something above."""
+        """The manifest is readable: the CA is a block of lines, and there are no YAML references."""
         out, _ = self.said(*V1, "--format", "manifest")
         self.assertIn("\n  ca.crt: |\n    -----BEGIN CERTIFICATE-----\n", out)
         self.assertNotRegex(out, r"[&*]id0")
         self.assertTrue(out.startswith("# KubeSphere Tower agent"), out[:80])
 
     def test_image_and_token(self) -> None:
-        """Another image may be named; an imported token goes into the Secret."""
+        """The image can be set; an imported token is in the Secret."""
         path = Path(self.mktemp())
         path.write_text(OLD)
         objects = self.objects("--image", "registry.example/tower:v0.2.0", "--token-file", str(path))
@@ -195,10 +195,10 @@ class ManifestTests(V1Case):
 
 
 class OptionTests(V1Case):
-    """What does not go together."""
+    """Options that do not work together."""
 
     def test_named(self) -> None:
-        """Each option that is for other agents or the other format is named, and nothing is made."""
+        """An option for another protocol or format is named, and no token is made."""
         for words, text in (
             ((*V1, "--ttl", "2h"), "--ttl"),
             ((*V1, "--uses", "2"), "--uses"),
@@ -215,15 +215,15 @@ class OptionTests(V1Case):
             self.assertIn(text, self.nothing_made(*words))
 
     def test_missing_cluster(self) -> None:
-        """The cluster that is not there is named."""
+        """A missing cluster is named."""
         self.assertIn("there is no cluster beta", self.nothing_made("join", "beta", "--protocol", "v1"))
 
 
 class AgentTests(V1Case):
-    """Tokens among the agents."""
+    """Tokens in the list of agents."""
 
     def test_shown_and_revoked(self) -> None:
-        """A token is shown with its live tunnels, by `show` too, and is revoked by its id."""
+        """A token is listed with its live tunnels, also by `show`, and is revoked by its id."""
         self.said(*V1)
         (token,) = self.v1_tokens.tokens("alpha")
         self.tunnels.add(FakeTunnel("alpha", token.id, version="v0.2.1", protocol="kubesphere-v1"))

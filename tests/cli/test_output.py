@@ -18,10 +18,10 @@ ANSWER = {
 
 
 class OutputTests(SynchronousTestCase):
-    """What people read."""
+    """Tables and structured output."""
 
     def test_table(self) -> None:
-        """Columns stand below each other; those of lower priority are for `wide`."""
+        """Columns are aligned; those of lower priority appear only in `wide`."""
         self.assertEqual(output.table(ANSWER), "NAME    ON\nalpha   true\nb       false")
         self.assertEqual(
             output.table(ANSWER, wide=True),
@@ -29,20 +29,20 @@ class OutputTests(SynchronousTestCase):
         )
 
     def test_empty(self) -> None:
-        """A table without rows is said in words."""
+        """A table without rows is a sentence."""
         self.assertEqual(output.table({**ANSWER, "rows": []}, empty="nothing"), "nothing")
 
     def test_pairs(self) -> None:
-        """Values stand below each other."""
+        """Values are aligned."""
         self.assertEqual(output.pairs([("A", 1), ("Long", "")]), "A:     1\nLong:  <none>")
 
     def test_terminals(self) -> None:
-        """What terminals would obey is not passed on to them, whoever said it."""
+        """Control characters are escaped in all output."""
         self.assertEqual(output.pairs([("A", "\x1b[31mred\x07\u00fc")]), "A:  \\x1b[31mred\\x07\u00fc")
         self.assertNotIn("\x1b", output.columns(("A",), [("\x1b]0;x",)]))
 
     def test_structured(self) -> None:
-        """YAML and JSON keep the order and what is not ASCII."""
+        """YAML and JSON keep the order and non-ASCII text."""
         value = {"b": "ü", "a": 1}
         self.assertEqual(output.as_yaml(value), "b: ü\na: 1")
         self.assertEqual(output.as_json(value), '{\n    "b": "ü",\n    "a": 1\n}')

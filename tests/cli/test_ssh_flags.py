@@ -24,13 +24,13 @@ KEY = "SHA256:" + "k" * 43
 
 
 class NodesTestCase(CommandTestCase):
-    """Has a member's kubeconfig.
+    """Test case with a member's kubeconfig.
 
-    :ivar least: the flags without which there is no such cluster.
+    :ivar least: the required flags of such a cluster.
     """
 
     def setUp(self) -> None:
-        """Write it."""
+        """Write the kubeconfig."""
         super().setUp()
         self.member = Path(self.mktemp())
         self.member.write_bytes(self_contained(by_token()))
@@ -38,12 +38,12 @@ class NodesTestCase(CommandTestCase):
         self.least += ["--member-kubeconfig", str(self.member)]
 
     def added(self, *words: str) -> SSHSpec:
-        """Add the cluster beta, return how its nodes are reached."""
+        """Add the cluster beta; return its SSH spec."""
         self.good("cluster", "add", "beta", *self.least, *words)
         return self.spec()
 
     def spec(self) -> SSHSpec:
-        """Return that."""
+        """Return the SSH spec of beta."""
         ssh = self.beta().ssh
         assert ssh is not None
         return ssh
@@ -57,14 +57,14 @@ class AddTests(NodesTestCase):
     """`tower cluster add --type ssh`."""
 
     def test_least(self) -> None:
-        """The least is a user, a key and a kubeconfig; the next step is named."""
+        """User, key and kubeconfig suffice; the output names the next step."""
         said = self.good("cluster", "add", "beta", *self.least)
         self.assertIn("tower cluster show beta", said)
         self.assertEqual(self.spec(), SSHSpec("tower", "/keys/id"))
         self.assertEqual(self.accesses.get(self.beta()), by_token())
 
     def test_all(self) -> None:
-        """Each flag is in its field."""
+        """Each flag sets its field."""
         spec = self.added(
             *("--nodes", "n1, n2:2222,[fd00::3]:22", "--ssh-host-keys", "accept-new"),
             *("--ssh-known-hosts", "/keys/known", "--node-address-types", "InternalIP,Hostname"),
@@ -94,7 +94,7 @@ class AddTests(NodesTestCase):
         self.assertEqual(self.beta().kubernetes_port, 6003)
 
     def test_sources(self) -> None:
-        """A file or a cloud may say which nodes there are."""
+        """A file or a cloud can list the nodes."""
         self.assertEqual(self.added("--nodes-file", "/n").nodes_file, "/n")
         self.good("cluster", "remove", "beta")
         words = ("--cloud-provider", "fake", "--cloud-config", "/c", "--insecure-skip-kubelet-tls-verify")
@@ -104,7 +104,7 @@ class AddTests(NodesTestCase):
         )
 
     def test_list_of_the_api(self) -> None:
-        """The API may list nodes where a cloud installs the key; another list takes its place."""
+        """The API can list the nodes while a cloud installs the key; another source replaces it."""
         spec = self.added("--nodes-from-api", "--cloud-provider", "fake")
         self.assertEqual((spec.nodes_from_api, spec.cloud_provider), (True, "fake"))
         self.assertRegex(self.good("cluster", "show", "beta"), r"(?m)^Nodes: +listed by its API server$")
@@ -119,10 +119,10 @@ class AddTests(NodesTestCase):
             spec = self.spec()
             self.assertEqual((spec.nodes, spec.nodes_from_api, spec.cloud_provider), fields, words)
         refusal = self.bad("cluster", "set", "beta", "--nodes", "n1", "--nodes-from-api")
-        self.assertIn("--nodes-from-api: --nodes says already", refusal)
+        self.assertIn("--nodes-from-api: --nodes lists the nodes already", refusal)
 
     def test_relative_paths(self) -> None:
-        """Names count from the proxy's directory; with a dot before them, from where the command runs."""
+        """Names are relative to the proxy's directory, names with a dot to the working directory."""
         self.least[5] = "beta/id"
         spec = self.added("--ssh-known-hosts", "../known", "--nodes-file", "./n")
         here = os.getcwd()
@@ -130,7 +130,7 @@ class AddTests(NodesTestCase):
         self.assertEqual(spec.known_hosts, f"{os.path.dirname(here)}/known")
 
     def test_kubeconfig_with_files(self) -> None:
-        """What the kubeconfig names by file is read here and goes along."""
+        """Files that the kubeconfig names are read locally and sent."""
         access = by_certificate()
         assert access.client_key is not None
         assert access.client_certificate is not None
@@ -150,14 +150,14 @@ class AddTests(NodesTestCase):
         self.assertEqual(self.accesses.get(self.beta()), access)
 
     def test_notes(self) -> None:
-        """A kubeconfig that protects little is taken, with a note beside."""
+        """An insecure kubeconfig is accepted with a note."""
         self.member.write_bytes(self_contained(evolve(by_token(), insecure=True)))
         code, _, err = self.run_tower("cluster", "add", "beta", *self.least)
         self.assertEqual(code, 0)
         self.assertIn("insecure-skip-tls-verify", err)
 
     def test_missing(self) -> None:
-        """Flags that go together are named, and nothing is asked of the proxy."""
+        """Missing flags are named without a request to the proxy."""
         for words, texts in (
             (("--type", "ssh"), ("--ssh-user", "--ssh-keyfile", "--member-kubeconfig")),
             (self.least[:-2], ("requires --member-kubeconfig",)),
@@ -172,7 +172,7 @@ class AddTests(NodesTestCase):
         self.assertEqual(self.connection.requests, [])
 
     def test_bad_kubeconfig(self) -> None:
-        """One that cannot be read is named with what is wrong, here and not by the proxy."""
+        """An invalid kubeconfig is rejected locally, with the reason."""
         for content, text in (
             (None, "No such file"),
             (b"{", "is not YAML"),
@@ -191,13 +191,16 @@ class AddTests(NodesTestCase):
         self.assertEqual(self.connection.requests, [])
 
     def test_refused(self) -> None:
-        """What the proxy refuses is told by flag, in one line."""
+        """Errors of the proxy name flags, in one line."""
         for words, texts in (
             (("--ssh-user", "u" * 33), ("--ssh-user: ", "32 bytes")),
             (("--nodes", "root@n"), ("--nodes[0]: 'root@n'",)),
-            (("--nodes", "n,n"), ("--nodes[1]: 'n': is given twice",)),
-            (("--nodes", "n", "--nodes-file", "/n"), ("--nodes-file: --nodes says already", "leave one out")),
-            (("--cloud-config", "/c"), ("--cloud-config: ", "for --cloud-provider: name one")),
+            (("--nodes", "n,n"), ("--nodes[1]: 'n': is listed twice",)),
+            (
+                ("--nodes", "n", "--nodes-file", "/n"),
+                ("--nodes-file: --nodes lists the nodes already", "omit one of them"),
+            ),
+            (("--cloud-config", "/c"), ("--cloud-config: ", "requires --cloud-provider")),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", "/k"),
                 ("--ssh-known-hosts: '/k'", "with --ssh-host-keys insecure-ignore"),
@@ -227,7 +230,7 @@ class AddTests(NodesTestCase):
         self.assertEqual(self.clusters.list(), [])
 
     def test_exists(self) -> None:
-        """One that is there already is named, with the cure."""
+        """An existing cluster is named, with the cure."""
         self.added()
         self.assertIn("tower cluster remove beta", self.bad("cluster", "add", "beta", *self.least))
 
@@ -236,7 +239,7 @@ class SetTests(NodesTestCase):
     """`tower cluster set`."""
 
     def test_one_by_one(self) -> None:
-        """What is not named stays."""
+        """Only the given settings change."""
         first = self.added("--nodes", "n1", "--target", "a=h:1", "--target", "b=h:2", "--ssh-port", "24")
         self.good("cluster", "set", "beta", "--ssh-user", "core", "--target", "a=", "--target", "c=h:3")
         changed = evolve(first, user="core", targets={"b": "h:2", "c": "h:3"})
@@ -247,7 +250,7 @@ class SetTests(NodesTestCase):
         self.assertFalse(self.spec().allow_system)
 
     def test_identities(self) -> None:
-        """Names of the system take the place of those before; an empty one takes all away."""
+        """System identities replace the current ones; an empty one removes all."""
         first = self.added("--allow-system-identity", "system:monitoring")
         self.assertIn("users may act as system:monitoring", self.good("cluster", "show", "beta"))
         self.good("cluster", "set", "beta", "--ssh-user", "core")
@@ -263,20 +266,20 @@ class SetTests(NodesTestCase):
         self.assertNotIn("Identities:", self.good("cluster", "show", "beta"))
 
     def test_bad_identities(self) -> None:
-        """What is not a system identity, or comes twice, is refused by the flag's name."""
+        """An invalid or repeated system identity is rejected by the flag's name."""
         self.added()
         for names, text in (
             (("jane",), "--allow-system-identity[0]: 'jane' is not a system identity"),
             (("system:authenticated",), "'system:authenticated' needs no permission"),
             (("system:node:*",), "in full"),
-            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is given twice"),
+            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is listed twice"),
         ):
             flags = [word for name in names for word in ("--allow-system-identity", name)]
             self.assertIn(text, self.bad("cluster", "set", "beta", *flags))
         self.assertEqual(self.spec().allowed_identities, ())
 
     def test_another_source(self) -> None:
-        """Who lists the nodes now takes the place of who did before; an empty list leaves it to the API."""
+        """A new source of nodes replaces the current one; without a source, the API lists them."""
         self.added("--nodes", "n1,n2")
         for words, fields in (
             (("--nodes-file", "/n"), ((), "/n", "", "")),
@@ -294,7 +297,7 @@ class SetTests(NodesTestCase):
             )
 
     def test_kubeconfig(self) -> None:
-        """A new kubeconfig takes the old one's place."""
+        """A new kubeconfig replaces the current one."""
         self.added()
         access = by_certificate()
         self.member.write_bytes(self_contained(access))
@@ -302,7 +305,7 @@ class SetTests(NodesTestCase):
         self.assertEqual(self.accesses.get(self.beta()), access)
 
     def test_bad(self) -> None:
-        """Nothing to change, no such cluster, one with an agent, and what the proxy refuses."""
+        """A change without flags, of a missing cluster, of one with an agent, or with a bad value fails."""
         self.added()
         self.add("alpha")
         self.assertIn("tower cluster set --help", self.bad("cluster", "set", "beta"))
@@ -316,10 +319,10 @@ class SetTests(NodesTestCase):
 
 
 class ShowTests(NodesTestCase):
-    """What people see of it."""
+    """Output about clusters of type ssh."""
 
     def test_show(self) -> None:
-        """How it is reached, what was done last, its nodes, and what is wrong with which."""
+        """The output has settings, latest status, nodes, and their errors."""
         self.added("--nodes", "n1,n2:2222", "--target", "db=10.1.0.5:5432")
         said = self.good("cluster", "show", "beta")
         self.assertIn("no nodes are known yet", said)
@@ -367,7 +370,7 @@ class ShowTests(NodesTestCase):
         self.assertIn("n0, n1, n2, n3, n4 and 4 more\n", self.good("cluster", "show", "beta"))
 
     def test_many(self) -> None:
-        """Of many nodes each has its line, and only the first ones that are ill have two."""
+        """Every node has a line, and only the first failing ones have an error line."""
         self.added("--nodes", "n1")
         ill = [NodeStatus(f"n{number}", f"n{number}:22", "failed", NOW, error="no") for number in range(300)]
         self.ssh["beta"] = SSHStatus((*ill, NodeStatus("m", "m:22", "open", NOW)))
@@ -377,13 +380,13 @@ class ShowTests(NodesTestCase):
         self.assertTrue(said.endswith("and 290 more: 'tower cluster show beta -o yaml' shows all\n"), said)
 
     def test_disabled(self) -> None:
-        """Of a cluster that is disabled no nodes are awaited."""
+        """The output for a disabled cluster has no nodes."""
         self.added("--nodes", "n1")
         self.good("cluster", "disable", "beta")
         self.assertNotIn("no nodes are known yet", self.good("cluster", "show", "beta"))
 
     def test_other_ways(self) -> None:
-        """Each choice that was made is told."""
+        """Each setting is shown."""
         self.member.write_bytes(self_contained(by_certificate(60)))
         self.added("--ssh-host-keys", "accept-new", "--kubelet-port", "0", "--allow-system-identities")
         for words, patterns in (
@@ -428,7 +431,7 @@ class ShowTests(NodesTestCase):
                 self.assertRegex(said, f"(?m)^{pattern}$")
 
     def test_list(self) -> None:
-        """The wide list tells the types apart."""
+        """The wide list shows the types."""
         self.added()
         self.add("alpha")
         lines = self.good("cluster", "list", "-o", "wide").splitlines()
@@ -436,7 +439,7 @@ class ShowTests(NodesTestCase):
         self.assertEqual([line[place:].split()[0] for line in lines], ["TYPE", "proxy", "ssh"])
 
     def test_no_agents(self) -> None:
-        """Nobody is told to start an agent."""
+        """The output never suggests starting an agent."""
         self.added()
         for words in (("join", "beta"), ("join", "beta", "--protocol", "v1"), ("cluster", "agents", "beta")):
             said = self.bad(*words)
@@ -444,7 +447,7 @@ class ShowTests(NodesTestCase):
             self.assertIn("tower cluster show beta", said)
 
     def test_forget_host_key(self) -> None:
-        """The key of one node is forgotten, by its name or where it is."""
+        """The key of a node is forgotten, by its name or its address."""
         self.added()
         pins = Pins(self.store, "beta", self.beta().uid)
         for name in ("n2", "[fd00::2]:2222", "fd00::2"):
@@ -453,14 +456,14 @@ class ShowTests(NodesTestCase):
             self.assertEqual(pins.all(), [])
         said = self.bad("cluster", "forget-host-key", "beta", "n2")
         self.assertIn(
-            "no host key of n2 was learned in cluster beta: with known-hosts known_hosts says", said
+            "no host key of n2 is pinned in cluster beta: with known-hosts the keys are in known_hosts", said
         )
         for words, text in (
-            (("--ssh-known-hosts", "/k"), "with known-hosts /k says which keys nodes have: change it there"),
+            (("--ssh-known-hosts", "/k"), "with known-hosts the keys are in /k: change that file"),
             (("--ssh-host-keys", "accept-new"), "'tower cluster show beta' lists its nodes"),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", ""),
-                "with insecure-ignore nodes are",
+                "with insecure-ignore host keys are not checked",
             ),
         ):
             self.good("cluster", "set", "beta", *words)

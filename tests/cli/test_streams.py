@@ -22,10 +22,10 @@ WAY = FrontDoorAddress("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
 
 
 class ForwarderTests(SynchronousTestCase):
-    """Connections become streams."""
+    """Connections are forwarded over streams."""
 
     def setUp(self) -> None:
-        """Have a forwarder, and one connection to it."""
+        """Make a forwarder."""
         self.clock = Clock()
         self.said: list[str] = []
         self.dialled: list[Deferred[Any]] = []
@@ -34,24 +34,24 @@ class ForwarderTests(SynchronousTestCase):
         self.forwarder = Forwarder(self.way, self.dial, self.said.append, clock)
 
     def way(self) -> Deferred[FrontDoorAddress]:
-        """Return the way, if there is one."""
+        """Return the front door's address, or fail."""
         return succeed(WAY) if self.no_way is None else fail(self.no_way)
 
     def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
-        """Connect when the test says so."""
+        """Return a connection that the test completes."""
         self.assertIs(way, WAY)
         self.dialled.append(Deferred())
         return self.dialled[-1]
 
     def accept(self) -> FakePipe:
-        """Return a new connection of this machine."""
+        """Return a new local connection."""
         pipe = FakePipe()
         pipe.receiver = self.forwarder.accept(pipe)
         pipe.resume()
         return pipe
 
     def open(self, local: FakePipe, answer: bytes = SWITCHED) -> FakePipe:
-        """Have the proxy answer the newest stream."""
+        """Answer the newest stream as the proxy."""
         stream = FakePipe()
         self.dialled[-1].callback(stream)
         self.assertEqual(stream.taken(), WAY.request)
@@ -59,7 +59,7 @@ class ForwarderTests(SynchronousTestCase):
         return stream
 
     def test_both_ways(self) -> None:
-        """Bytes pass both ways; what came early is not lost; nothing is left running."""
+        """Data is forwarded in both directions, including early data; no timer is left."""
         local = self.accept()
         local.deliver(b"early")
         self.assertTrue(local.paused)
@@ -71,7 +71,7 @@ class ForwarderTests(SynchronousTestCase):
         self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
 
     def test_half_close(self) -> None:
-        """One side's end is passed on, and the other direction goes on."""
+        """A half-close is forwarded; the other direction stays open."""
         local = self.accept()
         stream = self.open(local)
         local.end()
@@ -80,7 +80,7 @@ class ForwarderTests(SynchronousTestCase):
         self.assertEqual(local.taken(), b"the answer")
 
     def test_early_half_close(self) -> None:
-        """An end that came before the stream was open is passed on too."""
+        """A half-close before the stream opens is forwarded too."""
         local = self.accept()
         local.deliver(b"all")
         local.resume()
@@ -91,7 +91,7 @@ class ForwarderTests(SynchronousTestCase):
         self.assertEqual(local.taken(), b"answer")
 
     def test_back_pressure(self) -> None:
-        """A full stream stops the connection, and the other way round."""
+        """A full stream pauses the connection."""
         local = self.accept()
         stream = self.open(local)
         stream.full = True
@@ -101,7 +101,7 @@ class ForwarderTests(SynchronousTestCase):
         self.assertFalse(local.paused)
 
     def test_refused(self) -> None:
-        """The reason is told, the connection closed."""
+        """The reason is reported, and the connection aborted."""
         local = self.accept()
         self.open(local, REFUSED)
         self.assertEqual(self.said, ["the agent has no target pg"])
@@ -109,13 +109,13 @@ class ForwarderTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_proxy_unreachable(self) -> None:
-        """So is why the proxy cannot be reached."""
+        """A connection error of the proxy is reported."""
         local = self.accept()
         self.dialled[0].errback(ConnectFailed("refused", "127.0.0.1:8443: connection refused"))
         self.assertEqual((self.said, local.aborted), (["127.0.0.1:8443: connection refused"], True))
 
     def test_no_credential(self) -> None:
-        """So is why there is no credential; and what nobody thought of, with its kind."""
+        """A missing credential is reported, and an unexpected error with its type."""
         for error, text in ((CommandFailed("expired"), "expired"), (KeyError("x"), "KeyError: 'x'")):
             self.said.clear()
             self.no_way = error
@@ -123,23 +123,23 @@ class ForwarderTests(SynchronousTestCase):
             self.assertEqual(self.said, [text])
 
     def test_proxy_silent(self) -> None:
-        """A proxy that does not answer is not waited for without end."""
+        """A proxy that does not answer is a timeout."""
         local = self.accept()
         stream = FakePipe()
         self.dialled[0].callback(stream)
         self.clock.advance(OPEN_TIMEOUT)
-        self.assertEqual(self.said, [f"the proxy did not open the stream in {OPEN_TIMEOUT:g} s"])
+        self.assertEqual(self.said, [f"the proxy did not open the stream within {OPEN_TIMEOUT:g} s"])
         self.assertTrue(local.aborted and stream.aborted)
 
     def test_gone_before_dialled(self) -> None:
-        """Who goes away while the proxy is dialled ends that, in silence."""
+        """A client that disconnects cancels the dial, without a report."""
         local = self.accept()
         local.lose()
         self.assertEqual(self.said, [])
         self.assertTrue(self.dialled[0].called)
 
     def test_gone_before_open(self) -> None:
-        """Who goes away while the proxy is asked ends that, in silence."""
+        """A client that disconnects cancels the opening of the stream, without a report."""
         local = self.accept()
         stream = FakePipe()
         self.dialled[0].callback(stream)

@@ -16,7 +16,7 @@ NOW = 1_800_000_000.0
 
 
 class Bench:
-    """A clock set to a real time, a store in memory, and the records on them."""
+    """A clock set to a real time, a store in memory, and the records in it."""
 
     def __init__(self) -> None:
         self.clock = Clock()

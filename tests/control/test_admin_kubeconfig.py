@@ -46,7 +46,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         )
 
     def renew(self) -> None:
-        """Do what the timer does."""
+        """Run the timer's call."""
         self.successResultOf(Deferred.fromCoroutine(self.access.try_to_renew()))
 
     def test_opens_the_api(self) -> None:
@@ -63,7 +63,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         authorize_api(Authenticator(self.credentials, self.clock).authenticate(der, None))
 
     def test_renewed(self) -> None:
-        """It is renewed when its time comes, and not before."""
+        """It is renewed when it is due, and not before."""
         self.renew()
         first = (self.state.path / FILE).read_bytes()
         self.renew()
@@ -74,7 +74,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
 
     def test_clock_set_back(self) -> None:
-        """One that seems to come from the future is no good, so it is renewed."""
+        """It is renewed if the time was set back."""
         self.renew()
         first = (self.state.path / FILE).read_bytes()
         self.clock.rightNow -= 2 * LIFETIME
@@ -85,7 +85,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.assertEqual((self.state.path / FILE).read_bytes(), second)
 
     def test_full_disk(self) -> None:
-        """A file that cannot be written is logged and tried again, and the old one stays."""
+        """A failed write is logged and retried; the old file stays."""
         self.renew()
         first = (self.state.path / FILE).read_bytes()
         self.clock.advance(RENEWAL)

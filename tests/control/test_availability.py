@@ -33,7 +33,7 @@ class AvailabilityTests(SynchronousTestCase):
         return None if found is None else (found.status, found.last_transition)
 
     def add_gamma(self) -> None:
-        """Add a cluster that is reached by its nodes."""
+        """Add a cluster of type ssh."""
         bench = self.bench
         vault = Vault(f"{self.mktemp()}.key")
         clusters = Clusters(bench.store, None, bench.clock, MemberCredentials(bench.store, vault))

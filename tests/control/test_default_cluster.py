@@ -29,26 +29,26 @@ class GivenTests(SynchronousTestCase):
     """The cluster of --ssh-user."""
 
     def setUp(self) -> None:
-        """Have a store."""
+        """Make a store."""
         store = MemoryStore()
         self.accesses = MemberCredentials(store, Vault(f"{self.mktemp()}.key"))
         self.clusters = Clusters(store, None, Clock(), self.accesses)
 
     def ensure(self, spec: SSHSpec = SPEC, access: KubeAccess | None = ACCESS) -> Deferred[None]:
-        """Have it there."""
+        """Ensure the cluster."""
         return Deferred.fromCoroutine(
             ensure_default_cluster(self.clusters, DefaultCluster("default", spec, None), access)
         )
 
     def test_added(self) -> None:
-        """At the first start it is added, with its credential."""
+        """The first start adds the cluster with its credential."""
         self.successResultOf(self.ensure())
         cluster = self.clusters.require("default")
         self.assertEqual(cluster.ssh, SPEC)
         self.assertEqual(self.accesses.get(cluster).token, "t")
 
     def test_changed(self) -> None:
-        """Later it is changed to what the options say then; what they leave open stays."""
+        """Later starts update it; fields without an option stay."""
         self.successResultOf(self.ensure())
         first = self.clusters.require("default")
         assert first.ssh is not None
@@ -61,19 +61,19 @@ class GivenTests(SynchronousTestCase):
         self.assertEqual((cluster.uid, self.accesses.get(cluster).token), (first.uid, "t"))
 
     def test_same(self) -> None:
-        """A start that says nothing new writes nothing."""
+        """A start without changes writes nothing."""
         self.successResultOf(self.ensure())
         before = self.clusters.require("default").resource_version
         self.successResultOf(self.ensure(access=None))
         self.assertEqual(self.clusters.require("default").resource_version, before)
 
     def test_no_credential(self) -> None:
-        """Without a credential, now or from before, it is refused with the cure."""
+        """Without a credential, new or stored, the start fails with the cure."""
         error = self.failureResultOf(self.ensure(access=None), ConfigurationError)
         self.assertIn("--member-kubeconfig", str(error.value))
 
     def test_taken(self) -> None:
-        """A cluster of that name that has an agent is left alone."""
+        """A cluster of that name with an agent is left unchanged."""
         self.successResultOf(self.clusters.add("default"))
         error = self.failureResultOf(self.ensure(), ConfigurationError)
         self.assertIn("--ssh-cluster", str(error.value))
@@ -81,16 +81,16 @@ class GivenTests(SynchronousTestCase):
 
 
 class ReadingTests(SynchronousTestCase):
-    """What is found out at the start of the program."""
+    """Checks at the start."""
 
     def given(self, content: object = None, spec: SSHSpec = SPEC) -> DefaultCluster:
-        """Return one with a kubeconfig of this content."""
+        """Return a cluster with a kubeconfig of this content."""
         path = Path(self.mktemp())
         path.write_text(json.dumps(content))
         return DefaultCluster("default", spec, path if content is not None else None)
 
     def kubeconfig(self, server: str = "https://10.0.0.1:6443") -> object:
-        """Return one."""
+        """Return a cluster."""
         return {
             "current-context": "x",
             "clusters": [{"name": "x", "cluster": {"server": server}}],
@@ -99,14 +99,14 @@ class ReadingTests(SynchronousTestCase):
         }
 
     def test_good(self) -> None:
-        """The credential is read; without a file there is none."""
+        """The credential is read from the file, if there is one."""
         access = read_access(self.given(self.kubeconfig()))
         assert access is not None
         self.assertEqual(access.token, "t")
         self.assertIsNone(read_access(self.given()))
 
     def test_named_by_option(self) -> None:
-        """Errors name options, all of which there are, and not the fields of an object that nobody wrote."""
+        """Errors name existing options, and never the fields of an object."""
         for given, wanted in (
             (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server is http://: "),
             (
@@ -125,7 +125,7 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(set(OPTIONS) - fields, set())
 
     def test_bad(self) -> None:
-        """What cannot work ends the program with the value in the text."""
+        """An invalid value ends the program, with the value in the error."""
         for given, wanted in (
             (self.given({}), "kubeconfig"),
             (self.given(self.kubeconfig("http://10.0.0.1:8080")), "use https"),

@@ -24,10 +24,10 @@ PEER = IPv4Address("TCP", "127.0.0.1", 50000)
 
 
 class TunnelCollectorTests(SynchronousTestCase):
-    """The numbers and their names."""
+    """Metrics of node tunnels."""
 
     def setUp(self) -> None:
-        """Have two clusters."""
+        """Make two clusters."""
         self.readings = {
             "beta": Reading(3, 1, 12, ["open", "open", "failed"]),
             "": Reading(5, 0, None),
@@ -35,11 +35,11 @@ class TunnelCollectorTests(SynchronousTestCase):
         self.registry = registry_of(TunnelCollector(lambda: self.readings))
 
     def value(self, name: str, cluster: str, **labels: str) -> float | None:
-        """Return one number."""
+        """Return one sample."""
         return self.registry.get_sample_value(name, {"cluster": cluster, **labels})
 
     def test_values(self) -> None:
-        """Each number is there under upstream's exact name, by cluster."""
+        """Each metric has upstream's exact name, and the cluster as a label."""
         self.assertEqual(self.value("ssh_tunnel_open_count", "beta"), 3)
         self.assertEqual(self.value("ssh_tunnel_open_fail_count", "beta"), 1)
         self.assertEqual(self.value("ssh_tunnel_open_count", ""), 5)
@@ -47,24 +47,24 @@ class TunnelCollectorTests(SynchronousTestCase):
         self.assertEqual(self.value("apiserver_proxy_tunnel_sync_latency_secs", "beta"), 12)
 
     def test_states(self) -> None:
-        """Nodes are counted by state, and a state that none is in is 0."""
+        """Nodes are counted by state, including states without nodes."""
         self.assertEqual(self.value("tower_node_tunnels", "beta", state="open"), 2)
         self.assertEqual(self.value("tower_node_tunnels", "beta", state="failed"), 1)
         self.assertEqual(self.value("tower_node_tunnels", "beta", state="leaving"), 0)
 
     def test_no_sync(self) -> None:
-        """Where nobody lists nodes there is no lag to tell."""
+        """Without a list of nodes there is no lag."""
         self.assertIsNone(self.value("apiserver_proxy_tunnel_sync_duration_seconds", ""))
 
     def test_at_each_scrape(self) -> None:
-        """What counts is what is true when somebody asks."""
+        """The values are those at the time of the request."""
         self.readings["beta"] = Reading(4, 1, 601)
         self.assertEqual(self.value("apiserver_proxy_tunnel_sync_latency_secs", "beta"), 601)
         del self.readings["beta"]
         self.assertIsNone(self.value("ssh_tunnel_open_count", "beta"))
 
     def test_registries_are_apart(self) -> None:
-        """Two proxies in one process do not get into each other's way."""
+        """Two proxies in one process have separate metrics."""
         other = registry_of(TunnelCollector(dict))
         self.assertIsNone(other.get_sample_value("ssh_tunnel_open_count", {"cluster": "beta"}))
 
@@ -89,7 +89,7 @@ class TunnelCollectorTests(SynchronousTestCase):
         self.assertEqual(samples["ssh_tunnel_open_count", ""], 5)
 
     def test_sums(self) -> None:
-        """All samples of a name add up to what upstream's one number would be."""
+        """The samples of a name add up to upstream's single value."""
         families = text_string_to_metric_families(exposition(self.registry).decode())
         total = sum(
             s.value for family in families for s in family.samples if s.name == "ssh_tunnel_open_count_total"
@@ -97,7 +97,7 @@ class TunnelCollectorTests(SynchronousTestCase):
         self.assertEqual(total, 8)
 
     def test_escapes(self) -> None:
-        """Whatever a label holds, the text stays one that can be read."""
+        """Any label value yields valid text."""
         self.readings['a"b\\c\nd'] = Reading(1)
         families = text_string_to_metric_families(exposition(self.registry).decode())
         labels = {sample.labels["cluster"] for family in families for sample in family.samples}
@@ -108,7 +108,7 @@ class MetricsPortTests(SynchronousTestCase):
     """The port, in memory."""
 
     def setUp(self) -> None:
-        """Start one."""
+        """Start a metrics port."""
         self.reactor = MemoryReactorClock()
         self.port = MetricsPort(
             self.reactor, registry_of(TunnelCollector(lambda: {"beta": Reading(3)})), "127.0.0.1", 21899
@@ -118,7 +118,7 @@ class MetricsPortTests(SynchronousTestCase):
         self.addCleanup(self.port.stopService)
 
     def connect(self) -> tuple[Any, StringTransport]:
-        """Connect; the protocol is None when there are too many."""
+        """Connect; return None if there are too many connections."""
         protocol = self.listening[1].buildProtocol(PEER)
         transport = StringTransport(peerAddress=PEER)
         if protocol is not None:
@@ -133,18 +133,18 @@ class MetricsPortTests(SynchronousTestCase):
         return head, body
 
     def test_address(self) -> None:
-        """It listens where it was told to."""
+        """It listens on the given host and port."""
         self.assertEqual((self.listening[0], self.listening[3]), (21899, "127.0.0.1"))
 
     def test_get(self) -> None:
-        """The page holds the numbers, as text that Prometheus knows."""
+        """The page has the metrics in Prometheus' text format."""
         head, body = self.ask(b"GET /metrics HTTP/1.1")
         self.assertIn(b"HTTP/1.1 200 OK", head)
         self.assertIn(b"text/plain; version=0.0.4; charset=utf-8", head)
         self.assertIn(b'ssh_tunnel_open_count{cluster="beta"} 3.0\n', body)
 
     def test_head(self) -> None:
-        """HEAD is answered with the head alone, the same as to GET."""
+        """The answer to HEAD is the head of the answer to GET."""
         head, body = self.ask(b"HEAD /metrics HTTP/1.1")
         _, page = self.ask(b"GET /metrics HTTP/1.1")
         self.assertIn(b"HTTP/1.1 200 OK", head)
@@ -152,17 +152,17 @@ class MetricsPortTests(SynchronousTestCase):
         self.assertEqual(body, b"")
 
     def test_other_methods(self) -> None:
-        """Nothing can be done to numbers but read them."""
+        """Other methods are rejected."""
         for method in (b"POST", b"PUT", b"DELETE"):
             self.assertIn(b" 405 ", self.ask(method + b" /metrics HTTP/1.1")[0])
 
     def test_other_paths(self) -> None:
-        """There is nothing else."""
+        """There are no other pages."""
         for path in (b"/", b"/metrics2", b"/health"):
             self.assertIn(b" 404 ", self.ask(b"GET " + path + b" HTTP/1.1")[0])
 
     def test_too_many(self) -> None:
-        """Connections beyond the limit are closed at once; when one goes there is room again."""
+        """Connections above the limit are closed at once, until one ends."""
         connections = [self.connect() for _ in range(CONNECTIONS)]
         self.assertTrue(all(protocol is not None for protocol, _ in connections))
         self.assertIsNone(self.connect()[0])
@@ -170,7 +170,7 @@ class MetricsPortTests(SynchronousTestCase):
         self.assertIsNotNone(self.connect()[0])
 
     def test_idle(self) -> None:
-        """A connection on which nothing comes is closed."""
+        """An idle connection is closed."""
         _, transport = self.connect()
         self.reactor.advance(IDLE - 1)
         self.assertFalse(transport.disconnecting)
@@ -178,7 +178,7 @@ class MetricsPortTests(SynchronousTestCase):
         self.assertTrue(transport.disconnecting)
 
     def test_stop(self) -> None:
-        """Stopping closes what is open, and may be done twice."""
+        """Stopping closes all connections, and can be repeated."""
         _, transport = self.connect()
         self.port.stopService()
         self.assertTrue(transport.disconnected)

@@ -1,4 +1,4 @@
-"""Tests of what the proxy can be told, and what of it does not go together."""
+"""Tests of `tower.control.proxy_options`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tower.options import OptionError
 
 
 class OptionsTests(SynchronousTestCase):
-    """Options."""
+    """Options of tower-proxy."""
 
     def parse(self, *words: str) -> Options:
-        """Return what they say."""
+        """Return the parsed options."""
         options = Options({})
         options.parseOptions(list(words))
         return options
 
     def refusal(self, *words: str) -> str:
-        """Return why they are refused."""
+        """Return the error about them."""
         with self.assertRaises(SystemExit) as caught:
             self.parse(*words)
         return str(caught.exception)
 
     def test_secure_by_default(self) -> None:
-        """Whatever lets more people in has to be asked for."""
+        """Insecure options are off by default."""
         options = self.parse()
         self.assertIs(options["kubesphere-ports"], None)
         self.assertEqual(options["kubesphere-host"], "127.0.0.1")
@@ -34,7 +34,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertFalse(options[name])
 
     def test_kubesphere_ports(self) -> None:
-        """They are counted from the clusters' own, and an impossible range is named with the cure."""
+        """They are 10000 above the cluster ports; an impossible range is named with the cure."""
         self.assertEqual(
             self.parse("--kubesphere-ports=16000-17000")["kubesphere-ports"], range(16000, 17001)
         )
@@ -58,19 +58,19 @@ class OptionsTests(SynchronousTestCase):
                 self.assertIn(word, refusal)
 
     def test_old_agents(self) -> None:
-        """Who turns old agents away cannot say what they may do."""
+        """--require-v2 conflicts with options for old agents."""
         for name in ("v1-open-ports", "v1-no-impersonation"):
             refusal = self.refusal("--require-v2", f"--{name}")
             self.assertIn(name, refusal)
             self.assertIn("--require-v2", refusal)
 
     def test_ports(self) -> None:
-        """Two ports are two, and none of them is a cluster's."""
+        """Ports differ from each other and from the cluster ports."""
         self.assertIn("6443", self.refusal("--port=6443"))
         self.assertIn("8080", self.refusal("--secure-port=8080"))
 
     def test_no_plain_port(self) -> None:
-        """Ports that are not needed can be none, which is not the same port twice."""
+        """Several optional ports can be disabled with ``none``."""
         options = self.parse("--port=none", "--metrics-port=none", "--kubesphere-ports=none")
         for name in ("port", "metrics-port", "kubesphere-ports"):
             self.assertIs(options[name], None)
@@ -79,7 +79,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("--secure-port 'none'", self.refusal("--secure-port=none"))
 
     def test_address_of_another_machine(self) -> None:
-        """An address that is not this machine's is named by its own option, and not the port."""
+        """An address of another machine is named by its own option, not the port's."""
         for name, value, wanted in (
             ("host", "203.0.113.7", "Cannot assign requested address"),
             ("host", "tower.invalid", "tower.invalid"),
@@ -99,13 +99,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn(f"--port '{port}' cannot be listened on at 127.0.0.1 (address already in use)", refusal)
 
     def test_defaults(self) -> None:
-        """Defaults are shown as they would be typed."""
+        """Help shows defaults as a user types them."""
         text = str(Options({}))
         for default in ("6000-7000", "32MiB", "10s", "24h", "10000"):
             self.assertIn(f"[default: {default}]", " ".join(text.split()))
 
     def test_connections(self) -> None:
-        """One address may have a tenth unless another share is given, which has to be one."""
+        """One address gets a tenth of the connections by default; a limit must be below the total."""
         for words, share in (
             ((), 1000),
             (("--max-connections=200",), 20),
@@ -120,7 +120,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("many", self.refusal("--max-connections=many"))
 
     def test_proxy_protocol(self) -> None:
-        """Nobody is believed unless named; a bad network is named with the cure."""
+        """No load balancer is trusted by default; an invalid network is named with the cure."""
         self.assertIs(self.parse()["proxy-protocol-from"], None)
         networks = self.parse("--proxy-protocol-from=10.0.0.0/8,fd00::/8")["proxy-protocol-from"]
         self.assertEqual([str(each) for each in networks], ["10.0.0.0/8", "fd00::/8"])
@@ -129,7 +129,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(word, refusal)
 
     def test_authority(self) -> None:
-        """A CA without its key, and what comes in a later version, are refused by name."""
+        """A CA without its key, and unsupported options, are rejected by name."""
         for words, wanted in (
             (("--ca-cert=/nowhere/ca.crt",), "/nowhere/ca.crt"),
             (("--kubeconfig=x",), "kubeconfig"),

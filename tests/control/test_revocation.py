@@ -15,7 +15,7 @@ class RevocationTests(SynchronousTestCase):
     """Tunnels and sessions end when they are revoked."""
 
     def setUp(self) -> None:
-        """Start with two clusters that have an agent each, and a session of jane's in alpha."""
+        """Start with two clusters with an agent each, and a session of jane in alpha."""
         self.bench = bench = Bench()
         for name in ("alpha", "beta"):
             self.successResultOf(bench.clusters.add(name))
@@ -47,7 +47,7 @@ class RevocationTests(SynchronousTestCase):
         self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
 
     def test_agent_key(self) -> None:
-        """Revoking one agent's key cuts that agent's tunnels."""
+        """Revoking an agent's key closes that agent's tunnels."""
         token = self.successResultOf(self.bench.tokens.mint("alpha", uses=2))
         for fingerprint in ("SHA256:a", "SHA256:c"):
             self.successResultOf(self.bench.tokens.enrol("alpha", token, fingerprint, b"blob"))

@@ -12,16 +12,16 @@ BASE = ("--ssh-user=core", "--ssh-keyfile=/keys/id")
 
 
 class NodeOptionsTests(SynchronousTestCase):
-    """What makes a cluster, and what does not go together."""
+    """Options of the --ssh-user cluster."""
 
     def parse(self, *words: str) -> Options:
-        """Return what they say."""
+        """Return the parsed options."""
         options = Options({})
         options.parseOptions(list(words))
         return options
 
     def refusal(self, *words: str) -> str:
-        """Return why they are refused."""
+        """Return the error about them."""
         with self.assertRaises(SystemExit) as caught:
             self.parse(*words)
         return str(caught.exception)
@@ -31,7 +31,7 @@ class NodeOptionsTests(SynchronousTestCase):
         self.assertIsNone(self.parse().given_cluster)
 
     def test_all(self) -> None:
-        """Every option comes to the place that it is for; files by absolute path."""
+        """Every option sets its field; files get absolute paths."""
         kubeconfig = Path(self.mktemp())
         kubeconfig.write_text("{}")
         given = self.parse(
@@ -57,7 +57,7 @@ class NodeOptionsTests(SynchronousTestCase):
         self.assertTrue(spec.kubelet_insecure)
 
     def test_defaults(self) -> None:
-        """The cluster is called default, and its nodes have to prove who they are."""
+        """The cluster is named default, and host keys are verified."""
         given = self.parse(*BASE, "--nodes=h1").given_cluster
         assert given is not None
         self.assertEqual((given.name, given.spec.host_keys), ("default", "known-hosts"))
@@ -81,7 +81,7 @@ class NodeOptionsTests(SynchronousTestCase):
         )
 
     def test_refused(self) -> None:
-        """What is missing or does not go together is named, with the cure."""
+        """Missing and conflicting options are named with the cure."""
         for words, wanted in (
             (("--ssh-keyfile=/k",), ("--ssh-keyfile", "--ssh-user")),
             (("--nodes=h1,h2",), ("--nodes 'h1,h2'", "--ssh-user")),
@@ -101,14 +101,14 @@ class NodeOptionsTests(SynchronousTestCase):
                 self.assertIn(part, text)
 
     def test_kubelet_port(self) -> None:
-        """The text is kube-apiserver's."""
+        """The error is kube-apiserver's."""
         self.assertIn(
             "must enable kubelet port if proxy ssh-tunneling is specified",
             self.refusal(*BASE, "--nodes=h1", "--kubelet-port=0"),
         )
 
     def test_metrics_port(self) -> None:
-        """It is a port of its own."""
+        """It differs from the other ports."""
         self.assertEqual(self.parse("--metrics-port=9100")["metrics-port"], 9100)
         for number, name in ((8080, "8080"), (8443, "8443"), (6001, "--cluster-ports")):
             self.assertIn(name, self.refusal(f"--metrics-port={number}"))

@@ -37,7 +37,7 @@ HOST_KEY = "SHA256:" + "h" * 43
 
 @define(eq=False)
 class Stream:
-    """Where a watch writes.
+    """The body stream of a watch.
 
     :ivar full: while true, `write` answers False.
     """
@@ -55,7 +55,7 @@ class Stream:
         return not self.full
 
     def finish(self) -> None:
-        """Note the end."""
+        """Record the end."""
         self.finished = True
 
     def taken(self) -> list[tuple[str, str]]:
@@ -65,7 +65,7 @@ class Stream:
         return events
 
     def drain(self) -> None:
-        """Have room again."""
+        """Make room again."""
         self.full = False
         assert self.on_drained is not None
         self.on_drained()
@@ -78,7 +78,7 @@ def _name(item: dict[str, Any]) -> str:
 
 
 class ApiTestCase(SynchronousTestCase):
-    """Gives each test a Tower of its own."""
+    """Gives each test its own Tower."""
 
     published = Published("0.0.0.0", "tower.example.org", 8443, 8080)
     ports: range | None = range(6000, 6010)
@@ -86,7 +86,7 @@ class ApiTestCase(SynchronousTestCase):
     node_files = Path("/")
 
     def setUp(self) -> None:
-        """Put the API together."""
+        """Make the API."""
         self.clock = Clock()
         self.clock.advance(NOW)
         clock: Any = self.clock
@@ -135,7 +135,7 @@ class ApiTestCase(SynchronousTestCase):
         content: str = "application/json",
         **query: str,
     ) -> Outcome:
-        """Return the answer to a request, or raise what it fails with; *body* is JSON, or bytes as is."""
+        """Return the answer to a request, or raise its error; *body* is JSON, or raw bytes."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         call = Call(method, tuple(path.split("/")[1:]), query, accept, content, lambda: succeed(raw))
         results: list[Outcome] = []
@@ -151,7 +151,7 @@ class ApiTestCase(SynchronousTestCase):
         return decoded(self.ask("GET", path, **more))
 
     def refused(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> StatusError:
-        """Return the refusal of a request, which must have *code*."""
+        """Return the error of a request, which must have *code*."""
         with self.assertRaises(StatusError) as caught:
             self.ask(method, path, body, **more)
         refusal: StatusError = caught.exception

@@ -1,4 +1,4 @@
-"""The client of an API server that answers as a test says."""
+"""A client of an API server whose answers the test sets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 class FakeAPI:
     """Answers reviews.
 
-    :ivar asked: who asked what.
-    :ivar answer: what he gets; raised if it is an error.
+    :ivar asked: path, user, groups and body of each review.
+    :ivar answer: the answer; raised if it is an error.
     """
 
     def __init__(self) -> None:

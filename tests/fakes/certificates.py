@@ -1,4 +1,4 @@
-"""Authorities, certificates and TLS sessions in memory, for tests of what trusts whom."""
+"""Authorities, certificates and TLS sessions in memory, for tests of trust."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def shake(
     host: str = "localhost",
     session: ssl.SSLSession | None = None,
 ) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Return both ends of a TLS session after the handshake and one byte each way.
+    """Return both ends of a TLS session after the handshake and one byte in each direction.
 
     :raise ssl.SSLError: one end refused.
     """

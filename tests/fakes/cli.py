@@ -34,7 +34,7 @@ class FakeResponse:
 
 
 class FakeConnection:
-    """A connection of `http.client`, to what *answer* answers.
+    """A connection of `http.client` whose answers *answer* makes.
 
     :ivar requests: method, target and header of each request.
     """
@@ -45,7 +45,7 @@ class FakeConnection:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
 
     def request(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> None:
-        """Take one request."""
+        """Answer a request."""
         self.requests.append((method, target, headers))
         self._response = self._answer(method, target, body or b"", headers)
 
@@ -55,7 +55,7 @@ class FakeConnection:
         return self._response
 
     def close(self) -> None:
-        """Nothing to close."""
+        """No-op."""
 
 
 class CommandTestCase(ApiTestCase):
@@ -65,7 +65,7 @@ class CommandTestCase(ApiTestCase):
     """
 
     def setUp(self) -> None:
-        """Have a state directory."""
+        """Make a state directory."""
         super().setUp()
         self.state = self.mktemp()
         os.mkdir(self.state)
@@ -78,7 +78,7 @@ class CommandTestCase(ApiTestCase):
         self.environ: dict[str, str] = {}
 
     def client(self, access: KubeAccess) -> TowerClient:
-        """Return what calls the API in memory."""
+        """Return a client of the API in memory."""
         connection: Any = self.connection
         return TowerClient(access, lambda: connection)
 
@@ -119,7 +119,7 @@ class CommandTestCase(ApiTestCase):
         return out
 
     def bad(self, *words: str, state: bool = True) -> str:
-        """Return the one line that a command which must fail says."""
+        """Return the error line of a command that must fail."""
         code, out, err = self.run_tower(*words, state=state)
         self.assertEqual((code, out), (1, ""), err)
         self.assertEqual(err.count("\n"), 1, err)

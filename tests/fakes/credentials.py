@@ -21,7 +21,7 @@ def issue(
     expires: float = 100.0,
     revoked: bool = False,
 ) -> Credential:
-    """Return a credential as the store has it."""
+    """Return a credential record."""
     return Credential(
         id=f"c-{user}",
         cluster=cluster,
@@ -48,7 +48,7 @@ class Issues:
         self.all[digest] = evolve(credential, digest=digest)
 
     def find(self, digest: str) -> Credential | None:
-        """Return one."""
+        """Return the credential with this digest."""
         return self.all.get(digest)
 
     def authenticator(self, clock: IReactorTime) -> Authenticator:

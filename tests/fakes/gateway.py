@@ -22,14 +22,14 @@ from tower.web.gateway.gateway import Gateway, RequestLimits
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 
-#: The fields that every relayed request of the user below carries behind its own.
+#: The fields that the proxy adds after the user's own fields, for the user below.
 FORWARDING = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nVia: 1.1 tower\r\n"
 IDENTITY = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: qa\r\n"
 
 
 @define(eq=False)
 class Jane:
-    """Somebody."""
+    """A user."""
 
     user: str = "jane"
     groups: tuple[str, ...] = ("dev", "qa")
@@ -37,7 +37,7 @@ class Jane:
     credential: None = None
 
     def uses(self, bearer: bytes) -> bool:
-        """Return whether that is what she showed here."""
+        """Return whether *bearer* is the token of this identity."""
         return bearer == self.token
 
 
@@ -51,11 +51,11 @@ class FakeUser(FakePipe):
         self.paused = False
 
     def peer_certificate(self) -> bytes | None:
-        """Return the certificate."""
+        """Return `certificate`."""
         return self.certificate
 
     def getPeer(self) -> IPv4Address:
-        """Return an address."""
+        """Return the address of a user."""
         return IPv4Address("TCP", "192.0.2.7", 4711)
 
 
@@ -68,11 +68,11 @@ class FakeTunnels:
     clock: Clock = field(factory=Clock)
 
     def pick(self, cluster: str) -> Any:
-        """Return the last one."""
+        """Return the last tunnel."""
         return self.tunnels[-1] if self.tunnels else None
 
     def wait(self, cluster: str, timeout: float) -> Any:
-        """Wait."""
+        """Return a Deferred for a tunnel."""
         waiting: Deferred[FakeTunnel] = Deferred()
         self.waiting.append(waiting)
         waiting.addTimeout(timeout, self.clock)
@@ -85,20 +85,20 @@ class FakeTunnels:
 
 @define(eq=False)
 class FakeSessions:
-    """Records who is inside."""
+    """Records the current sessions."""
 
     inside: list[tuple[Any, str, Callable[[str], None]]] = field(factory=list)
     entered: int = 0
 
     def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
-        """Enter."""
+        """Begin a session."""
         self.entered += 1
         session = (identity, cluster, abort)
         self.inside.append(session)
         return session
 
     def leave(self, session: Any) -> None:
-        """Leave."""
+        """End a session."""
         self.inside.remove(session)
 
 
@@ -141,7 +141,7 @@ class Kit:
         self.user = self.connect()
 
     def connect(self) -> FakeUser:
-        """Have a user connect."""
+        """Connect a new user."""
         user = FakeUser()
         channel = self.gateway.accept(connection(user))
         assert channel is not None
@@ -149,18 +149,18 @@ class Kit:
         return user
 
     def route(self, request: Request) -> Outcome | Deferred[Outcome]:
-        """Note the request and have it routed."""
+        """Record the request and route it."""
         self.requests.append(request)
         result: Outcome | Deferred[Outcome] = self._router(request)
         return result
 
     def relay_it(self, request: Request) -> Outcome:
-        """Relay as jane."""
+        """Relay the request as jane."""
         request.identity = self.jane
         return self._relay
 
     def take_turns(self) -> None:
-        """Have all pipelined requests served that wait for their turn."""
+        """Serve all pipelined requests that wait for their turn."""
         while len(self.gateway.round_robin):
             self.clock.advance(0)
 

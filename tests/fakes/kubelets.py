@@ -18,7 +18,7 @@ OTHER = authority("kubelets")
 class KubeletPipe(FakePipe):
     """A pipe to a kubelet.
 
-    :ivar got: what came through TLS.
+    :ivar got: the data received through TLS.
     :ivar client: the certificate that was shown, DER.
     """
 

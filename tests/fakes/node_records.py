@@ -36,7 +36,7 @@ ED25519, OTHER = _blob(Ed25519PrivateKey.generate()), _blob(Ed25519PrivateKey.ge
 
 
 class NodesTestCase(SynchronousTestCase):
-    """Has a cluster beta."""
+    """A test with a cluster beta."""
 
     def setUp(self) -> None:
         """Add it."""

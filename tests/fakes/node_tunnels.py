@@ -1,4 +1,4 @@
-"""Tunnels to nodes that are opened, answer and are lost as a test says."""
+"""Tunnels to nodes that the test opens, answers and closes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
 class FakeChannel:
-    """What a dial leads to."""
+    """The channel of a dial."""
 
     def __init__(self, tunnel: FakeTunnel, host: str, port: int) -> None:
         self.tunnel, self.host, self.port = tunnel, host, port
         self.aborted = False
 
     def abort(self) -> None:
-        """Note it."""
+        """Record it."""
         self.aborted = True
 
 
@@ -38,10 +38,10 @@ class FakeTunnel:
         self.given_up = 0
         self.calls: list[str] = []
 
-    # What the list does
+    # Called by the list
 
     def open(self) -> Deferred[None]:
-        """Wait for the test to say how it went."""
+        """Wait for the test to decide the result."""
         self.calls.append("open")
         self.opening = Deferred(self._cancel)
         return self.opening
@@ -70,7 +70,7 @@ class FakeTunnel:
         if not self.streams:
             self.lose("retired")
 
-    # What the test does
+    # Called by the test
 
     def let_in(self) -> None:
         """Be open."""
@@ -85,7 +85,7 @@ class FakeTunnel:
         self.opening.errback(error)
 
     def lose(self, reason: str = "cut") -> None:
-        """Be gone."""
+        """Close the tunnel."""
         if self.is_open:
             self.is_open = False
             self.lost.callback(ConnectionError(reason))
@@ -118,7 +118,7 @@ class FakeFleet:
         return next(tunnel for tunnel in reversed(self.made) if tunnel.node.host == host)
 
     def let_all_in(self) -> None:
-        """Open whatever waits for it, and what begins because of that."""
+        """Open all tunnels that are being opened, and those that start meanwhile."""
         while waiting := [tunnel for tunnel in self.made if tunnel.opening and not tunnel.opening.called]:
             for tunnel in waiting:
                 tunnel.let_in()

@@ -10,9 +10,9 @@ class FakePipe:
 
     :ivar sent: everything sent so far.
     :ivar full: while true, `send` answers False.
-    :ivar broken: the far side is gone, which `lose` tells: nothing more is taken.
+    :ivar broken: the far side has disconnected; nothing more is accepted until `lose`.
     :ivar is_large: whether it has a large window, as a channel may.
-    :ivar is_leaving: whether its tunnel will soon be gone.
+    :ivar is_leaving: whether its tunnel is about to close.
     """
 
     receiver: Receiver
@@ -68,27 +68,27 @@ class FakePipe:
             self.receiver.ended()
 
     def deliver(self, data: bytes) -> None:
-        """Have *data* come from the far side, now or when reading resumes."""
+        """Deliver *data* from the far side, now or when reading resumes."""
         if self.paused:
             self._waiting += data
         else:
             self.receiver.received(memoryview(data))
 
     def end(self) -> None:
-        """Have the far side end its direction."""
+        """End the far side's direction."""
         if self.paused:
             self._end_waiting = True
         else:
             self.receiver.ended()
 
     def drain(self) -> None:
-        """Have room again."""
+        """Accept bytes again."""
         self.full = False
         if self._takes:
             self.receiver.drained()
 
     def lose(self, reason: Exception | None = None) -> None:
-        """Have the pipe go, once."""
+        """Close the pipe, once."""
         if not self.lost:
             self.lost = True
             self.receiver.closed(reason or ConnectionError("closed"))

@@ -44,7 +44,7 @@ class Recorder:
 
 
 class BufferRecorder(Recorder):
-    """A receiver that says where bytes go.
+    """A receiver with its own buffer.
 
     :ivar room: size of its buffer; None: it takes nothing now.
     :ivar lent: how many buffers are out.

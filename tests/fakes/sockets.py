@@ -148,7 +148,7 @@ def _load(context: ssl.SSLContext) -> None:
 
 @cache
 def server_context(version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
-    """Return the context of a server called `HOST`, who asks for a certificate."""
+    """Return the context of a server named `HOST` that requests a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load(context)
     context.verify_mode = ssl.CERT_OPTIONAL

@@ -1,4 +1,4 @@
-"""A node in memory: an SSH server that lets in by key and connects channels, as the test decides."""
+"""A node in memory: an SSH server with public key login; the test decides about channels."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _PK_AUTH = b"publickey"
 
 @frozen
 class Asked:
-    """A request to be let in.
+    """A login request.
 
-    :ivar line: the key as authorized_keys has it.
+    :ivar line: the key's line for authorized_keys.
     :ivar good: whether the signature is.
     """
 
@@ -112,7 +112,7 @@ class NodeServer(Server):
         return key.public(), key
 
     def connectionMade(self) -> None:
-        """Say what comes before the version."""
+        """Send the text before the version."""
         assert self.transport is not None
         self.transport.write(self._far.preface)
         super().connectionMade()
@@ -123,7 +123,7 @@ class NodeServer(Server):
             self.sendPacket(7, self._far.extensions)
 
     def admit(self) -> None:
-        """Let the client in, and say what OpenSSH says then."""
+        """Accept the login, and send what OpenSSH sends then."""
         self.start_connection()
         self.handshake_done()
         self.sendPacket(80, NS(b"hostkeys-00@openssh.com") + b"\0" + NS(KEYS[ED25519].blob))
@@ -134,18 +134,18 @@ class NodeServer(Server):
 
 
 class FarNode:
-    """A node that does as it is told.
+    """A node whose behaviour the test sets.
 
-    :ivar asked: who wanted in.
-    :ivar refuse_with: the body of the failure that everybody gets; None lets in.
+    :ivar asked: the login requests.
+    :ivar refuse_with: the body of the failure for every login; None accepts all.
     :ivar refuse_first: how many requests are refused before.
     :ivar host_key_algorithms: what it proves its keys with.
     :ivar extensions: the body of its EXT_INFO; None: it sends none.
     :ivar offers: lists of its KEXINIT to be replaced, by Conch's names.
-    :ivar wanted: (host, port) of each channel that was asked for.
+    :ivar wanted: (host, port) of each requested channel.
     :ivar decide: what it does about channels; the default connects all to themselves.
     :ivar servers: every connection's end.
-    :ivar dialled: where somebody connected to.
+    :ivar dialled: the addresses of all connections.
     """
 
     answers: ClassVar[dict[str, Any]] = {}
@@ -200,7 +200,7 @@ class FarNode:
         )
 
     def pump(self) -> None:
-        """Carry bytes until nobody has any to say."""
+        """Carry bytes until none are left."""
         for _ in range(10_000):
             self.clock.advance(0)
             busy = any(call.getTime() <= self.clock.seconds() for call in self.clock.getDelayedCalls())

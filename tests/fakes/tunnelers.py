@@ -23,7 +23,7 @@ class FakeKeys:
     """A key pair.
 
     :ivar problem: why it cannot be used; empty while it can.
-    :ivar is_new: whether it is another one than last time.
+    :ivar is_new: whether it differs from the last one.
     """
 
     path = "/keys/id"
@@ -55,7 +55,7 @@ class TunnelerCase(SynchronousTestCase):
     """:ivar nodes: what is listed; an exception is raised, a Deferred waited for."""
 
     def setUp(self) -> None:
-        """Have a tunneler for a fleet of fakes, at a time of day of its own."""
+        """Create a tunneler for a fleet of fakes, at some time of day."""
         self.clock = Clock()
         self.day = 1_000_000.0
         self.fleet = FakeFleet()
@@ -117,21 +117,21 @@ class TunnelerCase(SynchronousTestCase):
         return ""
 
     def run_up(self) -> None:
-        """Run, and let all in."""
+        """Run, and open all tunnels."""
         self.tunneler.run()
         self.fleet.let_all_in()
 
     def pass_time(self, seconds: float, step: float = 1.0) -> None:
-        """Let time pass, and let in whom the tunneler dials."""
+        """Let time pass, and open the tunnels that the tunneler dials."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.fleet.let_all_in()
 
     def hosts(self) -> Sequence[str]:
-        """Return who has an open tunnel."""
+        """Return the hosts with an open tunnel."""
         return [status.name for status in self.tunneler.status().nodes if status.state == "open"]
 
     def tearDown(self) -> None:
-        """Whatever was done, nothing is left after a close."""
+        """Nothing is left after a close."""
         self.successResultOf(Deferred.fromCoroutine(self.tunneler.close()))
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -122,7 +122,7 @@ class StreamTests(HoleTestCase):
         dialling.errback(Failure(ConnectFailed("refused", "10.0.0.5:5432: connection refused")))
         self.tower.pump()
         error: Any = self.failureResultOf(opening).value
-        self.assertEqual((error.code, error.said), ("refused", "10.0.0.5:5432: connection refused"))
+        self.assertEqual((error.code, error.peer_text), ("refused", "10.0.0.5:5432: connection refused"))
 
     def test_hole_18_a_user_gets_a_status(self) -> None:
         """Hole 18: the user who wanted the stream gets a Status in place of a 101 and an end."""

@@ -38,7 +38,8 @@ from tower.web.gateway.gateway import Gateway, Router
 from tower.web.outcome import Response
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
-from tower.web.ports.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.ports.plain_port import PlainPort
+from tower.web.ports.router import ClusterPort, FrontDoor
 from tower.websocket.endpoint import AgentEndpoint
 
 T = TypeVar("T")

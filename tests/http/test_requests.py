@@ -149,7 +149,7 @@ class FieldTests(SynchronousTestCase):
         self.assertEqual(caught.exception.code, code)
 
     def test_host(self) -> None:
-        """There is exactly one Host, and it is a host."""
+        """There is exactly one Host, and it is valid."""
         self.refused(host=False)
         self.refused(b"Host: other")
         self.refused(b"host: tower")

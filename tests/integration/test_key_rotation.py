@@ -1,4 +1,4 @@
-"""A new key reaches the nodes by way of the cloud, and the next login is with it."""
+"""The cloud installs a new key on the nodes, and the next login uses it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FakeCloudTests(SynchronousTestCase):
             self.assertNotIn(line, said)
 
     def add(self) -> Person:
-        """Add the cluster, of which nothing is there but nodes and cloud; return jane."""
+        """Add a cluster that consists of nodes and a cloud only; return jane."""
         self.tower.tower(
             *("cluster", "add", CLUSTER, "--type", "ssh", "--ssh-user", self.fleet.user),
             *("--ssh-keyfile", str(self.key), "--ssh-known-hosts", str(self.fleet.known_hosts)),
@@ -115,7 +115,7 @@ class FakeCloudTests(SynchronousTestCase):
         self.assertGreaterEqual(ssh_status(self.tower)["lastKeyInstall"], installed)
 
     def test_cloud_fails(self) -> None:
-        """A cloud that fails takes no node away; a new node in its list gets the key soon, not in minutes."""
+        """A failing cloud removes no node; a new node in its list has the key soon, not after minutes."""
         first, second = self.fleet.nodes
         self.write_cloud([first])
         jane = self.add()

@@ -1,4 +1,4 @@
-"""Kubelets as a target: who may is the member's to say, and what then goes there is the kept credential's."""
+"""Kubelets as a target: the member authorizes users, and the proxy's credential is sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 60.0  # s for an answer
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Notes each request; an API server that reviews access, or a kubelet that gives back what comes."""
+    """Records each request; an API server that reviews access, or a kubelet that echoes."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.endswith("/selfsubjectaccessreviews"):
             user, wanted = self.headers["Impersonate-User"], json.loads(body)["spec"]["resourceAttributes"]
             allowed = wanted["verb"] in self.server.rights.get(user, ())
-            answer = json.dumps({"status": {"allowed": allowed, "reason": "the test says so"}}).encode()
+            answer = json.dumps({"status": {"allowed": allowed, "reason": "test policy"}}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_HEAD = do_DELETE = handle_any
 
     def echo(self) -> None:
-        """Change the protocol, and give back what comes."""
+        """Change the protocol, and echo."""
         self.send_response(101)
         self.send_header("Connection", "Upgrade")
         self.send_header("Upgrade", "echo")
@@ -67,14 +67,14 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
     """With TLS.
 
     :param names: of its certificate.
-    :param host: where it listens, and nowhere else.
+    :param host: its only address.
     :ivar requests: method, path, header and body of each so far.
     :ivar rights: what each user may do at nodes: the verbs.
     """
@@ -92,11 +92,11 @@ class Server(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Its port."""
         return int(self.server_address[1])
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Shake hands where that keeps nobody waiting."""
+        """Complete the handshake in a thread of the connection."""
         try:
             secure = self._tls.wrap_socket(request, server_side=True)
         except OSError:
@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
         super().process_request_thread(secure, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that broke."""
+        """Log nothing about broken connections."""
 
     def stop(self) -> None:
         """End it."""
@@ -143,7 +143,7 @@ class KubeletTests(SynchronousTestCase):
         return server
 
     def kubeconfig(self) -> Path:
-        """Return the proxy's way to the API server."""
+        """Return the proxy's access to the API server."""
         cluster = {
             "server": f"https://{LOOPBACK}:{self.api.port}",
             "certificate-authority-data": base64.b64encode(self.authority.pem).decode(),
@@ -162,21 +162,21 @@ class KubeletTests(SynchronousTestCase):
         return path
 
     def trust(self) -> None:
-        """Say who vouches for the kubelets."""
+        """Set the CA of the kubelets."""
         path = self.fleet.folder / "kubelets.crt"
         path.write_bytes(self.kubelets_authority.pem)
         self.tower.tower("cluster", "set", CLUSTER, "--kubelet-certificate-authority", str(path))
 
     def reviews(self) -> list[tuple[str, str]]:
-        """Return who was reviewed, and for which verb."""
+        """Return the reviewed users, and the verbs."""
         return [
             (header["Impersonate-User"], json.loads(body)["spec"]["resourceAttributes"]["verb"])
             for _, path, header, body in self.api.requests
             if path.endswith("/selfsubjectaccessreviews")
         ]
 
-    def test_who_may(self) -> None:
-        """The member says who may; then the kubelet sees the kept credential, and nothing of the user's."""
+    def test_authorized(self) -> None:
+        """The member authorizes the user; the kubelet receives the proxy's credential only."""
         self.trust()
         for _ in range(3):
             answer = self.jane.get(f"{self.target}/stats/summary?only_cpu=true")
@@ -190,7 +190,7 @@ class KubeletTests(SynchronousTestCase):
         self.assertEqual(answer.status, 403)
         self.assertIn(
             f'nodes "{self.hosts[0]}" is forbidden: User "jane" cannot create resource "nodes/proxy" '
-            'in API group "" at the cluster scope: the API server reports: "the test says so"',
+            'in API group "" at the cluster scope: the API server reports: "test policy"',
             message(answer.body),
         )
         self.assertEqual(self.jane.get("/targets/kubelet/n9/pods").status, 404)
@@ -216,7 +216,7 @@ class KubeletTests(SynchronousTestCase):
         self.assertEqual(self.reviews(), [("jane", "create"), ("root", "create")])
 
     def upgrade(self, person: Person, path: str) -> tuple[bytes, ssl.SSLSocket]:
-        """Ask for another protocol; return the head of the answer and the connection."""
+        """Request another protocol; return the head of the response and the connection."""
         plain = socket.create_connection((person.host, person.port), PATIENCE)
         stream = person.tls.wrap_socket(plain, server_hostname=person.host)
         self.addCleanup(stream.close)
@@ -231,7 +231,7 @@ class KubeletTests(SynchronousTestCase):
         return head, stream
 
     def test_verified(self) -> None:
-        """A kubelet that nobody vouches for gets no credential, unless somebody says so."""
+        """A kubelet with an unknown CA does not receive the credential, unless verification is turned off."""
         answer = self.jane.get(f"{self.target}/pods")
         self.assertEqual(answer.status, 503)
         self.assertIn("certificate verify failed", message(answer.body))
@@ -255,21 +255,21 @@ class KubeletTests(SynchronousTestCase):
             answer = self.jane.get(f"{self.target}/pods")
             self.assertEqual((answer.status, answer.body), (200, b"/pods"))
         self.assertEqual(len(kubelet.requests), 2)
-        self.fleet.nodes[1].kill()  # node 1 itself is who leads there
+        self.fleet.nodes[1].kill()  # the kubelet is reached through node 1 itself
         self.assertEqual(self.jane.get(f"{self.target}/pods").status, 200)
         answer = self.jane.get(f"/targets/kubelet/{self.hosts[1]}/pods")
         self.assertEqual(answer.status, 503, answer.body)
         self.assertEqual(len(kubelet.requests), 3)
 
     def test_switched_off(self) -> None:
-        """A kubelet is no target where that is switched off."""
+        """A kubelet is not a target while kubelets are turned off."""
         self.tower.tower("cluster", "set", CLUSTER, "--kubelet-port", "0")
         answer: Answer = self.jane.get(f"{self.target}/pods")
         self.assertEqual(answer.status, 404)
         self.assertEqual(self.reviews(), [])
 
     def test_page(self) -> None:
-        """Whether nodes are looked after is told on both ports, to whoever asks."""
+        """The health of listings and tunnels is served on both ports, without authentication."""
         secure = ssl.create_default_context(cadata=self.jane.ca)
         for connection in (
             http.client.HTTPConnection(LOOPBACK, self.tower.port, timeout=PATIENCE),

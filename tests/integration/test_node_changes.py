@@ -1,4 +1,4 @@
-"""What may change of a cluster of nodes while people work, and what may be said of it by mistake."""
+"""Changes of a cluster of nodes while users work, and mistakes in its list."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.integration.node_fleet_kit import (
 )
 from tests.integration.programs import wait_for
 
-#: Texts that were written in the place of a list, each of words that may be names.
+#: Wrong texts in a file of nodes; their words are valid names.
 MISTAKES = ("Permission denied\n", "nodes forbidden\ntimeout\n")
 
 
 class ChangeTests(NodeClusterTestCase):
-    """A stream is under way all the time."""
+    """A stream is open all the time."""
 
     def test_login(self) -> None:
         """Another user, rule for host keys and source of the list disturb nothing that is open."""
@@ -39,8 +39,8 @@ class ChangeTests(NodeClusterTestCase):
             self.assertEqual(self.sessions(), logged_in)
         self.assertTrue(works(jane))
 
-    def test_who_was_let_pass_unseen(self) -> None:
-        """A node that nobody vouched for is left when somebody has to, unless he does."""
+    def test_never_verified(self) -> None:
+        """A node that was never verified is reconnected if the new mode rejects it, and stays otherwise."""
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")
         known = self.fleet.nodes[0]
@@ -56,7 +56,7 @@ class ChangeTests(NodeClusterTestCase):
         self.assertTrue(works(jane))
 
     def test_a_list_that_is_none(self) -> None:
-        """Words in the file that name no node there is leave all tunnels alone, and are told."""
+        """Words in the file that name none of the nodes leave all tunnels open, and are reported."""
         listed = self.fleet.folder / "nodes"
         right = "".join(f"{node.address}\n" for node in self.fleet.nodes)
         listed.write_text(right)

@@ -54,7 +54,7 @@ class CommandTests(harness.TowerTestCase):
         return [*words, *extra]
 
     def refusal(self, *words: str) -> str:
-        """Run a command that is to be refused in one line; return that."""
+        """Run a command that fails with one line; return that line."""
         code, out, error = self.tower.try_tower(*words)
         self.assertEqual((code, out), (1, ""), error)
         self.assertEqual(error.count("\n"), 1, error)
@@ -73,7 +73,7 @@ class CommandTests(harness.TowerTestCase):
         return spec
 
     def test_flags(self) -> None:
-        """What is said when a cluster is added stands in its object, and can be changed one by one."""
+        """The flags of `cluster add` are in the cluster's object, and can be changed one by one."""
         self.tower.tower(*self.words(*(word for pair in FLAGS for word in pair)))
         first = self.ssh()
         self.assertEqual(first["user"], "core")
@@ -93,7 +93,7 @@ class CommandTests(harness.TowerTestCase):
             self.assertIn(text, shown)
 
     def test_refused(self) -> None:
-        """What makes no sense is refused in one line that names it, and nothing is added."""
+        """An invalid flag is rejected with one line that names it, and nothing is added."""
         nodes = self.tower.node_files / "nodes"
         for extra, word in (
             (("--nodes", "node1,node1:22"), "node1"),
@@ -113,7 +113,7 @@ class CommandTests(harness.TowerTestCase):
         self.assertIn("alpha", self.refusal("cluster", "set", "alpha", "--nodes", "node1"))
 
     def test_no_agents(self) -> None:
-        """Nobody joins such a cluster, and there is no host key to forget of a node that it does not have."""
+        """Agents cannot join such a cluster, and an unknown node has no host key to forget."""
         self.tower.tower(*self.words("--nodes", "node1"))
         self.assertIn("ssh", self.refusal("join", CLUSTER))
         self.assertIn("node9", self.refusal("cluster", "forget-host-key", CLUSTER, "node9"))

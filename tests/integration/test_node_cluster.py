@@ -49,7 +49,7 @@ class LifeTests(NodeClusterTestCase):
     """How it comes and goes."""
 
     def test_added_before_its_nodes(self) -> None:
-        """A cluster may be added before there is a node: it says so, and opens by itself when they come."""
+        """A cluster may be added before its nodes are up: the error is shown, and it works once they are."""
         self.fleet.stop()
         jane = self.add()
         wait_for_states(self.tower, dict.fromkeys(map_addresses(self.fleet.nodes), "failed"))
@@ -84,7 +84,7 @@ class LifeTests(NodeClusterTestCase):
         self.assertTrue(works(jane))
 
     def test_secrets_key_lost(self) -> None:
-        """Without the vault's key the proxy starts, says what is lost, and how to mend it, which does."""
+        """Without the vault's key the proxy starts and reports the missing file and the cure, which works."""
         jane = self.added()
         (key,) = self.tower.state.glob("secrets.key")
         self.tower.proxy.stop()
@@ -95,7 +95,7 @@ class LifeTests(NodeClusterTestCase):
         self.assertIn("secrets.key", message(self.refused(jane).body))
         self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
-        wait_for("the way in", lambda: works(jane), CAME_UP)
+        wait_for("the credential to work", lambda: works(jane), CAME_UP)
 
     def test_switched_off_and_removed(self) -> None:
         """Disabling and removing cut streams and tunnels, and nothing is left of it."""
@@ -126,7 +126,7 @@ class LifeTests(NodeClusterTestCase):
         self.assertLessEqual({name for name in left if "kubeconfig" not in name}, {"secrets.key"})
 
     def test_host_key(self) -> None:
-        """The first key is pinned, another one refused, until somebody forgets it as the error says."""
+        """The first key is pinned, another one rejected, until the command in the error removes the pin."""
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")
         first, second = self.fleet.nodes
@@ -161,12 +161,12 @@ class LifeTests(NodeClusterTestCase):
 
 
 class ListTests(NodeClusterTestCase):
-    """Who says which nodes there are."""
+    """Sources of the list of nodes."""
 
     count = 3
 
     def test_file(self) -> None:
-        """The file is read again and again; one that cannot be read changes nothing."""
+        """The file is read at every listing; an unreadable one changes nothing."""
         listed = self.fleet.folder / "nodes"
         listed.write_text("".join(f"{node.address}  # {node.port}\n" for node in self.fleet.nodes[:2]))
         jane = self.add("--nodes-file", str(listed), nodes=[])
@@ -199,7 +199,7 @@ class ListTests(NodeClusterTestCase):
 
 
 class TrafficTests(NodeClusterTestCase):
-    """What it carries."""
+    """Requests and streams."""
 
     def test_burst(self) -> None:
         """Two hundred requests at once all get their answers, a dead node or not."""
@@ -225,7 +225,7 @@ class TrafficTests(NodeClusterTestCase):
         wait_until_open(self.tower, self.fleet.nodes, LISTED)
 
     def test_slow_reader(self) -> None:
-        """Who does not read stops the backend, and neither costs memory nor keeps anybody else waiting."""
+        """A client that does not read stops the backend, uses little memory, and does not delay others."""
         jane = self.added()
         before = self.tower.proxy.memory()
         connection = jane.connect()
@@ -251,7 +251,7 @@ class TrafficTests(NodeClusterTestCase):
         self.assertEqual(hashlib.sha256(jane.get("/stored").body).hexdigest(), digest)
 
     def test_identity(self) -> None:
-        """The user is impersonated, nobody gets the rights of the proxy's own credential."""
+        """The user is impersonated; no user has the rights of the proxy's own credential."""
         jane = self.added()
         self.assertEqual(jane.get(f"/marks/jane@{CLUSTER}/1?size=10").status, 200)
         for name, value in (
@@ -280,7 +280,7 @@ class TrafficTests(NodeClusterTestCase):
 
 
 class WatchedTests(NodeClusterTestCase):
-    """What is seen from outside."""
+    """Output, errors and logs."""
 
     def test_pages(self) -> None:
         """The metrics have upstream's names, the health page answers, the command shows the nodes."""
@@ -305,7 +305,7 @@ class WatchedTests(NodeClusterTestCase):
         self.assertIn("open", shown)
 
     def test_full_disk(self) -> None:
-        """Without room for what has to be kept what is there goes on; with room again it is kept."""
+        """On a full disk everything open continues; with room again the key is pinned."""
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")
         second, proxy = self.fleet.nodes[1], self.tower.proxy
@@ -335,25 +335,25 @@ class OddTests(NodeClusterTestCase):
     """Nodes, keys and accounts that are not as usual."""
 
     def test_restricted_account(self) -> None:
-        """An account that may reach the API server alone is enough; a node that lets nobody is passed by."""
+        """An account that may reach the API server alone is enough; others are avoided."""
         port = self.backend.ports[CLUSTER]["https"]
         line = self.fleet.key_file.with_suffix(".pub").read_text()
         may, may_not = self.fleet.nodes
         may.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:{port}" {line}')
         may_not.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:1" {line}')
         jane = self.add("--target", f"web={LOOPBACK}:{self.backend.ports[CLUSTER]['http']}")
-        wait_until_up(self.tower, [may, may_not])  # the second is degraded as soon as somebody looks
+        wait_until_up(self.tower, [may, may_not])  # the second is degraded as soon as it is checked
         self.assertEqual([jane.get("/ping").status for _ in range(30)], [200] * 30)
         answer = jane.get("/targets/web/ping")
-        self.assertEqual(answer.status, 503)  # what a node may not is not what jane may not
+        self.assertEqual(answer.status, 503)  # the node's refusal is not jane's
         self.assertIn("PermitOpen", message(answer.body))
 
     def test_key_file_lost(self) -> None:
-        """Without the key a tunnel that is open stays, a new one says why not, until the key is back."""
+        """Without the key an open tunnel stays; a new one fails with the reason until the key is back."""
         jane = self.added()
         elsewhere = self.folder / "id"
         self.fleet.key_file.rename(elsewhere)
-        self.fleet.key_file.mkdir()  # so that nobody makes another one
+        self.fleet.key_file.mkdir()  # so that no new key is created
         first = self.fleet.nodes[0]
         first.cut()
         wait_for("the complaint", lambda: "SSH key" in self.error(), CAME_UP, 0.1)
@@ -386,7 +386,7 @@ class OddTests(NodeClusterTestCase):
         self.assertTrue(works(jane))
 
     def test_one_host(self) -> None:
-        """Nodes on one host, each at a port of its own, are kept apart, and so are their host keys."""
+        """Nodes on one host with different ports are separate, and so are their host keys."""
         line = self.fleet.key_file.with_suffix(".pub").read_text()
         nodes = [Sshd(self.folder / f"same-{number}", authorized=[line]) for number in range(3)]
         for node in nodes:
@@ -430,14 +430,14 @@ class RealTests(NodeClusterTestCase):
         yield base64.b64encode(key)[100:200]
 
     def patch(self, *addresses: tuple[str, str]) -> None:
-        """Have the API server say that its node has these addresses."""
+        """Set the addresses of the API server's node."""
         known = [{"type": kind, "address": address} for kind, address in addresses]
         patch = json.dumps({"status": {"addresses": known}})
         node = self.member.info["node"]
         self.member.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", patch)
 
     def test_listed_by_the_api(self) -> None:
-        """Without anybody else the API server says which nodes there are, as they change."""
+        """By default the API server lists the nodes, and changes are followed."""
         first, second = self.fleet.nodes
         hostname = ("Hostname", self.member.info["node"])
         inside = ("InternalIP", LOOPBACK)
@@ -455,7 +455,7 @@ class RealTests(NodeClusterTestCase):
         self.assertEqual(ssh_status(self.tower)["nodes"][0]["name"], self.member.info["node"])
 
     def test_identity(self) -> None:
-        """Users act as themselves: what they may, no more, and not as the credential's owner."""
+        """Users have their own rights, no more, and not those of the credential's owner."""
         since = self.member.audit_size()
         dev = self.added()
         dev = self.tower.person(CLUSTER, "jane", "--group", "dev")
@@ -499,7 +499,7 @@ class RealTests(NodeClusterTestCase):
         wait_until_open(self.tower, self.fleet.nodes)
 
     def test_kubelet(self) -> None:
-        """Kubelets answer those whom the member lets ask them, by way of their own node."""
+        """Kubelets answer authorized users, through the kubelets' own nodes."""
         node = json.loads(self.member.kubectl("get", "node", self.member.info["node"], "-o", "json"))
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
         self.added("--kubelet-port", str(port), "--insecure-skip-kubelet-tls-verify")
@@ -523,24 +523,24 @@ def map_addresses(nodes: list[Sshd]) -> list[str]:
 
 
 def works_by(tower: Tower, *nodes: Sshd) -> bool:
-    """Say whether the tunnels to these nodes are open."""
+    """Return whether the tunnels to these nodes are open."""
     now = states(tower)
     return all(now.get(node.address) == "open" for node in nodes)
 
 
 def logins(node: Sshd) -> int:
-    """Return how often somebody has logged in."""
+    """Return the number of logins."""
     return node.log().count("Accepted publickey")
 
 
 def fingerprint(line: str) -> str:
-    """Return the name of a public key in a line of OpenSSH's."""
+    """Return the fingerprint of a public key line."""
     digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def ends(answer: http.client.HTTPResponse, seconds: float) -> bool:
-    """Say whether an answer is cut within some seconds."""
+    """Return whether a response ends within some seconds."""
     deadline = time.monotonic() + seconds
     try:
         while answer.read(MIB) and time.monotonic() < deadline:
@@ -551,7 +551,7 @@ def ends(answer: http.client.HTTPResponse, seconds: float) -> bool:
 
 
 def burst(person: Person, count: int = BURST) -> list[int]:
-    """Send requests at once, each on a connection of its own; return the statuses."""
+    """Send requests at once, each on its own connection; return the statuses."""
     statuses: list[int] = []
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What `create_node_dialer` makes, with real OpenSSH servers as nodes and treq as its user."""
+"""`create_node_dialer` with real OpenSSH servers as nodes and treq as its client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DAY = 86400.0
 
 
 class Page(Resource):
-    """Says where a request came from, and what it brought."""
+    """Records requests, and answers with method and body."""
 
     isLeaf = True
 
@@ -139,14 +139,14 @@ class NodeDialerTests(TestCase):
             await deferLater(reactor, 0.05)
 
     async def get(self, agent: NodeAgent, path: str, *, tls: bool = False) -> bytes:
-        """Ask for a page."""
+        """Request a page."""
         scheme, port = ("https", self.secure) if tls else ("http", self.plain)
         response = await treq.get(f"{scheme}://{LOOPBACK}:{port}{path}", agent=agent, timeout=CAME_UP)
         self.assertEqual(response.code, 200)
         return await treq.content(response)
 
     async def why_not(self, agent: NodeAgent, *, tls: bool = False) -> str:
-        """Ask, and return why nobody could be asked."""
+        """Send a request that fails; return the reason."""
         try:
             await self.get(agent, "/", tls=tls)
         except ConnectError as e:
@@ -196,21 +196,21 @@ class NodeDialerTests(TestCase):
             self.assertEqual(await self.get(agent, f"/{number}"), b"GET ")
 
     async def test_health(self) -> None:
-        """Nodes whose kubelet answers well stay, as their checks find; one that is not let in is counted."""
+        """Nodes with a healthy kubelet keep their tunnels; a node that rejects the login is counted."""
         tunneler, _ = self.create()
         tunneler.run()
         await self.wait_for_nodes(tunneler, 2)
         tunneler.tunnels.check()
         deadline = time.monotonic() + CAME_UP
         while b"/healthz" not in self.page.paths:
-            assert time.monotonic() < deadline, "nobody asked for the kubelet's health"
+            assert time.monotonic() < deadline, "no health check of the kubelet"
             await deferLater(reactor, 0.05)
         await self.wait_for_nodes(tunneler, 2)
         self.assertEqual(tunneler.tunnels.counters.open_count, 2)
         self.assertEqual(tunneler.tunnels.counters.open_fail_count, 0)
 
     async def test_cloud(self) -> None:
-        """A cloud lists the nodes and has a key installed that is made on the way; then they let us in."""
+        """A cloud lists the nodes and installs a new key; then the nodes accept the login."""
         config = self.folder / "cloud.conf"
         lines = [f"instance = node-{number} {node.address}" for number, node in enumerate(self.nodes, 1)]
         keys = self.folder / "%h" / "authorized_keys"

@@ -1,4 +1,4 @@
-"""Two hundred nodes of one cluster: what they cost, how often they are looked at, how a list is followed."""
+"""Two hundred nodes of one cluster: their cost, the rate of health checks, and changes of the list."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ class NodeFleetTests(SynchronousTestCase):
         self.assertLess(self.found["rounds_s"], (ROUNDS + 1) * PERIOD + self.as_long(ALL))
 
     def test_change(self) -> None:
-        """A list with fifty others settles before the next one comes, and nobody else notices."""
+        """A list with fifty other nodes settles before the next listing, and the rest is not affected."""
         self.assertLess(self.found["change_s"], SOON + self.as_long(CHANGED))
         self.assertEqual(self.found["disturbed"], 0)

@@ -25,14 +25,14 @@ FIRST = (
     "The key",
     "The right to impersonate",
     "Add the cluster",
-    "Who the nodes are",
-    "Which nodes there are",
+    "Host keys",
+    "List of nodes",
     "Kubelets",
 )
 
 
 class PageTests(SynchronousTestCase):
-    """What is on the page."""
+    """The commands of the page."""
 
     def test_every_command_is_run(self) -> None:
         """No heading of the page has commands that no test here runs."""
@@ -43,7 +43,7 @@ class NodeGuideTests(SynchronousTestCase):
     """The page's reader has nodes, an API server that they reach, and a proxy."""
 
     def setUp(self) -> None:
-        """Have all that."""
+        """Start sshds, a member and a proxy."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.port = free_port()
@@ -62,7 +62,7 @@ class NodeGuideTests(SynchronousTestCase):
         self.guide = self.prepared_guide()
 
     def prepared_guide(self) -> Guide:
-        """Return the page, with what its commands expect in their places."""
+        """Return the page, with real values in its commands."""
         installed = Path(sys.executable).parent
         environment = {
             "PATH": path_with(self.folder / "bin", kubectls()[-1], installed / "tower"),
@@ -83,7 +83,7 @@ class NodeGuideTests(SynchronousTestCase):
         return Guide(PAGE, self.folder, environment, names)
 
     def status(self) -> dict[str, Any]:
-        """Return what the cluster's object says of its nodes."""
+        """Return the nodes in the status of the cluster's object."""
         told: dict[str, Any] = self.tower.status("beta")["status"].get("ssh", {})
         return told
 
@@ -96,7 +96,7 @@ class NodeGuideTests(SynchronousTestCase):
         )
 
     def test_page(self) -> None:
-        """From the key to the kubelet, each command does what the page says."""
+        """From the key to the kubelet, each command has the documented effect."""
         guide = self.guide
         guide.run("The key", 0)
         for node in self.nodes:
@@ -113,12 +113,12 @@ class NodeGuideTests(SynchronousTestCase):
             self.assertIn(node.address, shown)
         self.forget_host_key()
         self.kubelet()
-        guide.run("Which nodes there are")
+        guide.run("List of nodes")
         self.wait_for_nodes(NODES - 1)
         self.assertIn("gitVersion", guide.run("Add the cluster", 1))
 
     def forget_host_key(self) -> None:
-        """A node whose first key was learned, and that has another one, is let in again by the page."""
+        """A node with a pinned key and a new one is accepted again after the page's command."""
         node = self.nodes[0]
         (self.tower.node_files / "beta.known_hosts").write_text("")
         self.tower.tower("cluster", "set", "beta", "--ssh-host-keys", "accept-new")
@@ -128,11 +128,11 @@ class NodeGuideTests(SynchronousTestCase):
         node.start()
         look_now(self.tower)
         wait_for("the other key to be refused", lambda: "forget-host-key" in str(self.status()), LOOK)
-        self.guide.run("Who the nodes are")
+        self.guide.run("Host keys")
         look_now(self.tower)
         self.wait_for_nodes(NODES)
 
     def kubelet(self) -> None:
-        """Somebody who may gets an answer of the kubelet's; who may not is told so."""
+        """A user with the right gets the kubelet's answer; without it, 403."""
         self.guide.run("Kubelets", 1)
         wait_for("a kubelet's answer", lambda: self.guide.run("Kubelets", 0).strip() == "ok")

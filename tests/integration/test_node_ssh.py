@@ -52,11 +52,11 @@ DATA = random.Random(6).randbytes(8 * MIB)
 EVERY_TYPE = ("ed25519", "ecdsa", "ecdsa384", "ecdsa521", "rsa")
 OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 UNANSWERED = 3  # keepalives after which sshd gives us up
-RESOLVED = 60.0  # s for a name that is none, where nobody answers for it
+RESOLVED = 60.0  # s for a name that does not resolve
 
 
 class NodeTestCase(TestCase):
-    """Has a folder, a key in it, an echo service, and whatever servers the test starts."""
+    """A folder, a key in it, an echo service, and the servers that the test starts."""
 
     timeout = 600
 
@@ -162,7 +162,7 @@ class NodeTestCase(TestCase):
         return cause
 
     async def echoed(self, tunnel: NodeTunnel, data: bytes = DATA) -> bytes:
-        """Return what the echo says."""
+        """Return the echoed data."""
         return await Echoed(await tunnel.dial(LOOPBACK, self.echo_port), data).done
 
     async def recorded(self, tunnel: NodeTunnel, port: int | None = None) -> tuple[Channel, Recorder]:
@@ -196,7 +196,7 @@ def counting(tunnel: NodeTunnel) -> Iterator[list[None]]:
 
 
 class HandshakeTests(NodeTestCase):
-    """What OpenSSH and we agree on."""
+    """Negotiation with OpenSSH."""
 
     async def test_ciphers(self) -> None:
         """Each cipher, and AES-128-GCM if the server leaves it to us; key exchange is strict."""
@@ -212,7 +212,7 @@ class HandshakeTests(NodeTestCase):
             self.assertGreater(tunnel.round_trip, 0)
 
     async def test_host_keys(self) -> None:
-        """Each type of host key; one of several is the one that is known."""
+        """Each type of host key; a server with all types presents the known one."""
         for kind in EVERY_TYPE:
             server = self.sshd(types=(kind,))
             tunnel = await self.open(server)
@@ -225,7 +225,7 @@ class HandshakeTests(NodeTestCase):
             self.assertEqual(tunnel.host_key, _fingerprint(line))
 
     async def test_client_keys(self) -> None:
-        """Each type of key of ours; the file is read with each tunnel, so a new key counts at once."""
+        """Each type of client key; the file is read for each tunnel, so a new key is used at once."""
         server = self.sshd()
         for kind in EVERY_TYPE:
             server.authorize(write_key(self.key, kind))
@@ -233,14 +233,14 @@ class HandshakeTests(NodeTestCase):
             self.assertEqual(await self.echoed(tunnel, b"hello"), b"hello")
 
     async def test_rsa_signatures(self) -> None:
-        """A server gets an RSA signature that it takes, also where it takes less than it says."""
+        """A server gets an RSA signature that it accepts, also if it accepts less than it lists."""
         for algorithm in ("rsa-sha2-256", "rsa-sha2-512"):
             server = self.sshd(PubkeyAcceptedAlgorithms=algorithm)
             server.authorize(write_key(self.key, "rsa"))
             await self.open(server)
 
     async def test_nothing_in_common(self) -> None:
-        """A server without any cipher that we have says what it has."""
+        """The error about a server without a common cipher has the server's list."""
         server = self.sshd(Ciphers="aes128-ctr,aes256-ctr")
         cause = await self.cause(self.tunnel(server))
         self.assertIsInstance(cause, NothingInCommon)
@@ -251,7 +251,7 @@ class HandshakeTests(NodeTestCase):
         await self.open(self.sshd(MACs="umac-64@openssh.com"))
 
     async def test_other_host_key(self) -> None:
-        """A server with another key than the known one is told nothing; one that is not known neither."""
+        """A server with an unknown key, or one other than the known one, receives no login."""
         server = self.sshd()
         self.known.write_text(f"[{LOOPBACK}]:{server.port} {self.line}\n")
         cause = await self.cause(self.tunnel(server))
@@ -281,7 +281,7 @@ class HandshakeTests(NodeTestCase):
         self.assertEqual(await Echoed(channel, b"hello").done, b"hello")
 
     async def test_never_speaks(self) -> None:
-        """A port behind which nobody speaks is given up when the handshake's time is over."""
+        """A silent port is given up when the time limit of the handshake is over."""
         server = self.sshd()
         server.port = self.serve(lambda connection: Recorder(ended=connection.close))
         cause = await self.cause(self.tunnel(server, handshake=0.2))
@@ -299,7 +299,7 @@ class HandshakeTests(NodeTestCase):
         server.port = self.serve(answer)
         self.assertIn("no SSH version line", str(await self.cause(self.tunnel(server))))
 
-    async def test_nobody_listens(self) -> None:
+    async def test_no_listener(self) -> None:
         """A node without a server."""
         server = self.sshd()
         server.port = free_port()
@@ -362,7 +362,7 @@ class StreamTests(NodeTestCase):
         self.assertEqual((bytes(near.got), bytes(recorders[1].got)), (b"first", b"last"))
 
     async def test_paused(self) -> None:
-        """A stream that nobody reads holds up no other one, and costs no more than its window."""
+        """A stream that is not read delays no other stream, and buffers its window at most."""
         tunnel = await self.open(self.sshd())
         held = await tunnel.dial(LOOPBACK, self.serve(_Source))
         held.receiver = Recorder()
@@ -378,7 +378,7 @@ class StreamTests(NodeTestCase):
         return refused
 
     async def test_refused(self) -> None:
-        """Nobody listens, there is no such name, or the server forwards nothing, or not there."""
+        """No listener, no such name, or forwarding that is turned off, in general or to this address."""
         tunnel = await self.open(self.sshd())
         self.assertEqual((await self.refused(tunnel, LOOPBACK, free_port())).code, "refused")
         self.assertEqual((await self.refused(tunnel, "nowhere.invalid", 1)).code, "name")
@@ -425,7 +425,7 @@ class _Source:
         """Nothing comes."""
 
     def ended(self) -> None:
-        """Nobody reads any more."""
+        """Stop reading."""
         self._connection.abort()
 
     def closed(self, reason: Exception) -> None:
@@ -433,7 +433,7 @@ class _Source:
 
 
 class EndTests(NodeTestCase):
-    """Nodes that go away."""
+    """Nodes that die."""
 
     async def test_killed(self) -> None:
         """A server that is killed in the middle of a transfer: tunnel and streams end at once."""
@@ -488,7 +488,7 @@ class EndTests(NodeTestCase):
         self.assertEqual(await self.echoed(tunnel, b"alive"), b"alive")
 
     async def test_retire(self) -> None:
-        """A tunnel that retires lets its stream end, and is gone then."""
+        """A retiring tunnel lets its stream end, and then closes."""
         tunnel = await self.open(self.sshd())
         channel, recorder = await self.recorded(tunnel)
         tunnel.retire(30.0)
@@ -501,7 +501,7 @@ class EndTests(NodeTestCase):
         self.assertEqual(recorder.log, ["received", "ended", "closed"])
 
     async def test_closed(self) -> None:
-        """A server hears that we go, and not why."""
+        """A server receives a disconnect without our reason."""
         server = self.sshd()
         tunnel = await self.open(server)
         tunnel.close("the list changed")

@@ -1,4 +1,4 @@
-"""What every kind of pipe promises to who sends on it; see `tower.net.pipes`."""
+"""Promises of every kind of pipe to its sender; see `tower.net.pipes`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = b"p" * 100
 
 
 class PipeContract(SynchronousTestCase):
-    """The tests; a kind of pipe says how one is made and what happens at its far end."""
+    """The tests; a subclass makes the pipe and controls its far end."""
 
     pipe: Any
     recorder: Recorder
@@ -25,31 +25,31 @@ class PipeContract(SynchronousTestCase):
         raise NotImplementedError
 
     def carry(self) -> None:
-        """Have the far end take all, and whatever is due happen."""
+        """Accept everything at the far end, and run all due events."""
         raise NotImplementedError
 
     def part(self) -> None:
-        """Have the far end go, in a way that the pipe does not tell of yet."""
+        """Break the far end, without an event on the pipe yet."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Have the pipe tell of it."""
+        """Report the break on the pipe."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Make a pipe."""
         self.recorder = Recorder()
         self.pipe = self.connect()
 
     def send_on(self) -> int:
-        """Send as long as the pipe says "go on", as many a sender does; return how often it did."""
+        """Send while `send` returns True, as many senders do; return the number of calls."""
         for count in range(MANY):
             if not self.pipe.send(PIECE):
                 return count
-        raise AssertionError("a sender that goes on while it is told to never stops")
+        raise AssertionError("a sender that continues while send returns True never stops")
 
     def assert_ended(self) -> None:
-        """The last that was heard is the end, with no word of room before; nothing is taken after it."""
+        """The last event is the end, without drained before; nothing is accepted after it."""
         self.assertEqual((self.recorder.log.count("closed"), self.recorder.log[-1]), (1, "closed"))
         self.assertNotIn("drained", self.recorder.log)
         self.assertEqual(self.send_on(), 0)
@@ -101,7 +101,7 @@ class PipeContract(SynchronousTestCase):
             self.assert_ended()
 
     def test_broken(self) -> None:
-        """A sender in a loop, whose peer goes in the middle of it, is stopped, and hears the end."""
+        """A sender in a loop, whose peer disconnects, is stopped and gets the end."""
         self.begin()
         self.carry()
         self.recorder.log.clear()
@@ -114,7 +114,7 @@ class PipeContract(SynchronousTestCase):
         self.assert_ended()
 
     def test_full_and_broken(self) -> None:
-        """One that waits for room hears the end instead."""
+        """A sender that waits for room gets the end instead."""
         self.begin()
         self.send_on()
         self.part()
@@ -123,7 +123,7 @@ class PipeContract(SynchronousTestCase):
         self.assert_ended()
 
     def test_in_the_last_call(self) -> None:
-        """Who sends once more when it hears of the end is told to stop."""
+        """A sender that sends once more at the end gets False."""
         self.begin()
         sent: list[int] = []
         self.recorder.on["closed"] = lambda: sent.append(self.send_on())

@@ -1,4 +1,4 @@
-"""Tests of `tower.net.budget`: what strangers may keep; for the rest see `tests.conch.connection.test_window`."""
+"""Memory of unauthenticated clients; `tests.conch.connection.test_window` tests the other budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tower.net.budget import UnauthenticatedBudget
 
 
 class FakeStranger:
-    """One who goes when he has to."""
+    """A holder that releases everything on eviction."""
 
     def __init__(self) -> None:
         self.evicted = 0
@@ -30,13 +30,13 @@ class UnauthenticatedBudgetTests(SynchronousTestCase):
         self.budget = UnauthenticatedBudget(10_000, self.clock.seconds)
 
     def come(self, size: int) -> FakeStranger:
-        """Have somebody come who keeps *size* bytes."""
+        """Add a holder of *size* bytes."""
         stranger = FakeStranger()
         self.assertEqual(self.budget.hold(stranger, size), True)
         return stranger
 
     def test_counts(self) -> None:
-        """What is kept is counted as it grows and shrinks, down to nothing."""
+        """Sizes are summed as they grow and shrink, down to 0."""
         one, two = self.come(1000), self.come(2000)
         self.budget.hold(one, 4000)
         self.assertEqual(self.budget.held, 6000)
@@ -48,14 +48,14 @@ class UnauthenticatedBudgetTests(SynchronousTestCase):
         self.assertEqual((self.budget.held, self.budget.evicted), (0, 0))
 
     def test_the_largest_goes(self) -> None:
-        """Of those that just came the largest goes, the newcomer stays."""
+        """Among new holders, the largest is evicted, and the newest stays."""
         small, large = self.come(1000), self.come(8000)
         newcomer = self.come(3000)
         self.assertEqual((small.evicted, large.evicted, newcomer.evicted), (0, 1, 0))
         self.assertEqual((self.budget.held, self.budget.evicted), (4000, 1))
 
     def test_the_oldest_goes(self) -> None:
-        """Among thousands that keep little for long, one who keeps more for a short time stays."""
+        """Among thousands that hold little for long, one that holds more for a short time stays."""
         olds = []
         for _ in range(10):
             olds.append(self.come(990))
@@ -65,7 +65,7 @@ class UnauthenticatedBudgetTests(SynchronousTestCase):
         self.assertEqual(newcomer.evicted, 0)
 
     def test_who_grows_keeps_his_age(self) -> None:
-        """To send a little more now and then makes nobody younger."""
+        """More bytes now and then do not reset a holder's age."""
         old = self.come(1000)
         self.clock.advance(5.0)
         self.budget.hold(old, 1100)
@@ -74,7 +74,7 @@ class UnauthenticatedBudgetTests(SynchronousTestCase):
         self.assertEqual(old.evicted, 1)
 
     def test_the_newcomer_alone_is_too_large(self) -> None:
-        """One who wants more than there is has to go himself, and is told by the answer."""
+        """A holder that exceeds the limit alone must close itself, by the result."""
         greedy = FakeStranger()
         self.assertFalse(self.budget.hold(greedy, 10_001))
         self.assertEqual((greedy.evicted, self.budget.held), (0, 0))
@@ -97,7 +97,7 @@ class UnauthenticatedBudgetTests(SynchronousTestCase):
         self.assertLessEqual(budget.held, 10_000)
 
     def test_never_more(self) -> None:
-        """Whatever happens, the sum is right and within bounds, and nobody is sent away twice."""
+        """After any calls, the sum is right and within limits, and none is evicted twice."""
         chance = random.Random(1)
         everybody: dict[FakeStranger, int] = {}
         for _ in range(5000):

@@ -1,4 +1,4 @@
-"""Tests of `tower.net.connecting` that need no network; `tests.integration.test_connecting` has the others."""
+"""Connections without a network; `tests.integration.test_connecting` has the other tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tower.net.connecting import ConnectFailed, connect
 
 
 class Resolver:
-    """Answers when the test says so."""
+    """Answers when the test calls it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
@@ -26,14 +26,14 @@ class Resolver:
         receiver.resolutionBegan(None)
 
     def answer(self, *addresses: IPv4Address | IPv6Address) -> None:
-        """Say what the name stands for."""
+        """Return the addresses of the name."""
         for address in addresses:
             self._receiver.addressResolved(address)
         self._receiver.resolutionComplete()
 
 
 class ResolvingReactor(SocketReactor):
-    """Has a resolver."""
+    """A reactor with a resolver."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ResolvingReactor(SocketReactor):
 
 
 class NameTests(SynchronousTestCase):
-    """Asks for the addresses of a name first."""
+    """Connections to a name, which is resolved first."""
 
     def setUp(self) -> None:
         """Ask."""
@@ -55,7 +55,7 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_no_address(self) -> None:
-        """A name without addresses is a reason of its own."""
+        """A name without addresses has its own error."""
         self.reactor.nameResolver.answer()
         error = self.failureResultOf(self.connecting, ConnectFailed).value
         self.assertEqual((error.kind, str(error)), ("name", "member.example:6443: the name has no address"))
@@ -70,14 +70,14 @@ class NameTests(SynchronousTestCase):
         self.assert_nothing_left()
 
     def test_no_address_too_late(self) -> None:
-        """An empty answer that comes too late is not an error of its own."""
+        """An empty answer that is late is not another error."""
         self.reactor.advance(5)
         self.failureResultOf(self.connecting, ConnectFailed)
         self.reactor.nameResolver.answer()
         self.assert_nothing_left()
 
     def test_cancelled(self) -> None:
-        """Who cancels gets nothing any more."""
+        """After cancelling, nothing follows."""
         self.connecting.cancel()
         self.failureResultOf(self.connecting, CancelledError)
         self.reactor.nameResolver.answer(IPv6Address("TCP", "2001:db8::1", 6443))
@@ -92,10 +92,10 @@ class NameTests(SynchronousTestCase):
 
 
 class NoNameTests(SynchronousTestCase):
-    """What no resolver can be asked for."""
+    """Names that no resolver accepts."""
 
     def test_refused(self) -> None:
-        """It fails at once: Twisted's resolver would raise where nobody listens, and never answer."""
+        """It fails at once: Twisted's resolver would raise without a listener, and never answer."""
         for host in ("a..b", ".", "a" * 64, "b." + "a" * 300):
             reactor = ResolvingReactor()
             error = self.failureResultOf(connect(reactor, host, 22), ConnectFailed).value
@@ -104,7 +104,7 @@ class NoNameTests(SynchronousTestCase):
             self.assertEqual(reactor.getDelayedCalls(), [])
 
     def test_names(self) -> None:
-        """Others are asked for, whatever else is odd about them."""
+        """Other names are resolved, however odd."""
         for host in ("a_b", "a.", "-a", "\u00e4", "nodes.example"):
             reactor = ResolvingReactor()
             connect(reactor, host, 22).addErrback(lambda _: None)

@@ -22,14 +22,14 @@ BULK = random.Random(1).randbytes(1 << 20)
 
 
 class ConnectionTestCase(SynchronousTestCase):
-    """Has a connection; the far end of its socket is in the test's hands."""
+    """A connection whose far end the test controls."""
 
     def setUp(self) -> None:
         """Connect."""
         self.connect(Recorder())
 
     def connect(self, recorder: Recorder, send_buffer: int | None = None) -> None:
-        """Begin anew."""
+        """Make a connection."""
         self.reactor = SocketReactor()
         self.read = bytearray()
         self.far_end = False
@@ -96,14 +96,14 @@ class ReadingTests(ConnectionTestCase):
         self.assertEqual(self.recorder.got, b"onetwo")
 
     def test_paused_in_this_turn(self) -> None:
-        """Who was paused by somebody whose turn came first delivers nothing."""
+        """A connection that another call paused in the same iteration delivers nothing."""
         self.far.sendall(b"one")
         self.connection.pause()
         self.connection.doRead()
         self.assertEqual(self.recorder.got, b"")
 
     def test_end(self) -> None:
-        """The peer's end is told once, and our side goes on."""
+        """The peer's end is reported once, and our direction continues."""
         self.far.sendall(b"last")
         self.far.shutdown(socket.SHUT_WR)
         self.reactor.run()
@@ -128,7 +128,7 @@ class ReadingTests(ConnectionTestCase):
         self.assertEqual(self.recorder.log, ["received", "ended"])
 
     def test_reset(self) -> None:
-        """A peer that resets the connection is no peer that ends it."""
+        """A reset is not an end of the stream."""
         self.connection.send(b"unread")
         self.far.close()  # with bytes unread
         self.reactor.run()
@@ -160,7 +160,7 @@ class ReadingTests(ConnectionTestCase):
             self.assertEqual((recorder.log, recorder.lent), ([], 0))
 
     def test_addresses(self) -> None:
-        """A socket without ports has the address of nobody."""
+        """A socket without ports has the address 0.0.0.0."""
         nobody = IPv4Address("TCP", "0.0.0.0", 0)
         self.assertEqual((self.connection.getPeer(), self.connection.getHost()), (nobody, nobody))
         self.connection.abort()
@@ -198,7 +198,7 @@ class BufferTests(ConnectionTestCase):
 
 
 class SendingTests(ConnectionTestCase):
-    """Sends at once what the kernel takes, keeps the rest, and says so."""
+    """Sends at once what the kernel accepts, queues the rest, and returns False then."""
 
     def fill(self) -> int:
         """Send until the connection has enough; return how many bytes."""
@@ -208,7 +208,7 @@ class SendingTests(ConnectionTestCase):
         return size + 1000
 
     def test_at_once(self) -> None:
-        """What the kernel takes is gone when send returns."""
+        """Bytes that the kernel accepts are sent when send returns."""
         for data in (b"abc", bytearray(b"def"), memoryview(b"xghix")[1:4], b""):
             self.assertTrue(self.connection.send(data))
         self.assertEqual(take(self.far), b"abcdefghi")
@@ -216,7 +216,7 @@ class SendingTests(ConnectionTestCase):
         self.assertEqual(self.reactor.writers, [])
 
     def test_copied(self) -> None:
-        """What is kept is a copy."""
+        """Queued bytes are copies."""
         self.connect(Recorder(), send_buffer=1)
         data = bytearray(BULK[:200_000])
         self.assertFalse(self.connection.send(data))
@@ -225,7 +225,7 @@ class SendingTests(ConnectionTestCase):
         self.assertEqual(self.read, BULK[:200_000])
 
     def test_drained_once(self) -> None:
-        """However many sends returned False, drained comes once, when everything has gone."""
+        """After any number of sends that returned False, drained comes once, when everything is sent."""
         self.connect(Recorder(), send_buffer=1)
         size = self.fill()
         for _ in range(3):
@@ -242,7 +242,7 @@ class SendingTests(ConnectionTestCase):
         self.assertTrue(self.connection.send(b"x"))
 
     def test_send_in_drained(self) -> None:
-        """Who sends in drained is told again."""
+        """A receiver that sends in drained gets another drained."""
         self.connect(Recorder(), send_buffer=1)
         sent = self.fill()
         rounds = 0
@@ -270,7 +270,7 @@ class SendingTests(ConnectionTestCase):
         self.assert_over()
 
     def test_broken_while_sending(self) -> None:
-        """Who went while we sent is heard out: he may have said why.  But that is no clean end."""
+        """The last bytes of a peer that disconnected while we sent are read: they may have the reason."""
         self.far.sendall(b"too large")
         self.far.close()
         self.assertFalse(self.connection.send(b"x"))
@@ -296,7 +296,7 @@ class SendingTests(ConnectionTestCase):
         self.assert_over()
 
     def test_broken_while_paused(self) -> None:
-        """Nobody is heard out while nobody listens."""
+        """Nothing is read for a paused receiver."""
         self.connection.pause()
         self.far.close()
         self.assertFalse(self.connection.send(b"x"))
@@ -305,7 +305,7 @@ class SendingTests(ConnectionTestCase):
         self.assert_over()
 
     def test_broken_and_never_heard_out(self) -> None:
-        """Who pauses a connection that broke, and leaves it at that, hears its end all the same."""
+        """A receiver that pauses a broken connection and leaves it gets its end nevertheless."""
         self.far.sendall(b"wait")
         self.far.close()
         self.connection.send(b"x")
@@ -319,7 +319,7 @@ class SendingTests(ConnectionTestCase):
         self.assert_over()
 
     def test_broken_while_flushing(self) -> None:
-        """What was queued for a peer that goes away is dropped."""
+        """The queue for a peer that disconnects is dropped."""
         self.connect(Recorder(), send_buffer=1)
         self.fill()
         self.far.close()
@@ -364,7 +364,7 @@ class EndTests(ConnectionTestCase):
         self.assert_over()
 
     def test_finish_after_queue(self) -> None:
-        """The end goes behind what is queued, in both orders of the two ends."""
+        """The end is sent after the queue, in both orders of the two ends."""
         for peer_first in (True, False):
             self.connect(Recorder(), send_buffer=1)
             if peer_first:
@@ -382,7 +382,7 @@ class EndTests(ConnectionTestCase):
             self.assert_over()
 
     def test_close(self) -> None:
-        """Who closes is gone at once; the socket stays until the peer has seen it, and does not reset."""
+        """The connection closes at once; the socket stays until the peer has seen it, and is not reset."""
         self.far.sendall(b"unread")
         self.connection.send(b"bye")
         self.connection.close()
@@ -427,7 +427,7 @@ class EndTests(ConnectionTestCase):
         self.assertEqual((self.recorder.log, slots.ended), (["closed"], 1))
 
     def test_closed_in_between(self) -> None:
-        """Who becomes the receiver of a connection that was closed hears so, though its socket lingers."""
+        """A receiver that is set after the close gets the end, although the socket lingers."""
         self.connection.close()
         late = Recorder()
         self.connection.receiver = late
@@ -482,7 +482,7 @@ class EndTests(ConnectionTestCase):
         self.assert_over()
 
     def test_close_in_received(self) -> None:
-        """Nothing is delivered after close, whoever resumes or pauses."""
+        """Nothing is delivered after close, by resume or pause."""
         self.recorder.on["received"] = self.connection.close
         self.far.sendall(b"one")
         self.reactor.run()
@@ -534,13 +534,13 @@ class EndTests(ConnectionTestCase):
         self.assert_over()
 
     def test_reactor_stops(self) -> None:
-        """The reactor can take the descriptor away."""
+        """The reactor can drop the descriptor."""
         self.connection.connectionLost(Failure(ConnectionLost()))
         self.assertIsInstance(self.recorder.reason, ConnectionLost)
         self.assert_over()
 
     def test_detach(self) -> None:
-        """The socket can be given up: nobody hears anything, and it goes on."""
+        """The socket can be detached: no event follows, and it stays open."""
         self.connection.send(b"before ")
         sock = self.connection.detach()
         self.addCleanup(sock.close)
@@ -552,7 +552,7 @@ class EndTests(ConnectionTestCase):
         self.assertEqual(self.recorder.log, [])
 
     def test_too_late(self) -> None:
-        """Who becomes the receiver of a connection that is gone hears so, once, when he wants bytes."""
+        """A receiver that is set on a closed connection gets the end, once, when it resumes."""
         self.connection.abort()
         late = Recorder()
         self.connection.receiver = late
@@ -609,7 +609,7 @@ ACTIONS = st.sampled_from(["send", "pause", "resume", "finish", "close", "abort"
 
 
 class ReentrancyTests(SynchronousTestCase):
-    """Stays sound whatever its receiver does in a callback."""
+    """Stays consistent, regardless of its receiver's calls in events."""
 
     @settings(max_examples=150, deadline=None)
     @given(

@@ -1,4 +1,4 @@
-"""Tests of `tower.net.connection_slots`: who goes when there is not room for all."""
+"""Tests of `tower.net.connection_slots`: evictions at the limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tower.net.connection_slots import REMINDER, Slot, Slots, prove, source_of
 
 
 class Holder:
-    """Who has a slot."""
+    """The owner of a slot."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
@@ -28,7 +28,7 @@ class Holder:
 
 
 class SlotsTestCase(SynchronousTestCase):
-    """Has slots."""
+    """A test with slots."""
 
     def begin(self, limit: int = 0, share: int = 0) -> None:
         """Begin with none taken."""
@@ -43,7 +43,7 @@ class SlotsTestCase(SynchronousTestCase):
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """What is counted."""
+        """Counters."""
         slots = self.slots
         return slots.proven, slots.unproven, slots.ended, slots.refused
 
@@ -77,7 +77,7 @@ class LimitTests(SlotsTestCase):
         self.assertEqual((first.aborted, third.aborted, self.counts), (0, 0, (1, 1, 1, 1)))
 
     def test_released(self) -> None:
-        """A slot that was given back, proven or not, is free; that may be said twice."""
+        """A released slot, proven or not, is free; releasing twice is harmless."""
         self.begin(2)
         first, second = self.come(), self.come()
         second.slot.prove()
@@ -90,7 +90,7 @@ class LimitTests(SlotsTestCase):
         self.assertEqual(self.slots._sources, {})
 
     def test_no_limit(self) -> None:
-        """Without a limit nobody has to go until `evict` says so."""
+        """Without a limit, only `evict` aborts connections."""
         self.begin()
         all_ = [self.come() for _ in range(100)]
         self.assertEqual(sum(each.aborted for each in all_), 0)
@@ -98,14 +98,14 @@ class LimitTests(SlotsTestCase):
         self.assertEqual(all_[0].aborted, 1)
 
     def test_nobody_to_evict(self) -> None:
-        """`evict` says that all are proven."""
+        """`evict` returns False if all are proven."""
         self.begin()
         self.assertFalse(self.slots.evict())
         self.come().slot.prove()
         self.assertFalse(self.slots.evict())
 
     def test_without_owner(self) -> None:
-        """A slot that nobody has put to use yet can be taken away."""
+        """A slot without owner can be evicted."""
         self.begin(1)
         self.slots.take(None)
         self.come()
@@ -133,7 +133,7 @@ class ShareTests(SlotsTestCase):
         self.assertEqual(self.counts[2], 0)
 
     def test_known_later(self) -> None:
-        """A connection whose address is told later counts from then on."""
+        """A connection whose source is set later counts from then on."""
         self.begin(0, 2)
         balanced = [self.come(None) for _ in range(4)]
         self.assertEqual(self.counts[2], 0)
@@ -151,7 +151,7 @@ class ShareTests(SlotsTestCase):
 
 
 class InvariantTests(SynchronousTestCase):
-    """Whatever happens."""
+    """Any sequence of events."""
 
     @settings(max_examples=200, deadline=None)
     @given(
@@ -163,7 +163,7 @@ class InvariantTests(SynchronousTestCase):
         ),
     )
     def test_counts(self, limit: int, share: int, steps: list[tuple[str, int]]) -> None:
-        """Counts agree with who is there, limit and share hold, and nobody proven is aborted."""
+        """Counters match the connections, limit and share hold, and no proven connection is aborted."""
         slots = Slots(Clock(), limit, share)
         holders: list[Holder] = []
         for step, number in steps:
@@ -193,10 +193,10 @@ class InvariantTests(SynchronousTestCase):
 
 
 class NewsTests(SlotsTestCase):
-    """What is told."""
+    """Log lines."""
 
     def test_log(self) -> None:
-        """The log tells once a minute how many had to go, and nothing while nobody had to."""
+        """The log has the number of evictions once a minute, and nothing without any."""
         self.begin(1)
         with capturedLogs() as events:
             self.slots.sweep()

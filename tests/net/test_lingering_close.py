@@ -16,7 +16,7 @@ class LingeringTests(SynchronousTestCase):
     """Lingering."""
 
     def setUp(self) -> None:
-        """Have a socket that nobody wants any more, and its far end."""
+        """Make a lingering socket and its far end."""
         self.reactor = SocketReactor()
         near, self.far = socket_pair()
         self.addCleanup(self.far.close)
@@ -30,7 +30,7 @@ class LingeringTests(SynchronousTestCase):
         self.assertEqual((self.reactor.readers, self.reactor.getDelayedCalls()), ([], []))
 
     def test_until_the_end(self) -> None:
-        """What comes is dropped, and there is no reset, until the peer has nothing more to say."""
+        """Received bytes are discarded, without a reset, until the peer's end."""
         self.lingering.doRead()
         self.far.sendall(b"still talking")
         self.reactor.run()
@@ -60,7 +60,7 @@ class LingeringTests(SynchronousTestCase):
         self.assert_gone()
 
     def test_reactor_stops(self) -> None:
-        """The reactor can take the descriptor away, once or twice."""
+        """The reactor can drop the descriptor, once or twice."""
         self.assertEqual(self.lingering.logPrefix(), "closed connection")
         for _ in range(2):
             self.lingering.connectionLost(Failure(ConnectionLost()))

@@ -26,7 +26,7 @@ GONE = ("192.0.2.1", 1234)
 
 
 class Listener:
-    """In place of a listening socket: who waits, and what happens when somebody is taken.
+    """Fake of a listening socket: its waiting connections, and errors of accept.
 
     :ivar waiting: connected sockets, or errors.
     """
@@ -59,14 +59,14 @@ class Listener:
 
 
 class PortTestCase(SynchronousTestCase):
-    """Has a port."""
+    """A test with a port."""
 
     def admission(self) -> Admission | None:
         """Return what the port shares with others."""
         return None
 
     def setUp(self) -> None:
-        """Have a port that was started."""
+        """Make a started port."""
         self.reactor = SocketReactor()
         self.taken: list[Connection] = []
         self.wanted: Callable[[Connection], Receiver | None] = self.take
@@ -86,7 +86,7 @@ class PortTestCase(SynchronousTestCase):
         return self.wanted(connection)
 
     def limit(self, descriptor: int) -> None:
-        """Have *descriptor* be the first that is among the last."""
+        """Make *descriptor* the first of the last ones."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor + RESERVE, self.limits[1]))
 
     def take(self, connection: Connection) -> Receiver:
@@ -96,7 +96,7 @@ class PortTestCase(SynchronousTestCase):
         return Recorder()
 
     def come(self) -> socket.socket:
-        """Have somebody connect; return their end."""
+        """Connect; return the client's end."""
         near, far = socket_pair()
         self.addCleanup(far.close)
         self.listener.waiting.append(near)
@@ -104,20 +104,20 @@ class PortTestCase(SynchronousTestCase):
 
     @property
     def messages(self) -> list[str]:
-        """How bad what the port said was."""
+        """Return the levels of the port's log lines."""
         own = [each for each in self.events if each["log_namespace"] == "tower.net.listening.Port"]
         return [each["log_level"].name for each in own]
 
     def listening(self) -> bool:
-        """Say whether the port is called when somebody comes."""
+        """Return whether the port is called for a new connection."""
         return self.port in self.reactor.readers
 
 
 class PortTests(PortTestCase):
-    """Who comes when nothing is left waits."""
+    """A connection waits while no descriptor is free."""
 
     def test_takes_all(self) -> None:
-        """Everybody who waits is taken; who went away before is passed over."""
+        """All waiting connections are accepted; closed ones are skipped."""
         self.come()
         self.listener.waiting.append(OSError(errno.ECONNABORTED, "gone"))
         self.come()
@@ -125,7 +125,7 @@ class PortTests(PortTestCase):
         self.assertEqual((len(self.taken), self.listening(), self.messages), (2, True, []))
 
     def test_exhausted(self) -> None:
-        """Without a descriptor it takes nobody for a while, says so, and says when it does again."""
+        """Without a descriptor, the port accepts nothing for a while, and logs it, and the end of it."""
         self.listener.waiting.append(OSError(errno.EMFILE, "too many"))
         self.come()
         self.port.doRead()
@@ -136,7 +136,7 @@ class PortTests(PortTestCase):
         self.assertEqual((len(self.taken), self.messages), (1, ["warn", "info"]))
 
     def test_said_once(self) -> None:
-        """However often that happens, it is said once a minute."""
+        """It is logged once a minute, however often it occurs."""
         for _ in range(int(REMINDER / PAUSE)):
             self.listener.waiting.append(OSError(errno.ENFILE, "too many"))
             self.port.doRead()
@@ -149,7 +149,7 @@ class PortTests(PortTestCase):
         self.reactor.advance(PAUSE)
 
     def test_reserve(self) -> None:
-        """The last descriptors are not for connections: it stops before, and until there are others."""
+        """Connections do not use the last descriptors: the port stops before, until others are free."""
         self.come()
         self.come()
         self.limit(self.listener.waiting[0].fileno())
@@ -164,7 +164,7 @@ class PortTests(PortTestCase):
         self.assertEqual(len(self.taken), 2)
 
     def test_not_wanted(self) -> None:
-        """Whoever is not wanted is cut off."""
+        """Rejected connections are aborted."""
         self.wanted = lambda connection: None
         self.come()
         near = self.listener.waiting[0]
@@ -204,11 +204,11 @@ class SlotsTests(PortTestCase):
         return Admission(self.slots, Balancers(self.reactor))
 
     def open(self) -> list[bool]:
-        """Say of each connection that was taken whether it is still there."""
+        """Return, for each accepted connection, whether it is open."""
         return [each.fileno() >= 0 for each in self.taken]
 
     def test_count(self) -> None:
-        """It is reset for a newcomer if all slots are taken, on whatever port."""
+        """It is reset for a new one if all slots are used, on any port."""
         first = self.come()
         for _ in range(4):
             self.come()
@@ -218,7 +218,7 @@ class SlotsTests(PortTestCase):
         self.assertEqual((self.slots.unproven, self.slots.ended), (3, 2))
 
     def test_all_proven(self) -> None:
-        """If all are proven, the newcomer is reset and nobody else."""
+        """If all are proven, only the new connection is reset."""
         for _ in range(3):
             self.come()
         self.port.doRead()
@@ -235,7 +235,7 @@ class SlotsTests(PortTestCase):
         self.assertEqual(self.open(), [True, False, True, True])
 
     def test_descriptors(self) -> None:
-        """Where descriptors are scarce two go for each newcomer, so that they become fewer; nobody waits."""
+        """When descriptors are scarce, two are closed for each new connection; none waits."""
         for _ in range(3):
             self.come()
         self.port.doRead()
@@ -247,7 +247,7 @@ class SlotsTests(PortTestCase):
         )
 
     def test_none_left(self) -> None:
-        """It is so too if the system gives no descriptor at all."""
+        """The same holds if the system returns no descriptor at all."""
         self.come()
         self.port.doRead()
         self.listener.waiting.append(OSError(errno.EMFILE, "too many"))
@@ -256,7 +256,7 @@ class SlotsTests(PortTestCase):
         self.assertEqual((self.open(), self.listening(), self.messages), ([False, True], True, []))
 
     def test_scarce_and_proven(self) -> None:
-        """Where descriptors are scarce and all others proven, one newcomer at a time is let try."""
+        """When descriptors are scarce and all others proven, one new connection at a time may try."""
         self.come()
         self.port.doRead()
         assert self.taken[0].slot is not None
@@ -293,7 +293,7 @@ class SlotsTests(PortTestCase):
         self.assertEqual((self.slots.unproven, self.slots.ended), (0, 1))
 
     def test_not_wanted(self) -> None:
-        """Who is not wanted has no slot."""
+        """A rejected connection has no slot."""
         self.wanted = lambda connection: None
         self.come()
         self.port.doRead()
@@ -304,18 +304,18 @@ class BalancedTests(PortTestCase):
     """Some connections come from load balancers."""
 
     def admission(self) -> Admission:
-        """Believe the address of whoever comes."""
+        """Trust the address of every client."""
         self.slots = Slots(self.reactor, 10, 2)
         self.balancers = Balancers(self.reactor, read_networks(GONE[0]))
         return Admission(self.slots, self.balancers)
 
     def turn(self) -> None:
-        """Have what was sent arrive."""
+        """Deliver the sent bytes."""
         for _ in range(3):  # the header, what is behind it, and nothing
             self.reactor.turn()
 
     def test_address(self) -> None:
-        """A connection has the address that the header tells, and gets what comes behind it."""
+        """A connection has the address in the header, and receives the bytes after it."""
         far = self.come()
         self.port.doRead()
         self.assertEqual((self.taken, self.slots.unproven), ([], 1))
@@ -333,10 +333,10 @@ class BalancedTests(PortTestCase):
         self.port.doRead()
         far.send(b"PROXY UNKNOWN\r\n")
         self.turn()
-        self.assertEqual(self.taken[0].getPeer().host, "0.0.0.0")  # what a socket pair has
+        self.assertEqual(self.taken[0].getPeer().host, "0.0.0.0")  # a socket pair has none
 
     def test_share(self) -> None:
-        """Connections count for the address that the header tells, and before it for none."""
+        """Connections count for the address in the header, and for none before it."""
         ends = [self.come() for _ in range(4)]
         self.port.doRead()
         self.assertEqual(self.slots.ended, 0)
@@ -354,7 +354,7 @@ class BalancedTests(PortTestCase):
         self.assertEqual((self.taken, self.slots.unproven, self.balancers.failures), ([], 0, 1))
 
     def test_stopped(self) -> None:
-        """A port that stops has nobody waiting."""
+        """A port that stops closes waiting connections."""
         self.come()
         self.port.doRead()
         self.port.stopListening()

@@ -1,4 +1,4 @@
-"""Tests of `tower.net.load_balancers`: who is believed, and a header that is waited for, on socket pairs."""
+"""Tests of `tower.net.load_balancers`: trusted addresses, and waiting for a header, on socket pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDRESS = ("192.0.2.250", 1234)
 
 
 class BalancersTests(SynchronousTestCase):
-    """Who is believed."""
+    """Trusted addresses."""
 
     def test_networks(self) -> None:
         """Only addresses of the networks are, however they are written."""
@@ -45,7 +45,7 @@ class BalancersTests(SynchronousTestCase):
             self.assertIn(wanted, str(error))
 
     def test_log(self) -> None:
-        """Failures are told in one line a minute, with their number."""
+        """Failures are logged in one line a minute, with their number."""
         clock = Clock()
         balancers = Balancers(clock)
         with capturedLogs() as events:
@@ -68,7 +68,7 @@ class ArrivalTests(SynchronousTestCase):
     """A header that is waited for."""
 
     def setUp(self) -> None:
-        """Have a connection come."""
+        """Connect."""
         self.reactor = SocketReactor()
         self.near, self.far = socket_pair()
         self.addCleanup(self.near.close)
@@ -89,7 +89,7 @@ class ArrivalTests(SynchronousTestCase):
         return self.over
 
     def test_read(self) -> None:
-        """The header is taken, and what comes behind it stays in the socket."""
+        """The header is read, and the bytes after it stay in the socket."""
         self.far.send(HEADER + HELLO)
         self.reactor.run()
         self.assertEqual((self.read, self.over), ([self.arrival], []))
@@ -98,7 +98,7 @@ class ArrivalTests(SynchronousTestCase):
         self.assertEqual((self.reactor.readers, self.reactor.getDelayedCalls()), ([], []))
 
     def test_pieces(self) -> None:
-        """It may come in pieces, between which nobody is kept busy."""
+        """It may come in pieces, without busy waiting in between."""
         for byte in HEADER:
             self.assertEqual(self.read, [])
             self.far.send(bytes([byte]))
@@ -106,7 +106,7 @@ class ArrivalTests(SynchronousTestCase):
         self.assertEqual(self.read, [self.arrival])
 
     def test_malformed(self) -> None:
-        """What is no header closes the connection, with the reason."""
+        """An invalid header closes the connection, with the reason."""
         self.far.send(b"GET / HTTP/1.1\r\n\r\n")
         self.reactor.run()
         self.assertIn("does not begin", self.ended()[0])
@@ -122,7 +122,7 @@ class ArrivalTests(SynchronousTestCase):
         self.assertIn("5 s", self.ended()[0])
 
     def test_gone(self) -> None:
-        """A health check of TCP alone, which says nothing and goes, is no news."""
+        """A TCP health check, without bytes, is not logged."""
         self.far.close()
         self.reactor.run()
         self.assertEqual(self.ended(), [""])

@@ -86,7 +86,7 @@ class OlderTLSConnectionTests(TLSConnectionTests):
 
 
 class ChannelTests(pipe_contract.PipeContract):
-    """A channel, which the peer closes with bytes on the way that nobody took yet."""
+    """A channel that the peer closes with unread bytes in transit."""
 
     def connect(self) -> Pipe:
         """See `PipeContract`."""
@@ -188,7 +188,7 @@ class ClosingTunnelTests(TunnelTests):
 
 
 class TLSPipeTests(pipe_contract.PipeContract, Ends):
-    """TLS in a channel, which the peer closes with bytes on the way that nobody took yet."""
+    """TLS in a channel that the peer closes with unread bytes in transit."""
 
     def connect(self) -> Pipe:
         """See `PipeContract`."""

@@ -26,7 +26,7 @@ from tower.net.pipe_transport import PipeTransport
 
 
 class Noting(Protocol):
-    """Notes what happens.
+    """Records events.
 
     :ivar on_made: called when it is connected.
     """
@@ -90,7 +90,7 @@ class HalfClosing(Noting):
 
 
 class Producer:
-    """Notes what it is told.
+    """Records calls.
 
     :ivar write: what a pull producer writes next, if anything.
     """
@@ -115,14 +115,14 @@ class Producer:
 
 
 class TransportTestCase(SynchronousTestCase):
-    """Has a protocol on a pipe."""
+    """A protocol on a pipe."""
 
     def setUp(self) -> None:
         """Start."""
         self.start(Noting())
 
     def start(self, protocol: Noting) -> None:
-        """Have this protocol on a new pipe."""
+        """Run this protocol on a new pipe."""
         self.pipe = FakePipe()
         self.protocol = protocol
         self.transport = PipeTransport(self.pipe, protocol)
@@ -133,7 +133,7 @@ class ProtocolTests(TransportTestCase):
     """Drives a protocol."""
 
     def test_interfaces(self) -> None:
-        """It is what it says."""
+        """It provides its interfaces."""
         for interface in (ITransport, IConsumer, IPushProducer):
             self.assertTrue(verifyObject(interface, self.transport))
 
@@ -145,7 +145,7 @@ class ProtocolTests(TransportTestCase):
         self.assertEqual((self.protocol.got, self.pipe.sent), (b"in", b"outab"))
 
     def test_pause(self) -> None:
-        """The protocol can stop what comes, from the beginning on."""
+        """The protocol can pause delivery, from the start on."""
         protocol = Noting()
         protocol.on_made = methodcaller("pauseProducing")
         self.start(protocol)
@@ -154,7 +154,7 @@ class ProtocolTests(TransportTestCase):
         self.assertFalse(self.pipe.paused)
 
     def test_lose(self) -> None:
-        """LoseConnection flushes; the protocol hears of a clean end; late writes go nowhere."""
+        """LoseConnection flushes; the protocol gets a clean end; later writes are dropped."""
         self.transport.write(b"last")
         self.transport.loseConnection()
         self.transport.loseConnection()
@@ -206,7 +206,7 @@ class ProtocolTests(TransportTestCase):
         self.assertEqual((self.pipe.sent, self.pipe.finished, self.pipe.closing), (b"answer", True, False))
 
     def test_release(self) -> None:
-        """The pipe can be given back, even in connectionMade; the protocol hears and says nothing more."""
+        """The pipe can be released, even in connectionMade; the protocol gets and sends nothing more."""
         for at_once in (False, True):
             protocol = Noting()
             if at_once:
@@ -230,14 +230,14 @@ class ProtocolTests(TransportTestCase):
             self.assertEqual(self.pipe.sent, b"")
 
     def test_addresses(self) -> None:
-        """Those of the pipe, or nobody's."""
+        """Addresses of the pipe, or 0.0.0.0."""
         self.assertEqual(self.transport.getPeer(), IPv4Address("TCP", "0.0.0.0", 0))
         here = IPv4Address("TCP", "192.0.2.1", 5)
         self.pipe.getHost = lambda: here  # type: ignore[attr-defined]
         self.assertIs(self.transport.getHost(), here)
 
     def test_options(self) -> None:
-        """What protocols like to set is set already."""
+        """Options that protocols like to set are set already."""
         self.transport.setTcpNoDelay(enabled=True)
         self.transport.setTcpKeepAlive(enabled=True)
 
@@ -246,7 +246,7 @@ class EndingTests(SynchronousTestCase):
     """A connection that is lost while the protocol gets bytes."""
 
     def test_not_before_it_is_through(self) -> None:
-        """The protocol hears of it when it is through with them, whether they came first or later."""
+        """The protocol is notified after its handling, whether the bytes came first or later."""
         for first, later in ((b"bye", b""), (b"", b"bye")):
             pipe, protocol = FakePipe(), Hasty()
             PipeTransport(pipe, protocol, first).start()
@@ -277,7 +277,7 @@ class ProducerTests(TransportTestCase):
         self.assertEqual(producer.told, ["pause", "resume"])
 
     def test_full_already(self) -> None:
-        """Who registers with a full pipe is paused at once."""
+        """A producer that registers with a full pipe is paused at once."""
         self.pipe.full = True
         self.transport.write(b"1")
         producer = Producer()
@@ -285,7 +285,7 @@ class ProducerTests(TransportTestCase):
         self.assertEqual(producer.told, ["pause"])
 
     def test_pull(self) -> None:
-        """A pull producer is asked for more until the pipe is full, and again when it has room."""
+        """A pull producer is called until the pipe is full, and again when it has room."""
         producer = Producer(lambda: self.transport.write(b"x"))
         self.pipe.full = True
         self.transport.registerProducer(producer, streaming=False)
@@ -342,7 +342,7 @@ class ProducerTests(TransportTestCase):
         self.assertRaises(RuntimeError, self.transport.registerProducer, Producer(), streaming=True)
 
     def test_lost(self) -> None:
-        """A producer is stopped when the connection goes, or is gone already, and may be replaced then."""
+        """A producer is stopped when the connection closes, or has closed, and may be replaced then."""
         producer = Producer()
         self.transport.registerProducer(producer, streaming=True)
         self.pipe.lose()
@@ -353,7 +353,7 @@ class ProducerTests(TransportTestCase):
             self.assertEqual(late.told, ["stop"])
 
     def test_lose_waits(self) -> None:
-        """LoseConnection waits until the producer is done, as ITransport says."""
+        """LoseConnection waits until the producer is done, as in ITransport."""
         self.transport.registerProducer(Producer(), streaming=True)
         self.transport.loseConnection()
         self.assertFalse(self.pipe.closing)
@@ -404,7 +404,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual((reactor.readers, reactor.writers, reactor.getDelayedCalls()), ([], [], []))
 
     def test_handed_over(self) -> None:
-        """What comes after release is for the next receiver."""
+        """Bytes after release are for the next receiver."""
         reactor = SocketReactor()
         near, far = socket_pair()
         self.addCleanup(far.close)

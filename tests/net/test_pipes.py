@@ -92,7 +92,7 @@ class _Breaking(FakePipe):
 
 
 class LenderTests(SynchronousTestCase):
-    """Receives bulk straight into what a channel sends."""
+    """Receives bulk directly into a channel's send buffer."""
 
     def setUp(self) -> None:
         """Join a socket and a channel."""
@@ -128,7 +128,7 @@ class LenderTests(SynchronousTestCase):
         self.assertEqual(receiver.forwarded, len(self.far.got))
 
     def test_freed(self) -> None:
-        """When it is over nobody holds the splice, whichever way it received last; no collector is needed."""
+        """At the end, nothing refers to the splice, in either direction; no collector is needed."""
         gc.disable()
         self.addCleanup(gc.enable)
         for piece in (b"small", bytes(1 << 15)):
@@ -190,7 +190,7 @@ class Line:
         return True
 
     def run(self, who: bool, size: int = 0) -> None:
-        """Do all that can be done without anybody reading at the ends."""
+        """Run all events, without reading at the ends."""
         self.reactor.run(self._carry)
 
     def _carry(self) -> bool:

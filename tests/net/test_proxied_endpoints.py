@@ -19,10 +19,10 @@ PROXY = "http://jane:secret@squid.example:3128"
 
 
 class WaysTests(SynchronousTestCase):
-    """Which way is taken, by what the reactor and the fake of `connect` are asked for."""
+    """Routes, by the calls of the reactor and of the fake `connect`."""
 
     def setUp(self) -> None:
-        """Have no connections."""
+        """Make a test without connections."""
         self.reactor = MemoryReactorClock()
         self.pipes: list[FakePipe] = []
         self.dialled: list[tuple[str, int]] = []
@@ -38,7 +38,7 @@ class WaysTests(SynchronousTestCase):
         return succeed(self.pipes[-1])
 
     def ask(self, url: str, **environ: str) -> Deferred[Any]:
-        """Ask for something."""
+        """Send a request."""
         reactor = cast(IReactor, self.reactor)
         endpoints = ProxiedEndpoints(reactor, BrowserLikePolicyForHTTPS(), 7.0, environ, self.reach)
         pool = HTTPConnectionPool(self.reactor, persistent=False)
@@ -51,7 +51,7 @@ class WaysTests(SynchronousTestCase):
         return [port for _, port, *_ in self.reactor.tcpClients]
 
     def test_by_proxy(self) -> None:
-        """What is asked by HTTPS goes through the proxy, and to the cloud nothing is said but TLS."""
+        """Requests by HTTPS go through the proxy, which sees only TLS."""
         self.ask("https://ec2.example.com/", HTTPS_PROXY=PROXY)
         self.assertEqual((self.dialled, self.ports()), ([("squid.example", 3128)], []))
         (pipe,) = self.pipes
@@ -71,7 +71,7 @@ class WaysTests(SynchronousTestCase):
             self.assertEqual((self.dialled, self.ports()), ([], [8443]))
 
     def test_metadata(self) -> None:
-        """Metadata services, and whatever else is asked by plain HTTP, are never asked through a proxy."""
+        """Metadata services, and all other requests by plain HTTP, bypass the proxy."""
         everything = {"HTTPS_PROXY": PROXY, "HTTP_PROXY": PROXY, "ALL_PROXY": PROXY}
         for scheme in ("http", "https"):
             for number, host in enumerate(
@@ -91,7 +91,7 @@ class WaysTests(SynchronousTestCase):
         self.assertEqual(self.dialled, [])
 
     def test_not_led_on(self) -> None:
-        """What the proxy says against it is told, with its address and without the login."""
+        """The error has the proxy's response and address, without the credential."""
         asking = self.ask("https://ec2.example.com/", https_proxy=PROXY)
         self.pipes[-1].deliver(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
         text = str(self.failureResultOf(asking, ConnectFailed).value)
@@ -102,21 +102,21 @@ class WaysTests(SynchronousTestCase):
         self.assertTrue(self.pipes[-1].aborted)
 
     def test_not_reached(self) -> None:
-        """So is that it is not there."""
+        """The error of an unreachable proxy has its address."""
         self.problem = ConnectFailed("refused", "squid.example:3128: connection refused")
         asking = self.ask("https://ec2.example.com/", https_proxy=PROXY)
         text = str(self.failureResultOf(asking, ConnectFailed).value)
         self.assertEqual(text, "the HTTP proxy squid.example:3128: connection refused")
 
     def test_given_up(self) -> None:
-        """Whoever does not wait any longer leaves no connection to the proxy."""
+        """A cancelled request leaves no connection to the proxy."""
         asking = self.ask("https://ec2.example.com/", https_proxy=PROXY)
         asking.cancel()
         self.assertTrue(self.pipes[-1].aborted)
         self.failureResultOf(asking)
 
     def test_no_proxy_of_ours(self) -> None:
-        """A proxy that cannot be used is found at once, and its login is not told."""
+        """An invalid proxy is an error at once, without its credential."""
         error = self.assertRaises(
             ConfigurationError, self.ask, "https://x/", HTTPS_PROXY="socks5://u:secret@h"
         )

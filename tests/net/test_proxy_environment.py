@@ -19,7 +19,7 @@ class ServerURLTests(SynchronousTestCase):
         self.assertEqual(parse_server_url("https://h:8443/"), ServerURL(True, "h", 8443, "/"))
 
     def test_path(self) -> None:
-        """The path and the query are kept as they are."""
+        """Path and query are kept unchanged."""
         self.assertEqual(parse_server_url("wss://h/a/b?c=d").resource, "/a/b?c=d")
         self.assertEqual(str(parse_server_url("wss://h/agent?c=d")), "wss://h:443/agent")
 
@@ -29,7 +29,7 @@ class ServerURLTests(SynchronousTestCase):
         self.assertEqual((url.host, url.port, url.authority), ("fd00::1", 8443, "[fd00::1]:8443"))
 
     def test_bad(self) -> None:
-        """What is no URL of a proxy is named."""
+        """An invalid URL of a proxy is named."""
         for text in (
             "",
             "tower.example",
@@ -58,7 +58,7 @@ class FindProxyTests(SynchronousTestCase):
     url = parse_server_url("wss://tower.example.com:8443")
 
     def find(self, **environ: str) -> HTTPProxy | None:
-        """Return the way to the test's proxy in that environment."""
+        """Return the proxy for the test's URL in that environment."""
         return find_proxy(self.url, environ)
 
     def test_none(self) -> None:
@@ -78,7 +78,7 @@ class FindProxyTests(SynchronousTestCase):
         )
 
     def test_login(self) -> None:
-        """A login goes into the request, decoded, and shows nowhere."""
+        """A credential is in the request, decoded, and never shown."""
         proxy = self.find(HTTPS_PROXY="http://me:p%40ss:w@squid:3128")
         assert proxy is not None
         request = proxy.request(self.url)

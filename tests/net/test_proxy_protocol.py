@@ -101,7 +101,7 @@ BAD = (
 
 
 def read(header: bytes, behind: bytes = TLS, piece: int = HEADER_LIMIT + 100) -> tuple[Origin | None, bytes]:
-    """Return what a header says, and what was not taken of what came."""
+    """Return a header's address, and the bytes after it."""
     reader = HeaderReader()
     data = header + behind
     at = 0
@@ -121,19 +121,19 @@ class HeaderTests(SynchronousTestCase):
             self.assertEqual(read(header), (origin, TLS), header)
 
     def test_pieces(self) -> None:
-        """So it is in whatever pieces it comes."""
+        """The same holds in any pieces."""
         for header, origin in GOOD.items():
             for piece in (1, 2, 5, 13):
                 self.assertEqual(read(header, piece=piece), (origin, TLS), header)
 
     def test_bad(self) -> None:
-        """What is no header is refused, in one piece or byte by byte."""
+        """Invalid headers are rejected, in one piece or byte by byte."""
         for header in BAD:
             for piece in (1, 5000):
                 self.assertRaises(BadHeader, read, header, b"", piece)
 
     def test_early(self) -> None:
-        """What cannot become a header is refused as soon as that is certain."""
+        """Bytes that cannot become a header are rejected as soon as that is certain."""
         for start in (
             b"G",
             b"\x16",
@@ -147,7 +147,7 @@ class HeaderTests(SynchronousTestCase):
             self.assertEqual(HeaderReader().feed(b"PROXY "[: len(start)]), min(len(start), 6))
 
     def test_reasons(self) -> None:
-        """Refusals repeat nothing of what came."""
+        """Errors repeat nothing of the input."""
         for header in BAD:
             error = self.assertRaises(BadHeader, read, header, b"", 5000)
             self.assertTrue(str(error).isascii() and str(error).isprintable() and len(str(error)) < 80)
@@ -166,7 +166,7 @@ class HeaderTests(SynchronousTestCase):
 
 
 class AnyTests(SynchronousTestCase):
-    """Whatever comes."""
+    """Any input."""
 
     @settings(max_examples=300, deadline=None)
     @given(
@@ -202,7 +202,7 @@ class AnyTests(SynchronousTestCase):
         four: ipaddress.IPv4Address,
         port: int,
     ) -> None:
-        """Each address and port is told by both versions."""
+        """Each address and port can be sent in both versions."""
         target = four if source.version == 4 else ipaddress.IPv6Address("::1")
         line = f"PROXY TCP{source.version} {source} {target} {port} 1\r\n".encode()
         both = v2(

@@ -17,7 +17,7 @@ class BacklogTests(SynchronousTestCase):
         st.lists(st.integers(0, 20), max_size=20),
     )
     def test_in_order(self, pieces: list[bytes], counts: list[int]) -> None:
-        """What goes is what came, in that order, in whatever pieces; the size is always known."""
+        """Bytes leave in order, in any pieces; the size is always known."""
         backlog = SendQueue()
         for piece in pieces:
             backlog.add(piece)
@@ -32,7 +32,7 @@ class BacklogTests(SynchronousTestCase):
         self.assertEqual(got, whole)
 
     def test_copies(self) -> None:
-        """What is kept is a copy."""
+        """Queued bytes are copies."""
         backlog, data = SendQueue(), bytearray(b"bytes")
         backlog.add(memoryview(data))
         data[:] = b"other"

@@ -18,7 +18,7 @@ JANE = AccessReview("jane", ("dev", "ops"), "n1", "get", "stats")
 
 
 class SubresourceTests(SynchronousTestCase):
-    """What kubelets call their parts."""
+    """Kubelets' subresources."""
 
     def test_known(self) -> None:
         """The parts that have a name of their own have it with everything below them."""
@@ -35,16 +35,16 @@ class SubresourceTests(SynchronousTestCase):
             self.assertEqual(subresource_of(path), part, path)
 
     def test_others(self) -> None:
-        """Everything else is what only those may who may all."""
+        """All other paths need the right to the whole kubelet."""
         for path in (b"", b"/", b"/pods", b"/exec/a/b/c", b"/statsx", b"/containerLogs/a/b/c", b"/run/stats"):
             self.assertEqual(subresource_of(path), "proxy", path)
 
 
 class NodeReviewTests(SynchronousTestCase):
-    """Asking, and remembering what was said."""
+    """Questions and cached answers."""
 
     def setUp(self) -> None:
-        """Have a member that lets everybody."""
+        """A member that allows everything."""
         self.clock, self.api = Clock(), FakeAPI()
         self.review = NodeReview(self.clock, cast(APIClient, self.api), "beta")
 
@@ -66,7 +66,7 @@ class NodeReviewTests(SynchronousTestCase):
         return error
 
     def test_question(self) -> None:
-        """The member is asked as the user, with his groups, what kubelets would ask it."""
+        """The member is asked as the user, with the user's groups and the kubelet's own attributes."""
         self.ask()
         ((path, user, groups, body),) = self.api.asked
         self.assertEqual((path, user, groups), (REVIEWS, "jane", ("dev", "ops")))
@@ -88,7 +88,7 @@ class NodeReviewTests(SynchronousTestCase):
         )
 
     def test_denied(self) -> None:
-        """Who may not is told as API servers do, with the member's reason."""
+        """A denied user gets the error of API servers, with the member's reason."""
         self.api.answer = {"status": {"allowed": False, "reason": "no RBAC policy matched"}}
         error = self.refused()
         self.assertEqual(error.code, 403)
@@ -105,7 +105,7 @@ class NodeReviewTests(SynchronousTestCase):
         self.assertTrue(str(self.refused()).endswith("at the cluster scope"))
 
     def test_only_yes_is_yes(self) -> None:
-        """Whatever is not plainly a yes is a no."""
+        """Every answer that does not clearly allow access denies it."""
         strange: list[Any] = [None, [], {}, {"status": None}, {"status": {"allowed": "true"}}]
         for answer in (*strange, {"status": {"allowed": 1}}, {"status": {"allowed": True, "denied": True}}):
             self.api.answer = answer
@@ -113,7 +113,7 @@ class NodeReviewTests(SynchronousTestCase):
             self.assertEqual(self.refused().code, 403, repr(answer))
 
     def test_remembered(self) -> None:
-        """An answer holds for a while, from when it was asked for."""
+        """An answer is valid for a while, from the time of the question."""
         self.ask()
         self.clock.advance(HOLDS - 0.1)
         self.assertIsNone(self.review(JANE))
@@ -123,7 +123,7 @@ class NodeReviewTests(SynchronousTestCase):
         self.assertEqual(len(self.api.asked), 2)
 
     def test_no_is_remembered(self) -> None:
-        """A no holds as long, so nobody loads the API server by insisting."""
+        """A denial is cached as long, so that repeated requests do not load the API server."""
         self.api.answer = {"status": {"allowed": False}}
         self.refused()
         self.refused()
@@ -150,7 +150,7 @@ class NodeReviewTests(SynchronousTestCase):
         again.addErrback(lambda _: None)
 
     def test_each_for_itself(self) -> None:
-        """What was said to one holds for nobody else, and for no other node, verb or part."""
+        """An answer applies to no other user, node, verb or subresource."""
         self.ask()
         for other in (
             AccessReview("june", ("dev", "ops"), "n1", "get", "stats"),
@@ -165,12 +165,12 @@ class NodeReviewTests(SynchronousTestCase):
         """No more than so many answers are kept; the oldest go."""
         for number in range(KEPT + 1):
             self.ask(AccessReview("jane", (), f"n{number}", "get", "stats"))
-        self.assertEqual(len(self.review._answers), KEPT)
+        self.assertEqual(len(self.review.answers), KEPT)
         self.assertIsNone(self.review(AccessReview("jane", (), "n1", "get", "stats")))
         self.assertIsNotNone(self.review(AccessReview("jane", (), "n0", "get", "stats")))
 
     def test_not_reached(self) -> None:
-        """Without an answer nobody is let; it is tried again for the next request."""
+        """Without an answer the request is rejected; the next request asks again."""
         self.api.answer = APIError("POST", REVIEWS, 0, "no node")
         asking = self.review(JANE)
         assert asking is not None
@@ -180,7 +180,7 @@ class NodeReviewTests(SynchronousTestCase):
         self.ask()
 
     def test_credential_may_not_act_as_him(self) -> None:
-        """A credential that may not impersonate opens no kubelet to anybody."""
+        """A credential without the right to impersonate opens a kubelet to no user."""
         self.api.answer = APIError("POST", REVIEWS, 403, 'users "jane" is forbidden')
         error = self.refused()
         self.assertEqual(error.code, 403)

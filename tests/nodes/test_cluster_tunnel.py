@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.cluster_tunnel` and `tower.nodes.apiserver`: over nodes that are lists of what was dialled."""
+"""Tests of `tower.nodes.cluster_tunnel` and `tower.nodes.apiserver`, with fake nodes."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class FakeTunnels:
         self.is_closed = True
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Note it."""
+        """Record the address."""
         self.dialled.append((host, port))
         return succeed(self.pipe)
 
 
 class FakeKubelets:
-    """Notes the node."""
+    """Records the node."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
 
     def open(self, node: str) -> Deferred[Any]:
-        """Note it."""
+        """Record the node."""
         self.opened.append(node)
         return succeed(FakePipe())
 
@@ -65,11 +65,11 @@ class FakeKubelets:
         return b"for a kubelet: " + head
 
 
-class WayTests(SynchronousTestCase):
+class SSHClusterTunnelTests(SynchronousTestCase):
     """One way for all nodes of a cluster."""
 
     def setUp(self) -> None:
-        """Have a cluster whose API server has no TLS."""
+        """A cluster whose API server has no TLS."""
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
         self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
@@ -97,7 +97,7 @@ class WayTests(SynchronousTestCase):
         return rewrite(head, False)
 
     def test_api_server(self) -> None:
-        """A node connects to the address of the kubeconfig, and heads go there in jane's name."""
+        """A node connects to the address of the kubeconfig; heads impersonate jane."""
         pipe = self.successResultOf(self.tunnel.open("kubernetes"))
         self.assertIs(pipe, self.tunnels.pipe)
         self.assertEqual(self.tunnels.dialled, [("10.0.0.1", 8080)])
@@ -109,7 +109,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual(self.tunnel.server, b"10.0.0.1:8080/prefix")
 
     def test_server_path(self) -> None:
-        """What may lead out of the server's path is refused here, where no agent does it."""
+        """Paths that escape the server's path are rejected here, because no agent does it."""
         for path in (b"/api//v1", b"/a%5cb", b"/a/../b"):
             with self.assertRaises(StatusError) as caught:
                 self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
@@ -118,8 +118,8 @@ class WayTests(SynchronousTestCase):
         self.apiserver.renew()
         self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
 
-    def test_nobody_is_the_system(self) -> None:
-        """The kept credential is lent to nobody as the system, unless the cluster's record says so."""
+    def test_no_system_identities(self) -> None:
+        """Users cannot use the credential as a system identity, unless the cluster's record allows it."""
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
         with self.assertRaises(StatusError) as caught:
             self.rewritten(head)
@@ -129,7 +129,7 @@ class WayTests(SynchronousTestCase):
         self.assertIn(b"system:node:n1", self.rewritten(head))
 
     def test_no_credential(self) -> None:
-        """Without a credential that can be used people read why; with the next one it goes on."""
+        """Without a usable credential the error has the reason; the next credential is used."""
         self.access = ConfigurationError("the credential cannot be opened: give it again")
         self.apiserver.renew()
         error = self.failureResultOf(self.tunnel.open("kubernetes"), StreamRefused).value
@@ -143,19 +143,19 @@ class WayTests(SynchronousTestCase):
         self.assertEqual((self.tunnels.dialled, self.apiserver.problem), ([("fd00::1", 8080)], ""))
 
     def test_refused_credential(self) -> None:
-        """That the API server does not know the credential is told until there is another."""
+        """A rejected credential is reported until it is replaced."""
         self.apiserver.is_refused = True
         self.assertIn("tower cluster set beta --member-kubeconfig", self.apiserver.problem)
         self.apiserver.renew()
         self.assertEqual(self.apiserver.problem, "")
 
-    def test_a_replaced_credential_begins_nothing(self) -> None:
-        """What went by the credential before is not used for another request."""
+    def test_a_replaced_credential_is_not_used(self) -> None:
+        """Connections that use the previous credential are not reused."""
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="one")
         self.apiserver.renew()
         opening = self.tunnel.open("kubernetes")
         handshake: Any = self.tunnels.pipe.receiver
-        owner = handshake._owner  # whose the pipe is going to be
+        owner = handshake._owner  # the future owner of the pipe
         self.assertFalse(owner.draining)
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="two")
         self.apiserver.renew()
@@ -165,7 +165,7 @@ class WayTests(SynchronousTestCase):
         self.failureResultOf(opening)
 
     def test_named_targets(self) -> None:
-        """A named address is dialled as it is, and its heads are nobody's business."""
+        """A named address is dialed unchanged, and heads for it are not rewritten."""
         self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
         self.successResultOf(self.tunnel.open("postgres"))
         self.assertEqual(self.tunnels.dialled, [("10.0.0.5", 5432)])
@@ -176,12 +176,12 @@ class WayTests(SynchronousTestCase):
         self.assertIn("--target mysql=HOST:PORT", str(error))
 
     def test_what_a_node_may_not(self) -> None:
-        """A node whose sshd forwards nothing is none to get through, for users who may do all they like."""
-        self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "sshd says no", 1))  # type: ignore[method-assign]
+        """A node whose sshd forwards nothing is unreachable, not forbidden, to users."""
+        self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "prohibited", 1))  # type: ignore[method-assign]
         self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
         for target in ("kubernetes", "postgres"):
             error: Any = self.failureResultOf(self.tunnel.open(target), StreamRefused).value
-            self.assertEqual((error.code, error.reason, str(error)), ("unreachable", 1, "sshd says no"))
+            self.assertEqual((error.code, error.reason, str(error)), ("unreachable", 1, "prohibited"))
 
     def test_kubelets(self) -> None:
         """Kubelets are targets by the name of their node, where they are any."""
@@ -196,8 +196,8 @@ class WayTests(SynchronousTestCase):
         assert rewrite is not None
         self.assertEqual(rewrite(b"GET", True), b"for a kubelet: GET")
 
-    def test_what_others_see(self) -> None:
-        """It counts the streams of all nodes, is as near as the nearest, and closes as it is told."""
+    def test_properties(self) -> None:
+        """It counts the streams of all nodes, has the nearest node's round trip, and closes all tunnels."""
         self.assertEqual(
             (self.tunnel.streams, self.tunnel.round_trip, self.tunnel.protocol), (3, 0.004, "ssh")
         )

@@ -48,7 +48,7 @@ def host_key(number: int) -> str:
 
 
 def warnings(events: Iterable[LogEvent]) -> list[str]:
-    """Return what the log has said about whom of the system users may act as."""
+    """Return the logged warnings about system identities that users may act as."""
     said = [eventAsText(event) for event in events if event["log_level"] is LogLevel.warn]
     return [text for text in said if "may act as" in text]
 
@@ -57,7 +57,7 @@ class NodeClustersTests(SynchronousTestCase):
     """Clusters come, change and go with their records."""
 
     def setUp(self) -> None:
-        """Have a store, and a service that follows it."""
+        """A store, and a service that follows it."""
         self.folder = Path(self.mktemp()).absolute()
         self.folder.mkdir()
         self.clock = Clock()
@@ -92,7 +92,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def spec(self, **more: Any) -> SSHSpec:
-        """Return one whose list of nodes is not there."""
+        """Return a spec whose file of nodes does not exist."""
         parts = {"key_file": str(self.folder / "key"), "nodes_file": str(self.folder / "nodes"), **more}
         return SSHSpec("core", **parts)
 
@@ -110,13 +110,13 @@ class NodeClustersTests(SynchronousTestCase):
         self.successResultOf(self.clusters.change("beta", edit))
 
     def look(self) -> None:
-        """Have a look taken."""
+        """Report once."""
         from twisted.internet.defer import Deferred
 
         self.successResultOf(Deferred.fromCoroutine(self.nodes.report()))
 
     def said(self, kind: str) -> tuple[str, str, str] | None:
-        """Return what a condition of beta says."""
+        """Return status, reason and message of a condition of beta."""
         found = self.clusters.require("beta").condition(kind)
         return None if found is None else (found.status, found.reason, found.message)
 
@@ -137,7 +137,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn("agent of cluster beta", self.tunnels.why_not("beta"))
 
     def test_there_before(self) -> None:
-        """What the store has when the service starts is kept, too."""
+        """Clusters that are in the store when the service starts run, too."""
         self.add()
         self.stop()
         self.assertIsNone(self.nodes.get("beta"))
@@ -149,7 +149,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.add(nodes_file="")
         running = self.nodes.get("beta")
         assert running is not None
-        running._remembered.remember([Node("10.0.0.1")])
+        running.remembered.remember([Node("10.0.0.1")])
         self.stop()
         self.nodes.startService()
         status = self.nodes.status("beta")
@@ -173,7 +173,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertTrue(first.tunneler.running)
 
     def test_identities_of_the_system(self) -> None:
-        """Whom of the system users may act as counts at once, and is logged, at the start as well."""
+        """Changed system identities apply at once, and are logged, at the start as well."""
         asked = b"GET /api HTTP/1.1\r\nImpersonate-User: system:monitoring\r\nHost: x\r\n\r\n"
         with capturedLogs() as events:
             self.add()
@@ -205,24 +205,24 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn("is insecure", "".join(warnings(events)))
 
     def test_another_cloud(self) -> None:
-        """Another cloud lists and installs from then on; one that is no good changes nothing."""
+        """Another cloud lists and installs from then on; an unusable one changes nothing."""
         config = self.folder / "fake.conf"
         config.write_text("[fake]\n")
         self.add(nodes_file="", cloud_provider="fake", cloud_config=str(config))
         running: Any = self.nodes.get("beta")
-        cloud = running._cloud
+        cloud = running.cloud
         self.change(cloud_config=str(self.folder / "other.conf"))
         self.assertIs(self.nodes.get("beta"), running)
-        self.assertIs(running._cloud, cloud)
+        self.assertIs(running.cloud, cloud)
         self.assertIn("Couldn't open cloud provider configuration", running.status().last_error)
         (self.folder / "other.conf").write_text("[fake]\n")
         self.clock.advance(15)
-        self.assertIsNot(running._cloud, cloud)
+        self.assertIsNot(running.cloud, cloud)
         self.assertEqual(running.status().last_error, "")
-        self.assertEqual(running.tunneler._install, running._cloud.install)
+        self.assertEqual(running.tunneler.install, running.cloud.install)
         self.change(cloud_provider="", cloud_config="", nodes=("192.0.2.9",))
-        self.assertIsNone(running._cloud.instances)
-        self.assertIsNone(running.tunneler._install)
+        self.assertIsNone(running.cloud.instances)
+        self.assertIsNone(running.tunneler.install)
         self.assertEqual([node.address for node in running.status().nodes], ["192.0.2.9:22"])
 
     def test_list_of_the_api(self) -> None:
@@ -244,7 +244,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.add(nodes_file="", nodes_from_api=True, cloud_provider="fake", cloud_config=str(config))
         running: Any = self.nodes.get("beta")
         self.assertEqual([node.name for node in running.status().nodes], ["n1"])
-        self.assertIsNotNone(running.tunneler._install)
+        self.assertIsNotNone(running.tunneler.install)
         answers.append(Node("192.0.2.2", name="n2"))
         self.clock.advance(15)
         self.assertEqual([node.name for node in running.status().nodes], ["n2"])
@@ -255,7 +255,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertEqual(running.status().last_error, "no tunnel; no route")
 
     def test_another_rule_for_host_keys(self) -> None:
-        """Nodes that nobody vouched for are left when somebody does not; all others stay."""
+        """Nodes that were never verified are reconnected if the new mode rejects them; all others stay."""
         self.add(host_keys="insecure-ignore")
         running: Any = self.nodes.get("beta")
         good, bad, lost, known = nodes = [Node(f"192.0.2.{number}") for number in (1, 2, 3, 4)]
@@ -300,7 +300,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.change(key_file=str(self.folder / "key"))
         self.assertEqual(first.key.public_line(), line)
 
-    def test_looked_at_when_it_comes(self) -> None:
+    def test_checked_when_the_first_tunnel_opens(self) -> None:
         """When the first tunnel comes the API server is looked for at once, but not for the next one."""
         self.add()
         running: Any = self.nodes.get("beta")
@@ -313,7 +313,7 @@ class NodeClustersTests(SynchronousTestCase):
         running.tunnels = running.tunneler.tunnels
 
     def test_trouble(self) -> None:
-        """While all tunnels lead nowhere the cluster is told to be in trouble, and why; then it is not."""
+        """While no open tunnel works, the registry has the reason; then it has none."""
         self.add()
         running: Any = self.nodes.get("beta")
         for is_up, trouble in ((True, ""), (True, "refused"), (False, ""), (True, "refused"), (True, "")):
@@ -323,7 +323,7 @@ class NodeClustersTests(SynchronousTestCase):
         running.tunnels = running.tunneler.tunnels
 
     def test_key(self) -> None:
-        """The key that is made is of the kind that the record says."""
+        """A new key has the type in the record."""
         self.add(key_type="rsa")
         self.assertIn("RSA PRIVATE KEY", (self.folder / "key").read_text())
 
@@ -336,7 +336,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNot(self.nodes.get("beta"), first)
 
     def test_credential(self) -> None:
-        """A credential that cannot be opened is told of; one that is given again counts at once."""
+        """A credential that cannot be unsealed is reported; its replacement is used at once."""
         self.add()
         self.stop()
         (self.folder / "secrets.key").unlink()
@@ -360,7 +360,7 @@ class NodeClustersTests(SynchronousTestCase):
         )
 
     def test_cannot_be_put_together(self) -> None:
-        """A configuration that is not there is told, and looked for again; what works then is kept."""
+        """A missing configuration is reported, and tried again; once it works it is kept."""
         config = self.folder / "fake.conf"
         self.add(nodes_file="", cloud_provider="fake", cloud_config=str(config))
         self.assertIsNone(self.nodes.get("beta"))
@@ -376,7 +376,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn("No SSH tunnels currently open", self.tunnels.why_not("beta"))
 
     def test_files_elsewhere(self) -> None:
-        """A record of former times that names a file elsewhere is told once, and works when it is changed."""
+        """An old record that names a file elsewhere is reported once, and works after it is changed."""
         self.successResultOf(self.nodes.stopService())
         with capturedLogs() as events:
             self.add(key_file="/etc/tower/id", known_hosts="/etc/tower/known")
@@ -398,14 +398,14 @@ class NodeClustersTests(SynchronousTestCase):
         self.change(known_hosts="known")
         self.assertIsNotNone(self.nodes.get("beta"))
 
-    def test_problem_of_what_is_gone(self) -> None:
-        """Nothing is said any more of a configuration that nobody wants."""
+    def test_problem_of_a_removed_cluster(self) -> None:
+        """The problem of a configuration that is no longer in the record is dropped."""
         self.add(nodes_file="", cloud_provider="fake", cloud_config=str(self.folder / "none"))
         self.successResultOf(self.clusters.set_enabled("beta", False))
         self.assertIn("agent of cluster beta", self.tunnels.why_not("beta"))
 
     def test_synced(self) -> None:
-        """What is said of the list is what is: not yet, well, or not the last time."""
+        """The condition of the listing: not yet, synced, or last attempt failed."""
         self.add()
         nodes = self.folder / "nodes"
         self.look()
@@ -426,7 +426,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn(f"but a recent one succeeded: {nodes}: No such file", message)
 
     def test_health(self) -> None:
-        """Nodes that nobody could list for ten minutes fail the health check; the condition says why."""
+        """If the listing fails for ten minutes, the health check fails; the condition has the cause."""
         self.add()
         self.look()
         self.assertEqual((self.nodes.unhealthy(), self.said("NodesSynced")), ("", self.said("NodesSynced")))

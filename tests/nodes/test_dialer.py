@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.dialer`: what is composed, and what cannot be."""
+"""Tests of `tower.nodes.dialer`: its composition, and invalid options."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class FakeInstances:
         return [FakeInstance(name, (FakeAddress("ExternalIP", f"192.0.2.{name}"),)) for name in "12"]
 
     async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append(("key", user, key))
 
     async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append(("lease", user, key, host))
 
 
@@ -50,11 +50,11 @@ class FakeProvider:
         self.calls: list[str] = []
 
     def initialize(self, reactor: Any) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append("initialize")
 
     def stop(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append("stop")
 
     def instances(self) -> FakeInstances | None:
@@ -74,7 +74,7 @@ class CreateNodeDialerTests(SynchronousTestCase):
     """As upstream's CreateNodeDialer does."""
 
     def setUp(self) -> None:
-        """Have a cloud."""
+        """A cloud."""
         self.instances = FakeInstances()
         self.provider = FakeProvider(self.instances)
         self.asked: list[tuple[str, str]] = []
@@ -109,7 +109,7 @@ class CreateNodeDialerTests(SynchronousTestCase):
         )
 
     def reach(self, reactor: Any, host: str, port: int, *, timeout: float) -> Deferred[Any]:
-        """Note who is reached; nobody answers."""
+        """Record the address; no connection opens."""
         self.instances.calls.append(("reach", host, port, timeout))
         return Deferred()
 
@@ -137,7 +137,7 @@ class CreateNodeDialerTests(SynchronousTestCase):
         self.assertEqual(self.provider.calls, ["initialize", "stop"])
 
     def test_own_lister(self) -> None:
-        """Somebody else may list the nodes."""
+        """The caller may pass a lister."""
         tunneler, _ = self.create(lister=fixed_nodes([Node("h1")]))
         tunneler.run()
         self.assertEqual(tunneler.tunnels.nodes, [Node("h1")])
@@ -149,13 +149,13 @@ class CreateNodeDialerTests(SynchronousTestCase):
         self.assertEqual((tunneler.user, tunneler.tunnels.user), ("u" * 32, "u" * 32))
 
     def test_no_cloud(self) -> None:
-        """Without a cloud nobody installs the key, which is no error, and somebody has to list the nodes."""
+        """Without a cloud the key is not installed, which is not an error, and a lister is required."""
         tunneler, _ = self.create(cloud_provider="")
         self.assertEqual(tunneler.seconds_since_ssh_key_sync(), 0)
         self.assertRaises(ConfigurationError, tunneler.run)
 
     def test_cloud_without_instances(self) -> None:
-        """A cloud that knows no machines neither installs the key."""
+        """A cloud without instances does not install the key either."""
         self.provider = FakeProvider(None)
         tunneler, _ = self.create(lister=fixed_nodes([]))
         tunneler.run()
@@ -163,7 +163,7 @@ class CreateNodeDialerTests(SynchronousTestCase):
         self.assertEqual(self.instances.calls, [])
 
     def test_no_user(self) -> None:
-        """Without a user there is no tunneler, and no cloud is asked for; the agent dials by itself."""
+        """Without a user there is no tunneler, and no cloud is created; the agent connects directly."""
         tunneler, agent = self.create(ssh_user="", kubelet_port=0)
         self.assertIsNone(tunneler)
         self.assertTrue(IAgent.providedBy(agent))
@@ -172,14 +172,14 @@ class CreateNodeDialerTests(SynchronousTestCase):
         self.assertEqual(self.instances.calls, [("reach", "10.1.2.3", 8080, 30.0)])
 
     def test_bad_cloud(self) -> None:
-        """Why there is no cloud is said in upstream's words."""
+        """The cloud's error has upstream's prefix."""
         self.problem = ConfigurationError('unknown cloud provider "fake"')
         self.assertEqual(
             self.why_not(), 'cloud provider could not be initialized: unknown cloud provider "fake"'
         )
 
     def test_no_kubelet_port(self) -> None:
-        """Without a kubelet's port nobody can look at a node's health; the cloud's error goes before."""
+        """The kubelet port is required for health checks; the cloud's error takes precedence."""
         self.assertEqual(
             self.why_not(kubelet_port=0), "must enable kubelet port if proxy ssh-tunneling is specified"
         )
@@ -188,15 +188,15 @@ class CreateNodeDialerTests(SynchronousTestCase):
         self.assertIn("cloud provider could not be initialized", self.why_not(kubelet_port=0))
 
     def test_no_key(self) -> None:
-        """A user without a key is nobody's."""
+        """A user needs a key file."""
         self.assertIn("ssh_keyfile is missing", self.why_not(ssh_keyfile=""))
 
     def test_bad_authority(self) -> None:
-        """CAs that cannot be read are told, with the file."""
+        """If the CA file cannot be read, the error names it."""
         self.assertEqual(self.why_not(kubelet_authority="/no/such"), "/no/such: No such file or directory")
 
     def test_lease(self) -> None:
-        """A cloud that lets keys in for a moment is told right before each connection."""
+        """A cloud that grants access for a short time does so right before each connection."""
         calls = self.instances.calls
 
         def dial(host: str, port: int) -> Deferred[Any]:

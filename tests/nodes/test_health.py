@@ -22,7 +22,7 @@ from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
 class FakeTunnel:
     """Opens one pipe, or does not.
 
-    :ivar deaf: where nobody listens.
+    :ivar deaf: addresses where nothing listens.
     :ivar dialled: where to.
     """
 
@@ -35,7 +35,7 @@ class FakeTunnel:
         self.dialled: list[tuple[str, int]] = []
 
     def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
-        """Note where to."""
+        """Record the address."""
         self.dialled.append((host, port))
         if host in self.deaf:
             return fail(StreamRefused("refused", "connection refused", 2))
@@ -48,7 +48,7 @@ class HealthCase(SynchronousTestCase):
     """Looks through a tunnel."""
 
     def setUp(self) -> None:
-        """Have a clock."""
+        """A clock."""
         self.clock = Clock()
 
     def look(self, tunnel: FakeTunnel) -> Deferred[str]:
@@ -56,7 +56,7 @@ class HealthCase(SynchronousTestCase):
         raise NotImplementedError
 
     def answered(self, data: bytes) -> Deferred[str]:
-        """Have *data* be the answer; nothing is left of the pipe."""
+        """Answer with *data*; nothing is left of the pipe."""
         tunnel = FakeTunnel()
         looking = self.look(tunnel)
         tunnel.pipe.deliver(data)
@@ -66,7 +66,7 @@ class HealthCase(SynchronousTestCase):
 
     def code(self, code: int) -> str:
         """Return what is made of a status."""
-        return self.successResultOf(self.answered(b"HTTP/1.1 %d Whatever\r\n\r\n" % code))
+        return self.successResultOf(self.answered(b"HTTP/1.1 %d Reason\r\n\r\n" % code))
 
 
 class KubeletHealthTests(HealthCase):
@@ -76,7 +76,7 @@ class KubeletHealthTests(HealthCase):
         return Deferred.fromCoroutine(check(tunnel))  # type: ignore[arg-type]
 
     def test_what_is_asked(self) -> None:
-        """It is asked for its page by the name in the URL, once, and told nothing secret."""
+        """One GET of the URL's path, with the URL's host and no secret."""
         tunnel = FakeTunnel()
         self.look(tunnel)
         self.assertEqual(tunnel.dialled, [("127.0.0.1", 10255)])
@@ -87,7 +87,7 @@ class KubeletHealthTests(HealthCase):
         )
 
     def test_answers(self) -> None:
-        """Who answers is well unless he says that he is not; who wants a credential is well too."""
+        """Any answer except an error is healthy; one that requires a credential is healthy too."""
         for code in (200, 204, 401, 403):
             self.assertEqual(self.code(code), "")
         for code in (404, 429, 500, 503):
@@ -102,13 +102,13 @@ class KubeletHealthTests(HealthCase):
         self.assertEqual(self.successResultOf(looking), "")
 
     def test_no_http(self) -> None:
-        """What is no answer is none, and is not waited for to end."""
+        """An answer that is not HTTP fails at once, before its end."""
         for data in (b"SSH-2.0-OpenSSH_9.2\r\n", b"\n", b"x" * 5000, b"HTTP/1.1 9999 No\r\n"):
             failure = self.failureResultOf(self.answered(data), Unhealthy)
             self.assertIn("the answer is not HTTP", str(failure.value))
 
     def test_no_connection(self) -> None:
-        """A port where nobody listens is a dead tunnel, as it was to kube-apiserver."""
+        """A port without a listener is a dead tunnel, as in kube-apiserver."""
         for error in (StreamRefused("refused", "connection refused", 2), TunnelLost("gone")):
             failure = self.failureResultOf(self.look(FakeTunnel(error)), Unhealthy)
             self.assertEqual(str(failure.value), f"Get http://127.0.0.1:10255/healthz: {error}")
@@ -134,7 +134,7 @@ class KubeletHealthTests(HealthCase):
         self.failureResultOf(looking, Unhealthy)
 
     def test_silence(self) -> None:
-        """So is one that says nothing, whether it connected or not."""
+        """So is a server that does not answer, connected or not."""
         for tunnel in (FakeTunnel(), FakeTunnel(Deferred())):
             looking = self.look(tunnel)
             self.clock.advance(TIMEOUT)
@@ -144,7 +144,7 @@ class KubeletHealthTests(HealthCase):
             self.assertEqual(tunnel.pipe.aborted, tunnel.answer is None)
 
     def test_urls(self) -> None:
-        """What cannot be asked for is found before anybody is asked."""
+        """An invalid URL is rejected before any request."""
         for url in ("ftp://x/", "https://", "127.0.0.1:10250", "http://x/\r\n", "http://ü/"):
             with self.assertRaises(ConfigurationError):
                 kubelet_health(url, self.clock)
@@ -210,12 +210,12 @@ class KubeletTLSTests(SynchronousTestCase):
         self.assertEqual((muxes.clock.getDelayedCalls(), muxes.near.mux.channels), ([], {}))
         return looking
 
-    def test_nobody_verifies(self) -> None:
+    def test_without_verification(self) -> None:
         """Without authorities any certificate will do, for any name."""
         self.assertEqual(self.successResultOf(self.look("https://127.0.0.1:10250/healthz", None)), "")
 
     def test_verified(self) -> None:
-        """With authorities the certificate has to be good; one that is not is no fault of the tunnel's."""
+        """With authorities the certificate must be valid; an invalid one degrades the tunnel only."""
         good = self.look("https://tower.example:10250/healthz", client_context())
         self.assertEqual(self.successResultOf(good), "")
         bad = self.successResultOf(self.look("https://other.example:10250/healthz", client_context()))
@@ -223,15 +223,15 @@ class KubeletTLSTests(SynchronousTestCase):
 
 
 class FakeUpstream:
-    """What heads need."""
+    """Return what heads need."""
 
     prefix = b"/k8s"
     host_line = b"Host: api.example\r\n"
     credential_line = b"Authorization: Bearer secret\r\n"
 
 
-class FakeGate:
-    """Leads to an API server without TLS.
+class FakeAPIServer:
+    """An API server without TLS.
 
     :ivar error: what it fails with, behind the node.
     """
@@ -256,16 +256,16 @@ class FakeGate:
 
 class MemberHealthTests(HealthCase):
     def setUp(self) -> None:
-        """Have a gate."""
+        """An API server."""
         super().setUp()
-        self.gate = FakeGate()
+        self.apiserver = FakeAPIServer()
 
     def look(self, tunnel: FakeTunnel) -> Deferred[str]:
         """Ask the API server."""
-        return Deferred.fromCoroutine(member_health(self.gate, self.clock)(tunnel))  # type: ignore[arg-type]
+        return Deferred.fromCoroutine(member_health(self.apiserver, self.clock)(tunnel))  # type: ignore[arg-type]
 
     def test_what_is_asked(self) -> None:
-        """It is asked where requests go, by its own name, and told nothing secret."""
+        """The request is sent as users' requests are, with the server's name and no secret."""
         tunnel = FakeTunnel()
         self.look(tunnel)
         self.assertEqual(tunnel.dialled, [("api.example", 6443)])
@@ -275,20 +275,20 @@ class MemberHealthTests(HealthCase):
         self.assertNotIn(b"secret", bytes(tunnel.pipe.sent))
 
     def test_answers(self) -> None:
-        """Who answers is well unless he says that he is not; who wants a credential is well too."""
+        """Any answer except an error is healthy; one that requires a credential is healthy too."""
         for code in (200, 401, 403):
             self.assertEqual(self.code(code), "")
         for code in (404, 500, 503):
             self.assertEqual(self.code(code), f"the API server answered {code}")
 
     def test_the_node_refuses(self) -> None:
-        """A node that says no is there: its tunnel is degraded."""
+        """A node that refuses a stream is alive: its tunnel is degraded."""
         for code in ("refused", "not-allowed", "name", "timeout", "unreachable", "busy", "failed"):
-            trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "it said no", 2))))
-            self.assertEqual(trouble, "the API server is not reached: it said no")
+            trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "refused", 2))))
+            self.assertEqual(trouble, "the API server is not reached: refused")
 
-    def test_the_node_says_nothing(self) -> None:
-        """A node that does not answer is dead, whoever notices first."""
+    def test_the_node_is_silent(self) -> None:
+        """A node that does not answer is dead, no matter which timeout ends first."""
         self.failureResultOf(self.look(FakeTunnel(StreamRefused("timeout", "in 8 s"))), StreamRefused)
         looking = self.look(FakeTunnel(Deferred()))
         self.clock.advance(TIMEOUT)
@@ -296,7 +296,7 @@ class MemberHealthTests(HealthCase):
         self.assertEqual(str(failure.value), "the node did not answer in 8 s")
 
     def test_the_api_server_is_a_black_hole(self) -> None:
-        """A node that answers SSH's probes while it connects is there, whoever notices first."""
+        """A node that answers SSH's keepalives while it connects is alive, whichever timeout ends first."""
         for tells_itself in (False, True):
             dialling: Deferred[Any] = Deferred()
             tunnel = FakeTunnel(dialling)
@@ -313,25 +313,25 @@ class MemberHealthTests(HealthCase):
         self.failureResultOf(self.look(FakeTunnel(TunnelLost("gone"))), TunnelLost)
 
     def test_behind_the_node(self) -> None:
-        """Whatever is wrong with the API server is not the tunnel's fault."""
+        """A problem of the API server does not close the tunnel."""
         for error, cure in (
-            (StreamRefused("tls", "who are you"), "'tower cluster set … --member-kubeconfig FILE'"),
+            (StreamRefused("tls", "bad certificate"), "'tower cluster set … --member-kubeconfig FILE'"),
             (ConnectFailed("timeout", "too slow"), ""),
         ):
-            self.gate.error = error
+            self.apiserver.error = error
             trouble = self.successResultOf(self.look(FakeTunnel()))
             self.assertTrue(trouble.startswith(f"the API server is not reached: {error}"), trouble)
             self.assertTrue(trouble.endswith(cure or str(error)), trouble)
 
     def test_no_credential(self) -> None:
-        """A cluster whose credential is gone keeps its tunnels."""
-        self.gate.is_closed = True
+        """A cluster without a usable credential keeps its tunnels."""
+        self.apiserver.is_closed = True
         tunnel = FakeTunnel()
         trouble = self.successResultOf(self.look(tunnel))
         self.assertEqual(trouble, "the API server is not reached: no credential")
         self.assertEqual(tunnel.dialled, [])
 
-    def test_the_api_server_says_nothing(self) -> None:
+    def test_the_api_server_is_silent(self) -> None:
         """Silence behind a node that connected is not the node's."""
         tunnel = FakeTunnel()
         looking = self.look(tunnel)

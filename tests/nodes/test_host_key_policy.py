@@ -15,11 +15,11 @@ from tower.nodes.record_files import RecordFile
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
 
 
-class VouchingTests(NodesTestCase):
+class HostKeyPolicyTests(NodesTestCase):
     """One cluster's nodes, and a rule that changes."""
 
     def setUp(self) -> None:
-        """Have a known_hosts file that knows the first."""
+        """A known_hosts file with the first node's key."""
         super().setUp()
         path = Path(self.mktemp()).absolute()
         path.write_text(f"{FIRST.host} ssh-ed25519 {base64.b64encode(ED25519).decode()}\n")
@@ -28,18 +28,18 @@ class VouchingTests(NodesTestCase):
         self.blind = SSHSpec("core", "/key", host_keys="insecure-ignore")
 
     def make(self, spec: SSHSpec) -> HostKeyPolicy:
-        """Return one that has let in the first two."""
+        """Return a policy that accepted the first two nodes."""
         policy = HostKeyPolicy(spec, self.known, RecordFile(Path(spec.known_hosts)))
         for node in (FIRST, SECOND):
             policy.accepted(node, ED25519)
         return policy
 
     def turned(self, policy: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
-        """Have it follow another record; return whom it refuses then."""
+        """Switch to another record; return the rejected nodes."""
         return policy.switch(spec, nodes, RecordFile(Path(spec.known_hosts)))
 
     def test_rules(self) -> None:
-        """Each is as strict as its name says."""
+        """Each mode verifies as its name implies."""
         policy = self.make(self.blind)
         policy.judge(FIRST, OTHER)
         self.turned(policy, self.learning, [])
@@ -50,8 +50,8 @@ class VouchingTests(NodesTestCase):
         policy.judge(FIRST, ED25519)
         self.assertTrue(policy.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
 
-    def test_who_was_let_pass_unseen(self) -> None:
-        """Whom nobody vouched for is named unless somebody does now; whom somebody did is not."""
+    def test_never_verified(self) -> None:
+        """A node that was never verified is returned if the new mode rejects it; a verified node is not."""
         policy = self.make(self.blind)
         self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [SECOND])
         policy = self.make(self.blind)
@@ -61,14 +61,14 @@ class VouchingTests(NodesTestCase):
         self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [])
 
     def test_learned_from_those_that_are_there(self) -> None:
-        """Whose key was verified, and is in no file, has it pinned when keys are learned from then on."""
+        """A verified node that is in no file is pinned when the mode becomes `accept-new`."""
         policy = self.make(evolve(self.by_file, known_hosts=""))
         self.turned(policy, self.learning, [FIRST, SECOND])
         self.assertEqual([pin.address for pin in self.known.pins.all()], [SECOND.address])
         self.assertRaises(HostKeyRefused, policy.judge, SECOND, OTHER)
 
     def test_forgotten(self) -> None:
-        """Of nodes that are gone nothing is kept."""
+        """Nothing is kept of removed nodes."""
         policy = self.make(self.blind)
         policy.keep([FIRST])
         self.assertEqual((set(policy.keys), policy.unverified), ({FIRST.address}, {FIRST.address}))

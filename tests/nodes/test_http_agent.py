@@ -20,17 +20,17 @@ from tower.nodes.http_agent import CONNECT, HANDSHAKE, IDLE, NodeAgent
 
 
 class NodeAgentTests(SynchronousTestCase):
-    """Asking by way of nodes."""
+    """Requests through nodes."""
 
     def setUp(self) -> None:
-        """Have an agent, and what is behind the nodes."""
+        """An agent, and a server behind the nodes."""
         self.member = Member()
         self.dialled: list[tuple[str, int]] = []
         self.way: Any = self.member.open
         self.agent = NodeAgent(self.member.clock, self.dial, client_context(CA))
 
     async def dial(self, host: str, port: int) -> Any:
-        """Lead to the one that is there."""
+        """Open a connection to the server."""
         self.dialled.append((host, port))
         return await self.way()
 
@@ -46,7 +46,7 @@ class NodeAgentTests(SynchronousTestCase):
         return asking
 
     def why_not(self, asking: Deferred[Any]) -> str:
-        """Return why nobody was asked."""
+        """Return why the request failed."""
         return str(self.failureResultOf(asking, ConnectError).value)
 
     def test_interface(self) -> None:
@@ -80,7 +80,7 @@ class NodeAgentTests(SynchronousTestCase):
         self.assertEqual(self.member.clock.getDelayedCalls(), [])
 
     def test_unreachable(self) -> None:
-        """Why nobody could be asked is said, with the place."""
+        """The error of a failed dial has the address and the reason."""
 
         async def nobody() -> Any:
             raise ClusterUnreachable("No SSH tunnels currently open.")
@@ -91,7 +91,7 @@ class NodeAgentTests(SynchronousTestCase):
         )
 
     def test_too_late(self) -> None:
-        """A connection that does not come about is given up."""
+        """A connection that does not open times out."""
         given_up = []
         self.way = lambda: Deferred(lambda _: given_up.append(True))
         asking = self.get("http://10.1.2.3/")
@@ -113,7 +113,7 @@ class NodeAgentTests(SynchronousTestCase):
         return asking
 
     def test_tls(self) -> None:
-        """Who is asked by https is verified by the name in the URL."""
+        """An https server is verified by the name in the URL."""
         pipe = KubeletPipe(CA, "10.1.2.3")
         asking = self.tls(pipe, "https://10.1.2.3:10250/pods")
         self.assertTrue(pipe.got.startswith(b"GET /pods HTTP/1.1\r\n"), pipe.got)
@@ -122,7 +122,7 @@ class NodeAgentTests(SynchronousTestCase):
         self.failureResultOf(asking)
 
     def test_tls_by_another(self) -> None:
-        """Who is somebody else, or whom nobody vouches for, is not asked."""
+        """A server with another name or an unknown CA does not receive the request."""
         for pipe in (KubeletPipe(CA, "10.1.2.4"), KubeletPipe(OTHER, "10.1.2.3")):
             asking = self.tls(pipe, "https://10.1.2.3:10250/pods")
             self.assertIn("10.1.2.3:10250: ", self.why_not(asking))

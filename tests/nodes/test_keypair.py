@@ -26,7 +26,7 @@ from tower.nodes.ssh.client_key import KeyUnusable, check_owner
 
 
 class KeyCase(SynchronousTestCase):
-    """Has a directory."""
+    """A directory."""
 
     def setUp(self) -> None:
         """Name a key in an empty directory."""
@@ -82,7 +82,7 @@ class GenerateTests(KeyCase):
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
 
     def test_a_pair_is_left_alone(self) -> None:
-        """A second time changes nothing, nor does another kind."""
+        """A second call changes nothing, even with another type."""
         self.keys.ensure()
         before = self.content()
         self.keys.ensure()
@@ -90,17 +90,17 @@ class GenerateTests(KeyCase):
         self.assertEqual(self.content(), before)
 
     def test_no_directory(self) -> None:
-        """It is said which directory is missing, and none is made."""
+        """The error names the missing directory, and the directory is not created."""
         text = self.refused(KeyPairFiles(self.folder / "nowhere" / "id"))
         self.assertIn(str(self.folder / "nowhere"), text)
 
     def test_a_file_for_a_directory(self) -> None:
-        """What cannot be looked for is said."""
+        """The error of a path that cannot be inspected has the reason."""
         (self.folder / "file").write_bytes(b"x")
         self.assertIn("Not a directory", self.refused(KeyPairFiles(self.folder / "file" / "id")))
 
     def test_no_file(self) -> None:
-        """What is no regular file, such as a device, is not replaced by a key, and nobody waits for it."""
+        """A path that is not a regular file, such as a device, is neither replaced nor read."""
         os.mkfifo(self.path)
         self.assertIn(
             f"SSH key {self.path}: not a regular file",
@@ -155,14 +155,14 @@ class GenerateTests(KeyCase):
         self.assertEqual(self.public.read_bytes(), line)
 
     def test_what_a_crash_left(self) -> None:
-        """Drafts of a run that broke off are in nobody's way."""
+        """Drafts of an interrupted run do no harm."""
         for name in ("id.tmp", "id.pub.tmp"):
             (self.folder / name).write_bytes(b"half")
         self.keys.ensure()
         self.assertEqual(set(self.content()), {"id", "id.pub"})
 
     def test_a_draft_that_is_a_link(self) -> None:
-        """Somebody's link is not followed."""
+        """Another user's link is not followed."""
         target = self.folder / "target"
         target.write_bytes(b"precious")
         (self.folder / "id.tmp").symlink_to(target)
@@ -172,7 +172,7 @@ class GenerateTests(KeyCase):
 
 class HalfPairTests(KeyCase):
     def test_private_alone(self) -> None:
-        """The public key is made from it; the private one stays as it is."""
+        """The public key is created from it; the private key is unchanged."""
         for kind in ("ed25519", "rsa"):
             keys = KeyPairFiles(self.path, kind)
             keys.ensure()
@@ -191,7 +191,7 @@ class HalfPairTests(KeyCase):
         self.assertTrue(self.keys.public_line().startswith(b"ecdsa-sha2-nistp256 "))
 
     def test_public_alone(self) -> None:
-        """It is of no use without the private one: there is a new pair."""
+        """It is useless without the private key: a new pair is created."""
         self.keys.ensure()
         before = self.keys.public_line()
         self.path.unlink()
@@ -207,7 +207,7 @@ class HalfPairTests(KeyCase):
         self.assertEqual(self.keys.public_line(), self.keys.private().authorized_key)
 
     def test_protected_by_a_passphrase(self) -> None:
-        """It is said so, and nothing is overwritten."""
+        """The error names the file, and nothing is overwritten."""
         private = Ed25519PrivateKey.generate()
         self.path.touch(0o600)
         self.path.write_bytes(
@@ -216,13 +216,13 @@ class HalfPairTests(KeyCase):
         self.assertIn("passphrase", self.refused())
 
     def test_something_else(self) -> None:
-        """What is no key is not overwritten either."""
+        """A file without a key is not overwritten either."""
         self.path.touch(0o600)
         self.path.write_bytes(b"my diary\n")
         self.assertIn("not a private key", self.refused())
 
     def test_a_link_that_leads_nowhere(self) -> None:
-        """It may lead somewhere later, as a secret's do; nothing is put in its place."""
+        """A dangling link is not replaced: its target may appear later, as with a Secret."""
         self.path.symlink_to(self.folder / "later")
         with self.assertRaises(ConfigurationError):
             self.keys.ensure()
@@ -241,7 +241,7 @@ class HalfPairTests(KeyCase):
 
 class FullDiskTests(KeyCase):
     def setUp(self) -> None:
-        """Have a disk that may be full."""
+        """A disk that may be full."""
         super().setUp()
         self.room = 100
         real = os.fsync
@@ -255,14 +255,14 @@ class FullDiskTests(KeyCase):
         self.patch(os, "fsync", fsync)
 
     def test_nothing_is_lost(self) -> None:
-        """Wherever the room ends, what was there is still there, and no draft is."""
+        """Wherever the disk is full, the existing files stay, and no draft is left."""
         for writes in (0, 1):
             self.public.write_bytes(b"of some other private key")
             self.room = writes
             self.assertIn("No space left on device", self.refused())
 
     def test_the_public_key(self) -> None:
-        """A private key that cannot be completed is enough, and stays as it is."""
+        """A private key without a public key file is enough, and is unchanged."""
         self.keys.ensure()
         line = self.keys.public_line()
         self.public.unlink()
@@ -283,7 +283,7 @@ class FullDiskTests(KeyCase):
 
 class ReadTests(KeyCase):
     def setUp(self) -> None:
-        """Have a pair."""
+        """A key pair."""
         super().setUp()
         self.keys.ensure()
 
@@ -301,7 +301,7 @@ class ReadTests(KeyCase):
         self.public.write_bytes(expected + b" joe@example\n")
         self.assertEqual(self.keys.public_line(), expected + b"\n")
 
-    def test_public_is_gone(self) -> None:
+    def test_public_is_missing(self) -> None:
         """It is made again from the private one."""
         line = self.keys.public_line()
         self.public.unlink()
@@ -309,7 +309,7 @@ class ReadTests(KeyCase):
         self.assertTrue(self.public.exists())
 
     def test_no_pair(self) -> None:
-        """A public key that is another one's is not handed to anybody."""
+        """Another key's public key is not returned."""
         other = KeyPairFiles(self.folder / "other")
         other.ensure()
         self.public.write_bytes(other.public_path.read_bytes())
@@ -317,21 +317,21 @@ class ReadTests(KeyCase):
             self.keys.public_line()
 
     def test_public_is_no_key(self) -> None:
-        """It is said which file is wrong."""
+        """The error names the invalid file."""
         for text in (b"x", b"-----BEGIN PUBLIC KEY-----\n", b"ssh-ed25519 !!!", b"\xff\xfe"):
             self.public.write_bytes(text)
             with self.assertRaises(KeyUnusable) as caught:
                 self.keys.public_line()
             self.assertIn(f"error parsing SSH key {self.public}: ", str(caught.exception))
 
-    def test_private_is_gone(self) -> None:
-        """It is said in upstream's words."""
+    def test_private_is_missing(self) -> None:
+        """The error has upstream's text."""
         self.path.unlink()
         with self.assertRaisesRegex(KeyUnusable, "error reading SSH key .*no such file"):
             self.keys.private()
 
     def test_private_is_parsed_once(self) -> None:
-        """The same file is the same key; another one is read anew."""
+        """An unchanged file is parsed once, a changed one again."""
         key = self.keys.private()
         self.assertIs(self.keys.private(), key)
         other = KeyPairFiles(self.folder / "other")
@@ -340,7 +340,7 @@ class ReadTests(KeyCase):
         self.assertNotEqual(self.keys.private().fingerprint, key.fingerprint)
 
     def test_changed(self) -> None:
-        """A pair is new when a file was replaced since the line was last asked for."""
+        """A pair has changed if a file was replaced since the last call of `public_line`."""
         self.assertFalse(self.keys.changed())
         self.keys.public_line()
         self.assertFalse(self.keys.changed())

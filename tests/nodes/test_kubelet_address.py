@@ -27,7 +27,7 @@ class FakeTunnel:
         self.dialled: list[str] = []
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Lead there, or fail."""
+        """Open a stream, or fail."""
         self.dialled.append(host)
         if host in self.listening:
             return succeed((host, port))
@@ -40,7 +40,7 @@ class FakeTunnel:
 
 
 class KubeletAddressesTests(SynchronousTestCase):
-    """Where kubelets are found."""
+    """Addresses of kubelets."""
 
     def setUp(self) -> None:
         """Know nothing yet."""
@@ -66,14 +66,14 @@ class KubeletAddressesTests(SynchronousTestCase):
         self.assertEqual(tunnel.taken(), ["192.0.2.1"])
 
     def test_each_node_by_itself(self) -> None:
-        """What is known of one node says nothing of another."""
+        """Each node's address is cached separately."""
         self.successResultOf(self.dial(FakeTunnel("10.0.0.1")))
         other = FakeTunnel("127.0.0.1")
         self.successResultOf(self.dial(other, Node("192.0.2.2")))
         self.assertEqual(other.taken(), ["127.0.0.1"])
 
     def test_moved(self) -> None:
-        """One that is not there any more is looked for anew, and what is then found counts."""
+        """A kubelet that moved is searched again, and the new address is cached."""
         tunnel = FakeTunnel("10.0.0.1")
         self.successResultOf(self.dial(tunnel))
         tunnel.listening = {"127.0.0.1"}
@@ -83,7 +83,7 @@ class KubeletAddressesTests(SynchronousTestCase):
         self.assertEqual(tunnel.taken(), ["10.0.0.1", "127.0.0.1", "127.0.0.1"])
 
     def test_nowhere(self) -> None:
-        """Where none listens, what the node said of each address is told."""
+        """If no address answers, the error has the node's text for each."""
         tunnel = FakeTunnel()
         tunnel.errors["127.0.0.1"] = StreamRefused("not-allowed", "forbidden", 1)
         error = self.failureResultOf(self.dial(tunnel), StreamRefused).value
@@ -91,7 +91,7 @@ class KubeletAddressesTests(SynchronousTestCase):
         self.assertEqual(str(error), "forbidden; nothing at 10.0.0.1; nothing at 192.0.2.1")
 
     def test_other_failures(self) -> None:
-        """A node that says nothing, has no room, or is gone is not asked again at another address."""
+        """After a timeout, a shortage or a lost tunnel, no other address is tried."""
         for problem in (StreamRefused("timeout", "x"), StreamRefused("busy", "x"), TunnelLost("x")):
             tunnel = FakeTunnel("10.0.0.1")
             tunnel.errors["127.0.0.1"] = problem
@@ -108,8 +108,8 @@ class KubeletAddressesTests(SynchronousTestCase):
         self.assertEqual(tunnel.taken(), ["127.0.0.1", "n0.example"])
 
 
-class InnerAddressesTests(SynchronousTestCase):
-    """Where a node is reached from within."""
+class InternalAddressesTests(SynchronousTestCase):
+    """Internal addresses of nodes."""
 
     def test_private_first(self) -> None:
         """Private addresses come first, then where sshd is; names that are only aliases do not come."""
@@ -118,6 +118,6 @@ class InnerAddressesTests(SynchronousTestCase):
         self.assertEqual(internal_addresses(Node("fd00::1", 22, "n3")), ["fd00::1"])
 
     def test_few(self) -> None:
-        """Of many addresses few are taken."""
+        """At most three addresses are tried."""
         many = frozenset(f"10.0.0.{number}" for number in range(1, 100))
         self.assertEqual(len(internal_addresses(Node("8.8.8.8", 22, "n4", many))), 3)

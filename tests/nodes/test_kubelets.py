@@ -60,10 +60,10 @@ class FakeNodes(FakeTunnel):
 
 
 class KubeletsCase(SynchronousTestCase):
-    """Has a cluster of two nodes."""
+    """A cluster of two nodes."""
 
     def setUp(self) -> None:
-        """Have kubelets."""
+        """Create the kubelets."""
         self.clock, self.api = Clock(), FakeAPI()
         self.nodes = FakeNodes(
             Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"})), Node("n2.example", 22, "n2")
@@ -90,7 +90,7 @@ class KubeletsCase(SynchronousTestCase):
 
 
 class OpenTests(KubeletsCase):
-    """The way to a kubelet."""
+    """Streams to kubelets."""
 
     def open(self, name: str, pipe: KubeletPipe, kubelets: Kubelets | None = None) -> Deferred[Any]:
         """Open a stream."""
@@ -99,7 +99,7 @@ class OpenTests(KubeletsCase):
         return opening
 
     def kubelet(self, of: Authority = CA, name: str = "n1") -> KubeletPipe:
-        """Have a kubelet behind the tunnel to n1."""
+        """Put a kubelet behind the tunnel to n1."""
         pipe = KubeletPipe(of, name)
         self.nodes.tunnels["n1"] = FakeTunnel(pipe)
         return pipe
@@ -121,7 +121,7 @@ class OpenTests(KubeletsCase):
         self.assertEqual(self.nodes.dialled, [])
 
     def test_aliases(self) -> None:
-        """A node may be called by any of its names; its certificate has the one that the cluster knows."""
+        """A node is found by any of its names; its certificate must have the cluster's name for it."""
         pipe = self.kubelet()
         self.successResultOf(self.open("10.0.0.1", pipe))
 
@@ -138,7 +138,7 @@ class OpenTests(KubeletsCase):
         self.assertEqual(self.nodes.dialled, [("10.0.0.1", 10250)])
 
     def test_without_tunnel_or_private_address(self) -> None:
-        """Where nobody knows a private address, what is known has to do."""
+        """Without a private address the known address is used."""
         self.nodes.pipe = pipe = KubeletPipe(CA, "n2")
         self.successResultOf(self.open("n2", pipe))
         self.assertEqual(self.nodes.dialled, [("n2.example", 10250)])
@@ -166,21 +166,21 @@ class OpenTests(KubeletsCase):
         self.assertIn("Not a regular file", str(self.refused(kubelets.open("n1"))))
 
     def test_other_node(self) -> None:
-        """A kubelet that is another node's is not believed."""
+        """A certificate of another node is rejected."""
         error = self.refused(self.open("n1", self.kubelet(name="n2")))
         self.assertEqual(error.code, "tls")
         self.assertIn("mismatch", str(error))
         self.assertIn("list the node by a name in its certificate", str(error))
 
     def test_not_trusted(self) -> None:
-        """Nor is one that nobody vouches for; the error says how to name who does."""
+        """So is one of an unknown CA; the error has the option for the CA."""
         error = self.refused(self.open("n1", self.kubelet(OTHER)))
         self.assertEqual(error.code, "tls")
         self.assertIn("verify failed", str(error))
         self.assertIn("'tower cluster set beta --kubelet-certificate-authority FILE'", str(error))
 
     def test_insecure(self) -> None:
-        """Who says so has them not verified at all."""
+        """Verification can be turned off."""
         self.successResultOf(self.open("n1", self.kubelet(OTHER, "nobody"), self.make(kubelet_insecure=True)))
 
     def test_client_certificate(self) -> None:
@@ -197,17 +197,17 @@ class OpenTests(KubeletsCase):
         self.assertEqual(pipe.client, ssl.PEM_cert_to_DER_cert(issued.certificate_pem.decode()))
 
     def test_tunnel_lost(self) -> None:
-        """A tunnel that goes away meanwhile is said to have."""
+        """A tunnel lost meanwhile is reported as such."""
         self.nodes.tunnels["n1"] = FakeTunnel(TunnelLost("gone"))
         self.failureResultOf(self.kubelets.open("n1"), TunnelLost)
 
     def test_nothing_listens(self) -> None:
-        """What the node says is passed on."""
+        """The node's error is reported."""
         self.nodes.tunnels["n1"] = FakeTunnel(StreamRefused("refused", "connect failed"))
         self.assertEqual(str(self.refused(self.kubelets.open("n1"))), "connect failed")
 
     def test_no_credential(self) -> None:
-        """Without a credential there is no way."""
+        """Without a credential no stream is opened."""
         self.access = NO_WAY
         self.assertIn("no usable credential", str(self.refused(self.make().open("n1"))))
 
@@ -220,7 +220,7 @@ class OpenTests(KubeletsCase):
 
 
 class RewriteTests(KubeletsCase):
-    """Heads on their way to kubelets."""
+    """Heads of requests to kubelets."""
 
     def test_credential(self) -> None:
         """The kept credential is the only identity that a kubelet sees."""
@@ -236,7 +236,7 @@ class RewriteTests(KubeletsCase):
         )
 
     def test_upgrade(self) -> None:
-        """What an upgrade needs stays."""
+        """Headers of an upgrade are kept."""
         fields = b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
         self.assertTrue(self.kubelets.rewrite(HEAD + b"Host: x\r\n" + fields, plain=True).endswith(fields))
 
@@ -254,7 +254,7 @@ class RewriteTests(KubeletsCase):
 
 
 class AuthorizeTests(KubeletsCase):
-    """Who may."""
+    """Authorization."""
 
     def authorize(
         self,
@@ -265,7 +265,7 @@ class AuthorizeTests(KubeletsCase):
         node: str = "n1",
         upgrade: bool = False,
     ) -> Any:
-        """Ask for jane, and return what the member was asked."""
+        """Authorize jane, and return the member's question."""
         asking = self.kubelets.authorize(user, ("dev",), node, method, path, upgrade=upgrade)
         if asking is not None:
             self.successResultOf(asking)
@@ -311,7 +311,7 @@ class AuthorizeTests(KubeletsCase):
         self.assertIsNone(self.kubelets.authorize("jane", ("dev",), "n1", b"GET", b"/stats", upgrade=False))
 
     def test_unknown_node(self) -> None:
-        """A node that is not there is told with some that are."""
+        """The error about an unknown node names some known ones."""
         error = self.refused(node="n9")
         self.assertEqual((error.code, str(error)), (404, 'cluster beta has no node "n9"; it has n1, n2'))
         self.nodes.nodes = [Node(f"h{number}") for number in range(13)]
@@ -322,7 +322,7 @@ class AuthorizeTests(KubeletsCase):
         self.assertTrue(str(self.refused(node="n9")).endswith("it has none"))
 
     def test_names_go_first(self) -> None:
-        """The node of that name is meant, and not one that has it as an alias."""
+        """A node's name takes precedence over another node's alias."""
         self.nodes.nodes.insert(0, Node("h3", 22, "n3", frozenset({"n1"})))
         self.assertEqual(self.authorize(node="n1")["name"], "n1")
 
@@ -341,7 +341,7 @@ class AuthorizeTests(KubeletsCase):
         self.authorize(b"/logs/a..b/.hidden")
 
     def test_system(self) -> None:
-        """Nobody acts as the system's own identities unless the cluster's owner says so."""
+        """Users cannot act as system identities, unless the cluster's owner allows it."""
         error = self.refused(user="system:masters")
         self.assertEqual(
             (error.code, str(error)),
@@ -352,7 +352,7 @@ class AuthorizeTests(KubeletsCase):
         self.authorize(user="system:masters")
 
     def test_no_credential(self) -> None:
-        """Without a credential nobody may anything."""
+        """Without a credential all requests are rejected."""
         self.access = NO_WAY
         self.kubelets = self.make()
         self.assertRaises(ClusterUnreachable, self.authorize)

@@ -34,7 +34,7 @@ EXTERNAL_ONLY = ("ExternalIP",)
 
 
 def node_object(name: str, *addresses: tuple[str, str]) -> dict[str, Any]:
-    """Return a node as the API has it."""
+    """Return a ``Node`` object of the API."""
     known = [{"type": kind, "address": address} for kind, address in addresses]
     return {"metadata": {"name": name}, "status": {"addresses": known}}
 
@@ -65,7 +65,7 @@ class FakeInstances:
 
 async def no_way() -> list[Node]:
     """Fail as a lister does."""
-    raise ListingFailed("no way")
+    raise ListingFailed("no connection")
 
 
 class ListingCase(SynchronousTestCase):
@@ -106,7 +106,7 @@ class PreferredNodeTests(SynchronousTestCase):
         self.assertFalse(node.is_called("n2"))
 
     def test_none(self) -> None:
-        """A node without any of them is told with all that it has, as upstream does."""
+        """The error about a node without a preferred address has all of its addresses, as upstream's."""
         addresses = [("InternalIP", "10.0.0.1"), ("Hostname", "n1")]
         error = self.assertRaises(NoPreferredAddress, preferred_node, "n1", addresses, EXTERNAL_ONLY)
         self.assertEqual(
@@ -115,7 +115,7 @@ class PreferredNodeTests(SynchronousTestCase):
         )
 
     def test_empty_address(self) -> None:
-        """An address without text is none."""
+        """An empty address is ignored."""
         self.assertRaises(NoPreferredAddress, preferred_node, "n1", [("ExternalIP", "")], EXTERNAL_ONLY)
 
 
@@ -152,7 +152,7 @@ class APINodesTests(ListingCase):
         )
 
     def test_no_nodes(self) -> None:
-        """A cluster without nodes has an empty list, which is no error."""
+        """A cluster without nodes has an empty list, which is not an error."""
         self.assertEqual(self.nodes(api_nodes(cast(APIClient, FakeAPI()), EXTERNAL_ONLY, clock=Clock())), [])
 
     def test_no_status(self) -> None:
@@ -166,7 +166,7 @@ class APINodesTests(ListingCase):
         )
 
     def test_odd_names(self) -> None:
-        """Names that no terminal should be shown are no names; odd addresses are passed over."""
+        """Names that are not printable are rejected; such addresses are ignored."""
         for name in ("", "\x1b[31m", "a b", "n" * 254):
             api = FakeAPI(node_object(name, ("ExternalIP", "192.0.2.1")))
             self.assertIn(
@@ -178,7 +178,7 @@ class APINodesTests(ListingCase):
         self.assertEqual((node.host, node.aliases), ("192.0.2.1", frozenset()))
 
     def test_no_node_objects(self) -> None:
-        """What are no nodes is refused as a whole."""
+        """A list with other objects is rejected as a whole."""
         strange: list[Any] = [None, 1, {}, {"metadata": {}}, {"metadata": {"name": 5}}]
         strange.append({"metadata": {"name": "n"}, "status": 1})
         for item in strange:
@@ -203,7 +203,7 @@ class CloudNodesTests(ListingCase):
         self.assertTrue(node.is_called("10.0.0.1"))
 
     def test_port(self) -> None:
-        """The port is the one that the cloud knows, or else the one for all."""
+        """The cloud's port takes precedence over the default one."""
         address = (FakeAddress("ExternalIP", "192.0.2.1"),)
         other = (FakeAddress("ExternalIP", "192.0.2.2"),)
         found = [FakeInstance("a", address, ssh_port=2201), FakeInstance("b", other)]
@@ -241,7 +241,7 @@ class CloudNodesTests(ListingCase):
 
 
 class ParseNodesTests(SynchronousTestCase):
-    """What may stand in a file."""
+    """Files of nodes."""
 
     def test_lines(self) -> None:
         """One node in a line, with comments, empty lines, IPv6 and other names."""
@@ -255,11 +255,11 @@ class ParseNodesTests(SynchronousTestCase):
             self.assertTrue(nodes[2].is_called(name), name)
 
     def test_twice(self) -> None:
-        """A node that is there twice is one node."""
+        """A repeated node is listed once."""
         self.assertEqual(parse_nodes("h1\nh1:22\n", "nodes"), [Node("h1")])
 
     def test_wrong(self) -> None:
-        """What is no node is told with file and line."""
+        """The error about an invalid word has file and line."""
         for word in ("h1:99999", "h1:x", "user@h1:22:22", "/etc"):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
             self.assertEqual(
@@ -269,7 +269,7 @@ class ParseNodesTests(SynchronousTestCase):
             )
 
     def test_something_else(self) -> None:
-        """What some program wrote instead of a list is not taken for one."""
+        """Other programs' output is not accepted as a list."""
         for text, number in (
             ("<html>\n<head><title>502 Bad Gateway</title></head>\n", 1),
             ("<!DOCTYPE html>\n", 1),
@@ -293,7 +293,7 @@ class ParseNodesTests(SynchronousTestCase):
         self.assertEqual(nodes[0].name, "7")
 
     def test_odd_names(self) -> None:
-        """Names that no terminal should be shown are told the same way."""
+        """Names that are not printable get the same error."""
         for word in ("\x1b[31m", "n\x00", "n" * 254):
             for line in (word, f"h1 {word}"):
                 error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n{line}\n", "/etc/nodes")
@@ -306,7 +306,7 @@ class FileNodesTests(TestCase):
     """A file that changes."""
 
     def setUp(self) -> None:
-        """Have a file."""
+        """A file of nodes."""
         self.path = Path(self.mktemp())
         self.lister = file_nodes(self.path, 2222)
 
@@ -319,7 +319,7 @@ class FileNodesTests(TestCase):
         raise AssertionError("it was listed")
 
     async def test_read_each_time(self) -> None:
-        """What is in the file now counts."""
+        """The current contents are used."""
         self.path.write_text("h1\n")
         self.assertEqual(await self.lister(), [Node("h1", 2222)])
         self.path.write_text("h2\n")
@@ -335,34 +335,34 @@ class FileNodesTests(TestCase):
         self.assertIn(f"{self.path}: it lists no node", await self.why_not())
 
     async def test_too_long(self) -> None:
-        """What is no list of nodes is not read to its end."""
+        """A file that is too large is not read to its end."""
         self.path.write_bytes(b"#" * (FILE_LIMIT + 1))
         self.assertIn("larger than", await self.why_not())
 
     async def test_no_text(self) -> None:
-        """Bytes that are no text are told with their line."""
+        """The error about bytes that are not text has their line."""
         self.path.write_bytes(b"h1\n\xff\xfe:22:22\n")
         self.assertTrue((await self.why_not()).startswith(f"{self.path}:2: "))
 
 
 class FallbackTests(ListingCase):
-    """Several ways to know."""
+    """Several sources."""
 
     def test_first(self) -> None:
-        """The first that knows is believed, even that there are none."""
+        """The first list is used, even an empty one."""
         self.assertEqual(self.nodes(fallback(fixed_nodes([]), no_way)), [])
         self.assertEqual(self.nodes(fallback(no_way, fixed_nodes([Node("h1")]), no_way)), [Node("h1")])
 
     def test_nobody(self) -> None:
-        """When nobody knows, all say why, each reason once."""
+        """When all fail, the error has every reason once."""
 
         async def unreachable() -> list[Node]:
             raise TowerError("unreachable")
 
-        self.assertEqual(self.why_not(fallback(no_way, unreachable, no_way)), "no way; unreachable")
+        self.assertEqual(self.why_not(fallback(no_way, unreachable, no_way)), "no connection; unreachable")
 
     def test_our_own_mistakes(self) -> None:
-        """A mistake of ours is not taken for a way that is closed."""
+        """An unexpected error is not handled as a failed listing."""
 
         async def broken() -> list[Node]:
             raise KeyError("x")

@@ -18,18 +18,18 @@ OLD = [Node("192.0.2.1"), Node("192.0.2.2")]
 NEW = [Node(f"192.0.2.{number}") for number in range(11, 21)]
 
 
-class CautiousTests(SynchronousTestCase):
-    """A list over nodes of which some are connected."""
+class PlausibleTests(SynchronousTestCase):
+    """A list of nodes, some of them connected."""
 
     def setUp(self) -> None:
-        """Have two that are."""
+        """Two connected nodes."""
         self.clock = Clock()
         self.connected: Sequence[Node] = OLD
         self.tried: list[tuple[Node, Deferred[None]]] = []
         self.given_up = 0
 
     def attempt(self, node: Node) -> Deferred[None]:
-        """Wait for the test to say how it went."""
+        """Wait for the test to decide the result."""
         waiting: Deferred[None] = Deferred(self._give_up)
         self.tried.append((node, waiting))
         return waiting
@@ -54,24 +54,24 @@ class CautiousTests(SynchronousTestCase):
         return Deferred.fromCoroutine(asked())
 
     def nothing_is_left(self) -> None:
-        """No timer, and no attempt under way."""
+        """No timer and no attempt is left."""
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual([node for node, waiting in self.tried if not waiting.called], [])
 
     def test_one_stays(self) -> None:
-        """A list with a node that is connected is believed as it is."""
+        """A list with a connected node is used without a test."""
         nodes = [*NEW, OLD[1]]
         self.assertEqual(self.successResultOf(self.listing(nodes)), nodes)
         self.assertEqual(self.tried, [])
 
     def test_none_connected(self) -> None:
-        """Where nothing can be lost every list is believed."""
+        """Without connected nodes every list is used."""
         self.connected = []
         self.assertEqual(self.successResultOf(self.listing(NEW)), NEW)
         self.assertEqual(self.tried, [])
 
     def test_one_lets_us_in(self) -> None:
-        """Other nodes altogether are believed as soon as one lets us in; the other attempts are given up."""
+        """A list of other nodes is used once one accepts a login; the other attempts are cancelled."""
         listing = self.listing(NEW)
         self.assertEqual([node for node, _ in self.tried], NEW[:TRIED])
         self.tried[0][1].errback(TowerError("refused"))
@@ -82,7 +82,7 @@ class CautiousTests(SynchronousTestCase):
         self.nothing_is_left()
 
     def test_none_lets_us_in(self) -> None:
-        """If none does that is a failure, which says whose list it is and why."""
+        """If no node accepts a login, the listing fails, and the error has the source and the reason."""
         listing = self.listing(NEW[:2])
         for _, waiting in self.tried:
             waiting.errback(TowerError("refused"))
@@ -95,7 +95,7 @@ class CautiousTests(SynchronousTestCase):
         self.nothing_is_left()
 
     def test_silent(self) -> None:
-        """Nodes that say nothing are waited for so long and no longer."""
+        """Silent nodes time out."""
         listing = self.listing(NEW[:1])
         self.clock.advance(TIMEOUT)
         error = self.failureResultOf(listing, ListingFailed).value
@@ -104,7 +104,7 @@ class CautiousTests(SynchronousTestCase):
         self.nothing_is_left()
 
     def test_cancelled(self) -> None:
-        """Who does not want to know any more leaves nothing behind."""
+        """A cancelled listing leaves nothing."""
         listing = self.listing(NEW)
         listing.cancel()
         self.assertIsInstance(self.failureResultOf(listing), Failure)

@@ -24,13 +24,13 @@ def changed(attribute: str, name: str) -> SSHSpec:
     return evolve(SPEC, **change)
 
 
-class PlaceTests(SynchronousTestCase):
+class NodeFilesTests(SynchronousTestCase):
     """Which files may be named."""
 
     files = NodeFiles(Path("/srv/files"))
 
     def test_good(self) -> None:
-        """A name counts from the directory, and a path may lead there."""
+        """A name is relative to the directory, and an absolute path may be in it."""
         for name, path in (("id", "id"), ("a/b", "a/b"), ("/srv/files/a", "a"), ("..data/id", "..data/id")):
             for attribute in PATHS:
                 spec = changed(attribute, name)
@@ -41,7 +41,7 @@ class PlaceTests(SynchronousTestCase):
                 self.assertEqual(list(self.files.problems("beta", spec)), [])
 
     def test_linked_directory(self) -> None:
-        """Where the directory is a link, what it leads to is as good."""
+        """If the directory is a link, paths in its target are accepted too."""
         folder = Path(self.mktemp()).absolute()
         (folder / "real").mkdir(parents=True)
         (folder / "link").symlink_to("real")
@@ -60,7 +60,7 @@ class PlaceTests(SynchronousTestCase):
                 self.assertRaises(Invalid, self.files.check, "beta", spec, SPEC)
 
     def test_given(self) -> None:
-        """What the command line names is anywhere, for that cluster and that field alone."""
+        """Files of the command line may be anywhere, for that cluster and that field alone."""
         given = evolve(SPEC, key_file="/etc/tower/id", known_hosts="/etc/tower/known")
         files = NodeFiles(Path("/srv/files"), DefaultCluster("default", given, None))
         files.check("default", given)
@@ -72,7 +72,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertRaises(Invalid, files.check, "default", evolve(SPEC, nodes_file="/etc/tower/id"))
 
     def test_problems(self) -> None:
-        """Of a record of former times each file is named, with a command that moves it."""
+        """Each file of an old record is reported, with a command that copies it."""
         spec = evolve(SPEC, key_file="/etc/tower/id rsa", known_hosts="/etc/tower/beta.known_hosts")
         key, known = self.files.problems("beta", spec)
         self.assertIn("spec.connection.ssh.keyFile: '/etc/tower/id rsa' is outside /srv/files", key)
@@ -86,13 +86,13 @@ class PrepareTests(SynchronousTestCase):
     """The start of the program."""
 
     def setUp(self) -> None:
-        """Have a state directory."""
+        """A state directory."""
         self.folder = Path(self.mktemp()).absolute()
         self.state = self.folder / "state"
         self.state.mkdir(parents=True)
 
     def test_made(self) -> None:
-        """The directory is made, for its owner alone; one that is there stays as it is."""
+        """The directory is created with mode 0700; an existing one is unchanged."""
         files = NodeFiles(self.state / "node-files")
         files.prepare(self.state)
         self.assertEqual(stat.S_IMODE(files.directory.stat().st_mode), 0o700)
@@ -113,7 +113,7 @@ class PrepareTests(SynchronousTestCase):
             self.assertIn(f"--node-files {path}: contains {apart}", str(error))
 
     def test_no_directory(self) -> None:
-        """What cannot be one is refused at the start."""
+        """An unusable directory is rejected at the start."""
         (self.folder / "file").touch()
         error = self.assertRaises(ConfigurationError, NodeFiles(self.folder / "file").prepare)
         self.assertIn("--node-files", str(error))

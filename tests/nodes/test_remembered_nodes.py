@@ -1,4 +1,4 @@
-"""What is remembered of a cluster's nodes: the last list, and their host keys."""
+"""Tests of `tower.nodes.remembered_nodes`: the last list of nodes, and host keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tower.nodes.ssh.known_hosts import KnownHosts
 RSA = _blob(rsa.generate_private_key(65537, 2048))
 
 
-class KnownNodesTests(NodesTestCase):
+class RememberedNodesTests(NodesTestCase):
     """The last list."""
 
     def test_remembered(self) -> None:
@@ -32,7 +32,7 @@ class KnownNodesTests(NodesTestCase):
         self.assertEqual(self.again().last(), [FIRST])
 
     def test_only_changes_are_written(self) -> None:
-        """The same nodes in another order are no news, and a list without nodes is not kept."""
+        """The same nodes in another order are not written again, and an empty list is not kept."""
         self.known.remember([FIRST, SECOND])
         version = self.store.version
         self.known.remember([SECOND, FIRST])
@@ -51,7 +51,7 @@ class KnownNodesTests(NodesTestCase):
         self.assertEqual(self.known.last(), [Node("10.0.1.8")])
 
     def test_back_to_what_is_kept(self) -> None:
-        """A list that came and went while the disk was busy is not the one that stays."""
+        """A list that was replaced while the disk was busy is not kept."""
         self.known.remember([FIRST])
         self.store.holding = True
         self.known.remember([SECOND])
@@ -62,12 +62,12 @@ class KnownNodesTests(NodesTestCase):
         self.assertEqual(self.known.last(), [FIRST])
 
     def test_many(self) -> None:
-        """Of a long list as many are kept as are needed to find a way in."""
+        """A long list is shortened."""
         self.known.remember([Node(f"10.{n >> 8}.{n & 255}.1") for n in range(5000)])
         self.assertEqual(len(self.known.last()), REMEMBERED)
 
     def test_full_disk(self) -> None:
-        """A list that cannot be written is logged once, and disturbs nobody."""
+        """A list that cannot be written is logged once, and has no other effect."""
         self.successResultOf(self.store.stop())
         self.known.remember([FIRST])
         self.known.remember([SECOND])
@@ -85,7 +85,7 @@ class KnownNodesTests(NodesTestCase):
         self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, host_key_pins.KIND)], [{}, {}])
 
     def test_removed_meanwhile(self) -> None:
-        """Nor is one that was on its way to the disk then."""
+        """A list that was being written then is not kept either."""
         self.store.holding = True
         self.known.remember([FIRST])
         self.known.pins.learn(FIRST, ED25519)
@@ -116,7 +116,7 @@ class PinsTests(NodesTestCase):
         )
 
     def test_port_tells_nodes_apart(self) -> None:
-        """Two servers at one address have keys of their own."""
+        """Two servers at one address have separate keys."""
         self.known.pins.learn(Node("h", 22), ED25519)
         self.assertIsNone(self.known.pins.get(Node("h", 2222)))
 
@@ -140,7 +140,7 @@ class PinsTests(NodesTestCase):
         self.assertEqual(self.again().pins.get(FIRST), ED25519)
 
     def test_full_disk(self) -> None:
-        """A key that cannot be written is learned anew the next time."""
+        """A key that cannot be written is pinned at the next connection."""
         self.successResultOf(self.store.stop())
         self.known.pins.learn(FIRST, ED25519)
         self.assertIsNone(self.known.pins.get(FIRST))
@@ -168,7 +168,7 @@ class PinsTests(NodesTestCase):
             self.assertIn("tower cluster show beta", error)
 
     def test_bounded(self) -> None:
-        """Of too many the one that was learned first is forgotten."""
+        """Above the limit the oldest key is removed."""
         self.patch(host_key_pins, "PIN_LIMIT", 3)
         nodes = [Node(f"n{number}") for number in range(5)]
         for node in nodes:
@@ -180,7 +180,7 @@ class PinnedHostKeysTests(NodesTestCase):
     """accept-new."""
 
     def setUp(self) -> None:
-        """Have a known_hosts file that knows one other node."""
+        """A known_hosts file with another node's key."""
         super().setUp()
         self.keys = PinnedHostKeys(self.known)
         self.path = Path(self.mktemp())
@@ -190,7 +190,7 @@ class PinnedHostKeysTests(NodesTestCase):
         self.listed = Node("listed")
 
     def test_first_key(self) -> None:
-        """A key is believed at first and kept once the node has let us in, not before."""
+        """A first key is accepted, and pinned after the login, not before."""
         self.keys.judge(FIRST, ED25519)
         self.assertEqual(self.known.pins.all(), [])
         self.keys.accepted(FIRST, ED25519)
@@ -214,7 +214,7 @@ class PinnedHostKeysTests(NodesTestCase):
         self.keys.judge(SECOND, OTHER)
 
     def test_algorithms(self) -> None:
-        """A node is asked for the key that is known of it, whatever others it has."""
+        """The algorithm of a node's pinned key comes first, even if the node has other keys."""
         self.assertEqual(self.keys.algorithms(FIRST)[0], b"ssh-ed25519")
         self.keys.accepted(FIRST, RSA)
         self.assertIn(self.keys.algorithms(FIRST)[0], (b"rsa-sha2-512", b"rsa-sha2-256"))
@@ -223,7 +223,7 @@ class PinnedHostKeysTests(NodesTestCase):
         self.assertEqual(self.with_file.algorithms(self.listed)[0], b"ssh-ed25519")
 
     def test_known_hosts_first(self) -> None:
-        """What the file says of a node counts, and nothing is learned of it."""
+        """The file takes precedence for its nodes, and they are not pinned."""
         self.with_file.judge(self.listed, ED25519)
         self.with_file.accepted(self.listed, ED25519)
         self.assertEqual(self.known.pins.all(), [])
@@ -233,13 +233,13 @@ class PinnedHostKeysTests(NodesTestCase):
         self.with_file.judge(self.listed, ED25519)
 
     def test_revoked(self) -> None:
-        """A key that the file revokes is nobody's, known or not."""
+        """A key that the file revokes is rejected for every node."""
         self.assertRaises(HostKeyRefused, self.with_file.judge, FIRST, RSA)
         self.known.pins.learn(FIRST, RSA)
         self.assertRaises(HostKeyRefused, self.with_file.judge, FIRST, RSA)
 
     def test_file_without_the_node(self) -> None:
-        """Of a node that the file does not know the first key is learned."""
+        """The first key of a node that is not in the file is pinned."""
         self.with_file.judge(FIRST, ED25519)
         self.with_file.accepted(FIRST, ED25519)
         self.assertRaises(HostKeyRefused, self.with_file.judge, FIRST, OTHER)

@@ -19,18 +19,18 @@ from tower.nodes.tunnels.tunnels import NoTunnels
 
 @implementer(ILogObserver)
 class Texts:
-    """What is logged, as people read it."""
+    """Captures the log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def __call__(self, event: LogEvent) -> None:
-        """Note it."""
+        """Record the line."""
         self.lines.append(formatEvent(event))
 
 
 class Logged(TunnelerCase):
-    """Notes what is logged."""
+    """Captures the log."""
 
     def setUp(self) -> None:
         """Listen."""
@@ -73,7 +73,7 @@ class SyncTests(Logged):
         self.assertEqual(self.hosts(), [])
 
     def test_a_listing_that_hangs(self) -> None:
-        """It is given up after 30 s, which is said, and the next one counts."""
+        """It is cancelled after 30 s and logged, and the next listing is used."""
         self.nodes = Deferred()
         self.run_up()
         self.pass_time(30)
@@ -82,10 +82,10 @@ class SyncTests(Logged):
         self.pass_time(15)
         self.assertEqual((self.hosts(), self.tunneler.status().last_error), (["a"], ""))
 
-    def test_lost_nodes_are_dialled_while_nobody_lists(self) -> None:
+    def test_lost_nodes_are_dialed_while_listings_fail(self) -> None:
         """A failed listing, which may need a tunnel itself, does not keep tunnels from being opened again."""
         self.run_up()
-        self.nodes = RuntimeError("no way to the API server")
+        self.nodes = RuntimeError("no connection to the API server")
         for tunnel in self.fleet.made[:2]:
             tunnel.lose()
         for tunnel in self.fleet.made[2:]:
@@ -108,7 +108,7 @@ class SyncTests(Logged):
         self.assertIn('beta: Successfully added tunnel for "a:22"', self.events)
 
     def test_a_list_that_is_none(self) -> None:
-        """What no list should be does not end the timer."""
+        """An error that no lister should raise does not end the timer."""
         self.nodes = "nonsense"  # type: ignore[assignment]
         self.run_up()
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
@@ -117,7 +117,7 @@ class SyncTests(Logged):
         self.assertEqual(self.hosts(), ["a"])
 
     def test_hurry(self) -> None:
-        """Nodes are listed at once when somebody knows that there are others."""
+        """Nodes are listed at once when their source has changed."""
         self.run_up()
         self.pass_time(3)
         self.tunneler.list_soon()
@@ -132,7 +132,7 @@ class KeyTests(Logged):
         self.assertEqual(self.tunneler.status().last_key_install, 1_000_000.0)
 
     def test_refused_nodes_are_dialled_when_it_is_installed(self) -> None:
-        """Who did not know the key is tried again at once when he does."""
+        """A node that lacked the key is tried again as soon as the key is installed."""
         installing: Deferred[None] = Deferred()
         self.install_result = installing
         self.tunneler.run()
@@ -143,7 +143,7 @@ class KeyTests(Logged):
         self.assertEqual(self.hosts(), ["a", "b"])
 
     def test_a_failure(self) -> None:
-        """It is said, and tried again after 5 min."""
+        """The failure is logged, and tried again after 5 min."""
         self.install_result = RuntimeError("quota")
         self.run_up()
         self.assertIn("beta: Failed to install ssh key: quota", self.events)
@@ -155,7 +155,7 @@ class KeyTests(Logged):
         self.assertEqual((status.last_error, status.last_key_install), ("", 1_000_300.0))
 
     def test_a_cloud_that_cannot(self) -> None:
-        """It is said, and does not count as a key that lags."""
+        """It is logged, and the key does not count as overdue."""
         self.install_result = NotImplementedByCloud("unimplemented: too long")
         self.run_up()
         self.pass_time(1200)
@@ -178,7 +178,7 @@ class KeyTests(Logged):
         self.assertEqual(self.tunneler.status().last_error, "")
 
     def test_another_user(self) -> None:
-        """He and who installs for him count at once; what the one before says then does not."""
+        """A new user and installer apply at once; a late result of the previous installer is ignored."""
         late: Deferred[None] = Deferred()
         self.install_result = late
         self.tunneler.run()
@@ -212,14 +212,14 @@ class KeyTests(Logged):
         self.assertEqual(len(self.installed), 3)
 
     def test_a_new_node(self) -> None:
-        """The key is installed when there is a node that may not have it."""
+        """The key is installed when there is a new node, which may lack it."""
         self.run_up()
         self.nodes = [Node("a"), Node("b"), Node("c")]
         self.pass_time(30)
         self.assertEqual([at for at, _, _ in self.installed], [0.0, 15.0])
 
     def test_a_list_that_keeps_growing(self) -> None:
-        """The cloud is asked once a minute for all who came meanwhile, and then every 5 min again."""
+        """The cloud is asked once a minute while nodes are new, and then every 5 min again."""
         self.run_up()
         for number in range(20):
             self.nodes = [Node(f"n{each}") for each in range(number + 2)]
@@ -239,7 +239,7 @@ class KeyTests(Logged):
         self.assertEqual([at for at, _, _ in self.installed], [0.0, 15.0, 45.0])
 
     def test_a_key_that_cannot_be_used(self) -> None:
-        """It is said, nothing is installed, and it is looked at again each time."""
+        """It is logged, nothing is installed, and each attempt checks again."""
         self.keys.problem = "the disk is full"
         self.run_up()
         self.assertIn("beta: Failed to create key pair: the disk is full", self.events)
@@ -250,7 +250,7 @@ class KeyTests(Logged):
         self.pass_time(300)
         self.assertEqual((len(self.installed), self.tunneler.status().last_error), (1, ""))
 
-    def test_nobody_installs(self) -> None:
+    def test_without_installer(self) -> None:
         """Then the key is made all the same."""
         self.tunneler = self.make(install=False)
         self.keys.problem = "the disk is full"
@@ -264,7 +264,7 @@ class KeyTests(Logged):
 
 class RunTests(Logged):
     def test_no_lister(self) -> None:
-        """Somebody has to say which nodes there are."""
+        """A lister is required."""
         tunneler = SSHTunneler(
             self.clock,
             "joe",
@@ -302,7 +302,7 @@ class RunTests(Logged):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_lost_after_a_stop(self) -> None:
-        """Nobody opens it again until the next run."""
+        """It is not reopened until the next run."""
         self.run_up()
         self.tunneler.stop()
         self.fleet.made[0].lose()
@@ -312,7 +312,7 @@ class RunTests(Logged):
         self.assertEqual(self.hosts(), ["a", "b"])
 
     def test_stopped_while_installing(self) -> None:
-        """Nothing is said about that."""
+        """Nothing is logged about it."""
         self.install_result = Deferred()
         self.run_up()
         self.tunneler.stop()
@@ -334,12 +334,12 @@ class RunTests(Logged):
         self.assertIs(self.fleet.last("b").answer(), self.successResultOf(dialled))
 
     def test_dial_without_tunnels(self) -> None:
-        """While nobody has let us in, that is said."""
+        """The error while no node has accepted a login."""
         self.tunneler.run()
         self.failureResultOf(self.tunneler.dial("b", 1), NoTunnels)
 
     def test_dial_before_run(self) -> None:
-        """Nobody was dialled yet, which is another thing."""
+        """The error before the first dial is another one."""
         failure = self.failureResultOf(self.tunneler.dial("b", 1), ClusterUnreachable)
         self.assertIn("was not started", str(failure.value))
 
@@ -354,7 +354,7 @@ class UserTests(Logged):
         self.assertEqual(truncate_user("ü" * 20), "ü" * 16)
 
     def test_warning(self) -> None:
-        """It is said when it begins, and only then."""
+        """It is logged at the start only."""
         warning = "beta: SSH User is too long, truncating to 32 chars"
         self.run_up()
         self.assertNotIn(warning, self.events)

@@ -188,7 +188,7 @@ class V1AcceptorTests(SynchronousTestCase):
             def message(self, kind: int, payload: memoryview) -> None:
                 answers.append((kind, bytes(payload)))
 
-        agent.mux = Recorded()
+        agent.connection.mux = Recorded()
         for kind in (b"kubesphere", b"direct-tcpip", b"session"):
             name = len(kind).to_bytes(4, "big") + kind
             agent.sendPacket(90, name + bytes(4) + b"\0\x20\0\0" + b"\0\0\x80\0" + b"127.0.0.1:22")

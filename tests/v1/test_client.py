@@ -64,7 +64,7 @@ class OldPair(Pair):
         super().__init__()
         self.proxy = OldProxyEnd(self.clock, reply, *([] if key is None else [key]))
         self.agent = V1ClientTransport(self.clock, CONFIG, pinned, keepalive=keepalive)
-        self.agent.mux = Mux()
+        self.agent.connection.mux = Mux()
         self.ends = (self.proxy, self.agent)
         self.up: list[str] = []
         self.failure: Exception | None = None
@@ -221,8 +221,8 @@ class V1ClientTests(SynchronousTestCase):
         """A proxy may open channels before it answers the config, but not before authentication."""
         pair = OldPair()
         mux = Mux()
-        pair.agent.mux = None
-        pair.agent.on_admitted = lambda: setattr(pair.agent, "mux", mux)
+        pair.agent.connection.mux = None
+        pair.agent.on_admitted = lambda: setattr(pair.agent.connection, "mux", mux)
         pair.proxy.before_reply = lambda: pair.proxy.sendPacket(90, b"channel")
         pair.connect()
         self.assertEqual((len(pair.up), mux.got), (1, [(90, b"\x5achannel")]))

@@ -43,7 +43,7 @@ class HandshakeTests(SynchronousTestCase):
         )
 
     def test_enrolment(self) -> None:
-        """A new agent with a token gets in, and the next time without it."""
+        """A new agent with a token is accepted, and the next time without it."""
         gate = Gate()
         gate.tokens[TOKEN] = "alpha"
         first = Pair(gate=gate, token=TOKEN)
@@ -298,8 +298,8 @@ class LiveTests(SynchronousTestCase):
         """Channel messages go to the mux, both ways."""
         pair = Pair()
         pair.connect()
-        pair.server.mux = proxy = Mux()
-        pair.client.mux = agent = Mux()
+        pair.server.connection.mux = proxy = Mux()
+        pair.client.connection.mux = agent = Mux()
         pair.server.sendPacket(94, b"down")
         pair.client.sendPacket(94, b"up")
         pair.pump()
@@ -372,7 +372,7 @@ class LiveTests(SynchronousTestCase):
 
         pair = Pair()
         pair.connect()
-        pair.server.mux = Strict()
+        pair.server.connection.mux = Strict()
         pair.client.sendPacket(94, b"x")
         pair.pump()
         self.assertEqual(str(pair.lost[pair.server]), "no such channel")

@@ -24,7 +24,7 @@ from tower.cli.streams import Forwarder
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.listening import listen
-from tower.streamclient import FrontDoorAddress, dial, way_of
+from tower.streamclient import FrontDoorAddress, dial, front_door_address
 
 EARLY = 300.0  # s before a credential expires, when it is renewed
 
@@ -62,7 +62,7 @@ class ForwardCredential:
         """
         access, path = self._client.access, urlsplit(self._client.access.server).path
         if path == f"/clusters/{self._name}":
-            self._current = way_of(access, path, self._target)
+            self._current = front_door_address(access, path, self._target)
         else:
             self._current = self._issue()
 
@@ -110,7 +110,7 @@ class ForwardCredential:
             insecure=admin.insecure,
         )
         until = datetime.fromisoformat(status["expirationTimestamp"]).timestamp()
-        return way_of(access, f"{url.path}/clusters/{self._name}", self._target, until)
+        return front_door_address(access, f"{url.path}/clusters/{self._name}", self._target, until)
 
 
 def forward(client: TowerClient, options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import re
 
 from twisted.internet.defer import Deferred
 
-from tower.escaping import LONGEST_SAID, shortened
+from tower.escaping import PEER_TEXT_LIMIT, shortened
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL
@@ -59,7 +59,7 @@ class _ConnectAnswer:
             self._fail("did not answer CONNECT as an HTTP proxy does")
         elif not status.group(1).startswith(b"2"):
             text = b" ".join(part for part in status.groups() if part).decode("ascii")
-            self._fail(f"answered CONNECT with {shortened(text, LONGEST_SAID)}")
+            self._fail(f"answered CONNECT with {shortened(text, PEER_TEXT_LIMIT)}")
         elif end + 4 != len(self._head):
             self._fail("sent more than its answer to CONNECT")
         elif not self._settled:

@@ -72,13 +72,14 @@ class NodeReview:
     """Access reviews of one cluster, with a cache.
 
     :param cluster: its name, for errors.
+    :ivar answers: expiry and error (None: allowed) of each cached answer, oldest first.
     """
 
     def __init__(self, clock: IReactorTime, api: APIClient, cluster: str) -> None:
         self._clock = clock
         self._api = api
         self._cluster = cluster
-        self._answers: dict[AccessReview, tuple[float, StatusError | None]] = {}
+        self.answers: dict[AccessReview, tuple[float, StatusError | None]] = {}
 
     def __call__(self, question: AccessReview) -> Deferred[None] | None:
         """Return None if access is known to be allowed, else a Deferred that fires when it is.
@@ -87,7 +88,7 @@ class NodeReview:
             question.
         :raise ClusterUnreachable: through the Deferred: the API server was not reached.
         """
-        known = self._answers.get(question)
+        known = self.answers.get(question)
         if known is None or known[0] <= self._clock.seconds():
             return Deferred.fromCoroutine(self._ask(question))
         if known[1] is not None:
@@ -121,10 +122,10 @@ class NodeReview:
             raise refusal
 
     def _keep(self, question: AccessReview, until: float, refusal: StatusError | None) -> None:
-        self._answers.pop(question, None)  # keeps the oldest first
-        while len(self._answers) >= KEPT:
-            del self._answers[next(iter(self._answers))]
-        self._answers[question] = until, refusal
+        self.answers.pop(question, None)  # keeps the oldest first
+        while len(self.answers) >= KEPT:
+            del self.answers[next(iter(self.answers))]
+        self.answers[question] = until, refusal
 
 
 def _refusal(question: AccessReview, answer: Any) -> StatusError | None:

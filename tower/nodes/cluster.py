@@ -85,9 +85,9 @@ class NodeCluster:
         problem = "; ".join(files.problems(cluster.name, self.spec))
         if problem:
             raise ConfigurationError(problem)
-        self._cloud_settings = self._cloud_settings_of(self.spec)
-        self._cloud = self._new_cloud()
-        self._remembered = RememberedNodes(store, cluster.name, cluster.uid)
+        self._cloud_settings = (self.spec.cloud_provider, self.spec.cloud_config)
+        self.cloud = self._new_cloud()
+        self.remembered = RememberedNodes(store, cluster.name, cluster.uid)
         key = self._file("key_file")
         self.key = KeyPairFiles(key.path, self.spec.key_type, key.files)
         self.apiserver = MemberAPIServer(
@@ -98,7 +98,7 @@ class NodeCluster:
             identities=lambda: self.spec.identities,
             why_not=f"to allow it, run 'tower cluster set {cluster.name} --allow-system-identity NAME'",
         )
-        self.host_keys = HostKeyPolicy(self.spec, self._remembered, self._file("known_hosts"))
+        self.host_keys = HostKeyPolicy(self.spec, self.remembered, self._file("known_hosts"))
         self.login = NodeLogin(truncate_user(self.spec.user), self.key.private, self.host_keys)
         self.tunneler = create_tunneler(
             poller,
@@ -106,7 +106,7 @@ class NodeCluster:
             self.login.user,
             lambda: self.login,
             self.key,
-            lambda: self._cloud,
+            lambda: self.cloud,
             self._list,
             clock=clock,
             budget=budget,
@@ -148,9 +148,9 @@ class NodeCluster:
         through = api_nodes(self._api, spec.address_types, port, clock=clock)
         directly = api_nodes(self._direct_api, spec.address_types, port, clock=clock)
         from_api = fallback(through, directly)
-        if self._cloud.instances is None:
+        if self.cloud.instances is None:
             return from_api
-        from_cloud = cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
+        from_cloud = cloud_nodes(self.cloud.instances, spec.address_types, port, clock=clock)
         if not spec.nodes_from_api:
             return from_cloud
         first = fallback(from_api, from_cloud)
@@ -196,7 +196,7 @@ class NodeCluster:
             self.tunnels.user = user = truncate_user(spec.user)
             self.login = evolve(self.login, user=user)
             self.cluster_tunnel.use_login(user)
-            self.tunneler.switch(user, self._cloud.install)
+            self.tunneler.switch(user, self.cloud.install)
         if (spec.host_keys, spec.known_hosts) != (before.host_keys, before.known_hosts):
             self._reconnect(self.host_keys.switch(spec, self._connected(), self._file("known_hosts")))
 
@@ -218,16 +218,12 @@ class NodeCluster:
 
     # The cloud
 
-    @staticmethod
-    def _cloud_settings_of(spec: SSHSpec) -> tuple[str, str]:
-        return spec.cloud_provider, spec.cloud_config
-
     def _new_cloud(self) -> NodeCloud:
         """Return the record's cloud.
 
         :raise ConfigurationError: it cannot be created.
         """
-        name, config = self._cloud_settings_of(self.spec)
+        name, config = self.spec.cloud_provider, self.spec.cloud_config
         file = self._file("cloud_config")
         path = str(file.path) if config else ""
         return NodeCloud(self._reactor, init_cloud_provider(name, path, file.files) if name else None)
@@ -237,10 +233,10 @@ class NodeCluster:
 
         :raise ConfigurationError: it cannot be created; the previous one stays until it can.
         """
-        settings = self._cloud_settings_of(self.spec)
+        settings = (self.spec.cloud_provider, self.spec.cloud_config)
         if settings != self._cloud_settings:
-            before, self._cloud, self._cloud_settings = self._cloud, self._new_cloud(), settings
-            self.tunneler.switch(self.tunneler.user, self._cloud.install)
+            before, self.cloud, self._cloud_settings = self.cloud, self._new_cloud(), settings
+            self.tunneler.switch(self.tunneler.user, self.cloud.install)
             self._nodes = self._lister()
             before.stop()
 
@@ -251,7 +247,7 @@ class NodeCluster:
         if not self.tunnels.is_up:
             return
         try:
-            answer = await self._api.ask("GET", "/version")
+            answer = await self._api.request("GET", "/version")
         except TowerError:
             return  # not a problem of the credential
         self.apiserver.is_refused = answer.code == _UNAUTHORIZED
@@ -285,7 +281,7 @@ class NodeCluster:
         self._registry.explain(self.cluster.name, lambda: str(self.tunnels.absence))
         self._warn_of_identities()
         if not self.spec.nodes and not self.spec.nodes_file:
-            self.tunnels.update(self._remembered.last())
+            self.tunnels.update(self.remembered.last())
         self.tunneler.startService()
 
     def _warn_of_identities(self) -> None:
@@ -326,7 +322,7 @@ class NodeCluster:
     async def _list(self) -> Sequence[Node]:
         self._change_cloud()
         nodes = await self._nodes()
-        self._remembered.remember(nodes)
+        self.remembered.remember(nodes)
         self.host_keys.keep([*nodes, *self.tunnels.nodes])
         return nodes
 

@@ -179,7 +179,7 @@ def _host_keys(options: NodeDialerOptions) -> HostKeys:
     return KnownHosts(Path(options.known_hosts).expanduser())
 
 
-def _health(options: NodeDialerOptions, reactor: Any) -> HealthCheck:
+def _health(options: NodeDialerOptions, reactor: ISocketReactor) -> HealthCheck:
     """Return the health check of each node's kubelet; its certificate is not valid for ``127.0.0.1``."""
     authority = None
     if options.kubelet_authority and not options.insecure_skip_tls_verify:

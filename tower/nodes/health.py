@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import ssl
-from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet import defer
@@ -15,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from tower.conch.connection.channel import Channel
 from tower.errors import ConfigurationError, PeerError, StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.connecting import ConnectFailed
@@ -70,11 +70,11 @@ class _Probe:
         """
         return self._was_answered or self._tunnel.bytes_in > self._bytes_before
 
-    def dial(self, host: str, port: int) -> Deferred[Any]:
+    def dial(self, host: str, port: int) -> Deferred[Channel]:
         """Return a channel, and note whether the node answered."""
         return self._tunnel.dial(host, port, TIMEOUT).addCallbacks(self._opened, self._refused)
 
-    def _opened(self, channel: Any) -> Any:
+    def _opened(self, channel: Channel) -> Channel:
         self._was_answered = True
         return channel
 
@@ -215,10 +215,9 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-async def _secured(channel: Any, context: ssl.SSLContext | None, host: str, clock: IReactorTime) -> Pipe:
+async def _secured(channel: Channel, context: ssl.SSLContext | None, host: str, clock: IReactorTime) -> Pipe:
     if context is None:
-        pipe: Pipe = channel
-        return pipe
+        return channel
     return await TLSHandshake(channel, context, host, clock, _NO_RESUMPTION, timeout=TIMEOUT).secured
 
 

@@ -6,16 +6,12 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from attrs import frozen
 from twisted.internet import defer
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError
-from twisted.internet.interfaces import (
-    IProtocol,
-    IProtocolFactory,
-    IReactorTime,
-    IStreamClientEndpoint,
-)
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
@@ -83,31 +79,27 @@ class NodeAgent:
 
 
 @implementer(IStreamClientEndpoint)
+@frozen
 class _NodeEndpoint:
     """One host and port, with or without TLS."""
 
-    def __init__(
-        self, reactor: IReactorTime, dial: Dial, host: str, port: int, tls: ssl.SSLContext | None
-    ) -> None:
-        self._reactor = reactor
-        self._dial = dial
-        self._host = host
-        self._port = port
-        self._tls = tls
+    reactor: IReactorTime
+    dial: Dial
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """See ``IStreamClientEndpoint``; cancelling leaves nothing behind."""
-        address = HostnameAddress(self._host.encode("ascii"), self._port)
+        address = HostnameAddress(self.host.encode("ascii"), self.port)
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
 
     async def _open(self) -> tuple[Any, bytes]:
         try:
-            pipe = await Deferred.fromCoroutine(self._dialed()).addTimeout(CONNECT, self._reactor)
-            if self._tls is not None:
+            pipe = await Deferred.fromCoroutine(self._dialed()).addTimeout(CONNECT, self.reactor)
+            if self.tls is not None:
                 # a connection lost meanwhile is an error of the handshake
-                pipe = await TLSHandshake(
-                    pipe, self._tls, self._host, self._reactor, timeout=HANDSHAKE
-                ).secured
+                pipe = await TLSHandshake(pipe, self.tls, self.host, self.reactor, timeout=HANDSHAKE).secured
         except defer.TimeoutError:
             raise ConnectError(string=f"{self._address}: no connection in {CONNECT:g} s") from None
         except TowerError as e:
@@ -115,8 +107,8 @@ class _NodeEndpoint:
         return pipe, b""
 
     async def _dialed(self) -> Any:
-        return await self._dial(self._host, self._port)
+        return await self.dial(self.host, self.port)
 
     @property
     def _address(self) -> str:
-        return join_address(self._host, self._port)
+        return join_address(self.host, self.port)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Any
 
 from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
 from tower.errors import StreamRefused
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
@@ -33,7 +33,7 @@ class KubeletAddresses:
     def __init__(self) -> None:
         self._found: dict[Node, str] = {}
 
-    async def dial(self, tunnel: NodeTunnel, node: Node, port: int) -> Any:
+    async def dial(self, tunnel: NodeTunnel, node: Node, port: int) -> Channel:
         """Return a channel to the kubelet of *node* through its own tunnel.
 
         :raise StreamRefused: no address answers; with the node's error for each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -15,11 +15,12 @@ from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused
 from tower.files import read_plain
-from tower.kube.apiserver import Material, client_context
+from tower.kube.apiserver import client_context
 from tower.kube.canonical_head import identity_lines
 from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
+from tower.net.pipes import Pipe
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 from tower.nodes.access_review import VERBS, AccessReview, NodeReview, subresource_of
 from tower.nodes.apiserver import MemberAPIServer
@@ -134,7 +135,7 @@ class Kubelets:
         )
         return b"%b\r\nHost: kubelet\r\n%b%b" % (line, self._apiserver.upstream().credential_line, kept)
 
-    def open(self, node: str) -> Deferred[Any]:
+    def open(self, node: str) -> Deferred[Pipe]:
         """Open a stream to the kubelet of the node with that name, TLS up.
 
         Through the node's own tunnel, see `KubeletAddresses`; if it has none, through another node.
@@ -146,7 +147,7 @@ class Kubelets:
         """
         return Deferred.fromCoroutine(self._open(node))
 
-    async def _open(self, name: str) -> Any:
+    async def _open(self, name: str) -> Pipe:
         node, port = self.find(name), self._spec.kubelet_port
         try:
             context = self._context()
@@ -157,14 +158,10 @@ class Kubelets:
             channel = await self._addresses.dial(tunnel, node, port)
         else:
             channel = await self._tunnels.dial(internal_addresses(node)[0], port)
-        return await self._secure(channel, context, node)
+        handshake = TLSHandshake(channel, context, node.name, self._clock, owner=self)
+        return await handshake.secured.addErrback(not_secured).addErrback(self._not_trusted)
 
-    def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
-        pipe = TLSHandshake(channel, context, node.name, self._clock, owner=self)
-        securing: Deferred[Any] = pipe.secured
-        return securing.addErrback(not_secured).addErrback(self._not_trusted)
-
-    def _not_trusted(self, failure: Failure) -> None:
+    def _not_trusted(self, failure: Failure) -> NoReturn:
         """Add the cure to the error about a certificate; most such kubelets have a self-signed one."""
         error = failure.value
         if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:
@@ -193,25 +190,13 @@ class Kubelets:
         except OSError as e:
             raise ConfigurationError(f"{file.path}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:
-            refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA_CURE)
-            self._trust = (
-                authority,
-                kubelet_context(material, authority, insecure=self._spec.kubelet_insecure),
+            refuse_published(f"kubelet CA {file.path}", authority or b"", ANOTHER_CA_CURE)
+            access = KubeAccess(
+                server="kubelets",
+                ca_data=authority,
+                insecure=self._spec.kubelet_insecure,
+                client_certificate=material.certificate or None,
+                client_key=material.key or None,
             )
+            self._trust = authority, client_context(access)
         return self._trust[1]
-
-
-def kubelet_context(material: Material, authority: bytes | None, *, insecure: bool) -> ssl.SSLContext:
-    """Return the TLS settings for kubelets, with the client certificate if the credential is one.
-
-    :param authority: CAs, PEM; None: the system's.
-    :raise ConfigurationError: a certificate or key is unusable.
-    """
-    access = KubeAccess(
-        server="kubelets",
-        ca_data=authority,
-        insecure=insecure,
-        client_certificate=material.certificate or None,
-        client_key=material.key or None,
-    )
-    return client_context(access)

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.clusters.node_status import SSHStatus
+from tower.conch.connection.channel import Channel
 from tower.errors import ClusterUnreachable, ConfigurationError, TowerError, one_line
 from tower.net.budget import Budget
 from tower.nodes.cloud import Install, NodeCloud
@@ -62,7 +63,7 @@ class SSHTunneler(MultiService):
 
     :param user: to install the key for; truncated, see `truncate_user`.
     :param lister: may be passed to `run` instead.
-    :param install: None: the administrator of the nodes installs the key.
+    :ivar install: None: the administrator of the nodes installs the key.
     :param epoch: returns the time of day, s since the epoch.
     :param name: of the cluster, for log lines.
     :param on_close: called at the end of `close`.
@@ -90,7 +91,7 @@ class SSHTunneler(MultiService):
         self._too_long = self.user != user
         self._keypair = keypair
         self._lister = lister
-        self._install = install
+        self.install = install
         self._epoch = epoch
         self._prefix = f"{name}: " if name else ""
         self._has_run = False
@@ -140,7 +141,7 @@ class SSHTunneler(MultiService):
 
     def switch(self, user: str, install: Install | None) -> None:
         """Install the key for *user*, with *install*, from now on."""
-        self.user, self._install = truncate_user(user), install
+        self.user, self.install = truncate_user(user), install
         self._last_install, self._key_error = None, ""
         self._key_lags_since = self._epoch() if self._has_run else None
         self._ensure_key()
@@ -210,7 +211,7 @@ class SSHTunneler(MultiService):
     async def _install_key(self) -> None:
         if self._key_error:
             self._ensure_key()
-        install = self._install
+        install = self.install
         if install is None:
             self._write(self._log.debug, "Won't attempt to install ssh key: InstallSSHKey function is nil")
             return
@@ -227,11 +228,11 @@ class SSHTunneler(MultiService):
             self._write(self._log.warn, "Won't attempt to install ssh key: {error}", error=self._key_error)
             return
         except Exception as error:  # noqa: BLE001 (it is tried again)
-            if self.running and install == self._install:
+            if self.running and install == self.install:
                 self._key_error = _reason(error, INSTALL_TIMEOUT)
                 self._write(self._log.error, "Failed to install ssh key: {error}", error=self._key_error)
             return
-        if install != self._install:
+        if install != self.install:
             return  # another cloud is in use now
         self._key_error = ""
         self._last_install = self._key_lags_since = self._epoch()
@@ -239,7 +240,7 @@ class SSHTunneler(MultiService):
 
     # Streams and state
 
-    def dial(self, host: str, port: int) -> Deferred[Any]:
+    def dial(self, host: str, port: int) -> Deferred[Channel]:
         """Open a stream to *host*, *port*; see `NodeTunnels.dial`.
 
         :raise ClusterUnreachable: through the Deferred: `run` was never called, or no tunnel is open.
@@ -254,7 +255,7 @@ class SSHTunneler(MultiService):
 
     def seconds_since_ssh_key_sync(self) -> int:
         """Return the time since the last key installation, likewise; 0 if nothing can install it."""
-        return 0 if self._install is None else self._seconds_since(self._key_lags_since)
+        return 0 if self.install is None else self._seconds_since(self._key_lags_since)
 
     def _seconds_since(self, moment: float | None) -> int:
         return 0 if moment is None else math.floor(self._epoch()) - math.floor(moment)

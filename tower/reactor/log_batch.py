@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.logger import Logger, LogLevel
 
-from tower.reactor.timers import Call, Clock
+from tower.reactor.timers import Clock, DelayedCall
 
 #: Longest delay of a line in a batch, s, and size of a full batch, lines.
 DELAY = 0.25
@@ -28,7 +28,7 @@ class LogBatch:
         self._clock = clock
         self._log = log
         self._lines: list[tuple[str, dict[str, Any]]] = []
-        self._timer: Call | None = None
+        self._timer: DelayedCall | None = None
 
     def info(self, line: str, **fields: Any) -> None:
         """Log *line* with *fields*, as ``Logger.info`` does, within `DELAY` seconds."""
@@ -72,8 +72,7 @@ class Summary:
         """
         kind = self._kinds.get(what)
         if kind is None:
-            kind = self._kinds[what] = _LineKind()
-            kind.timer = self._clock.callLater(PERIOD, self._due, what)
+            kind = self._kinds[what] = _LineKind(self._clock.callLater(PERIOD, self._due, what))
         kind.count += 1
         if kind.count <= FEW:
             self._log.emit(level, line, **fields)
@@ -108,7 +107,7 @@ class _LineKind:
 
     __slots__ = ("count", "last", "timer")
 
-    def __init__(self) -> None:
+    def __init__(self, timer: DelayedCall) -> None:
+        self.timer = timer
         self.count = 0
         self.last: tuple[Any, str, dict[str, Any]] = (LogLevel.info, "", {})
-        self.timer: Any = None

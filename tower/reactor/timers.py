@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 STEP = 0.125
 
 
-class Call(Protocol):
+class DelayedCall(Protocol):
     """A delayed call."""
 
     def cancel(self) -> None:
@@ -31,7 +31,7 @@ class Clock(Protocol):
         """Return monotonic time, s."""
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
-        """Call *callable* in *delay* s; return a `Call`."""
+        """Call *callable* in *delay* s; return a `DelayedCall`."""
 
 
 class Deadline:
@@ -46,7 +46,7 @@ class Deadline:
     def __init__(self, clock: Clock, seconds: float, late: Callable[[], object]) -> None:
         self._clock = clock
         self._late = late
-        self._call: Call | None = clock.callLater(seconds, self._look_once_more)
+        self._call: DelayedCall | None = clock.callLater(seconds, self._look_once_more)
 
     def _look_once_more(self) -> None:
         self._call = self._clock.callLater(0, self._over)
@@ -98,7 +98,7 @@ class _WheelCall:
         self.arguments = arguments
 
     def cancel(self) -> None:
-        """See `Call.cancel`."""
+        """See `DelayedCall.cancel`."""
         if self in self._slot:
             del self._slot[self]
             self._wheel.cancelled()
@@ -119,7 +119,7 @@ class Wheel:
         self._slots: dict[int, dict[_WheelCall, None]] = {}
         self._numbers: list[int] = []
         self._active = 0
-        self._timer: Call | None = None
+        self._timer: DelayedCall | None = None
         self._next = 0
         self._done = -1
 
@@ -184,7 +184,7 @@ class Timers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, DelayedCall] = {}
 
     def set(self, name: str, delay: float, call: Callable[[], None]) -> None:
         """Call *call* in *delay* s; replaces the call of that name."""

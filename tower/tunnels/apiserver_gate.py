@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -98,7 +98,7 @@ class APIServerGate:
         return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, others)
 
 
-def not_secured(failure: Failure) -> None:
+def not_secured(failure: Failure) -> NoReturn:
     """Convert a failure of `TLSHandshake.secured` to one of a stream; an errback.
 
     :raise StreamRefused: the TLS handshake failed.

@@ -11,7 +11,7 @@ from twisted.logger import Logger, LogLevel
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.escaping import LONGEST_VERSION, shortened
+from tower.escaping import VERSION_LIMIT, shortened
 from tower.net.pipes import Pipe
 from tower.reactor.timers import Clock
 from tower.tunnels.limits import TunnelSlot
@@ -65,7 +65,7 @@ class V1AgentAcceptor:
     def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
         self._acceptor.open_up(
-            tunnel, agent.name, agent.fingerprint, shortened(config.version, LONGEST_VERSION)
+            tunnel, agent.name, agent.fingerprint, shortened(config.version, VERSION_LIMIT)
         )
         if agent.credential.is_missing:
             self._log.warn(

@@ -22,7 +22,7 @@ from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, fingerprint
 from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, TransportLimits
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.transport.signatures import ECDSA_P256, verify
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
@@ -75,7 +75,7 @@ class NoPassword(SSHService):
 
     def serviceStopped(self) -> None:
         """Drop references."""
-        self._succeeded, self.transport = nothing, None
+        self._succeeded, self.transport = do_nothing, None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Handle the proxy's answer."""
@@ -119,7 +119,7 @@ class V1ClientTransport(Client):
     ) -> None:
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[str] = Deferred()
-        self.on_admitted: Callable[[], None] = nothing
+        self.on_admitted: Callable[[], None] = do_nothing
         self._config: AgentConfig | None = config
         self._redactor = Redactor(config)
         self._pinned = None if pinned is None else frozenset(pinned)
@@ -195,6 +195,6 @@ class V1ClientTransport(Client):
         """Fail `ready`."""
         super().ended(reason)
         self._config = None
-        self.on_admitted = nothing
+        self.on_admitted = do_nothing
         if not self.ready.called:
             self.ready.errback(Failure(reason))

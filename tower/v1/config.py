@@ -59,7 +59,7 @@ class AgentConfig:
 
     def encode(self) -> bytes:
         """Return the encoded config.  Secret."""
-        words: dict[str, str] = {
+        fields: dict[str, str] = {
             "Version": self.version,
             "Name": self.name,
             "Token": self.token,
@@ -73,8 +73,8 @@ class AgentConfig:
             ("BearerToken", self.bearer),
         ):
             if data:
-                words[key] = b64encode(data).decode("ascii")
-        return json.dumps(words, separators=(",", ":")).encode()
+                fields[key] = b64encode(data).decode("ascii")
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> AgentConfig:
@@ -82,17 +82,17 @@ class AgentConfig:
 
         :raise Malformed: *data* is not a valid config; the text names the key and has no value.
         """
-        words = _decode(data)
+        fields = _decode(data)
         return cls(
-            version=_text(words, "Version"),
-            name=_text(words, "Name"),
-            token=_text(words, "Token"),
-            kubernetes=_text(words, "KubernetesSvcHost"),
-            kubesphere=_text(words, "KubeSphereSvcHost"),
-            authority=_bytes(words, "CAData"),
-            certificate=_bytes(words, "CertData"),
-            key=_bytes(words, "KeyData"),
-            bearer=_bytes(words, "BearerToken"),
+            version=_text(fields, "Version"),
+            name=_text(fields, "Name"),
+            token=_text(fields, "Token"),
+            kubernetes=_text(fields, "KubernetesSvcHost"),
+            kubesphere=_text(fields, "KubeSphereSvcHost"),
+            authority=_bytes(fields, "CAData"),
+            certificate=_bytes(fields, "CertData"),
+            key=_bytes(fields, "KeyData"),
+            bearer=_bytes(fields, "BearerToken"),
         )
 
 
@@ -100,23 +100,23 @@ def _decode(data: bytes) -> dict[str, Any]:
     if len(data) > LONGEST_CONFIG:
         raise Malformed(f"a config of {len(data)} B exceeds the limit of {LONGEST_CONFIG} B")
     try:
-        words = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         raise Malformed("the config is not JSON") from None
-    if not isinstance(words, dict):
+    if not isinstance(fields, dict):
         raise Malformed("the config is no JSON object")
-    return {key.lower(): value for key, value in words.items() if value is not None}
+    return {key.lower(): value for key, value in fields.items() if value is not None}
 
 
-def _text(words: dict[str, Any], key: str) -> str:
-    value = words.get(key.lower(), "")
+def _text(fields: dict[str, Any], key: str) -> str:
+    value = fields.get(key.lower(), "")
     if not isinstance(value, str) or len(value) > LONGEST_TEXT or not value.isprintable():
         raise Malformed(f"{key} is no printable text of at most {LONGEST_TEXT} characters in the config")
     return value
 
 
-def _bytes(words: dict[str, Any], key: str) -> bytes:
-    value = words.get(key.lower(), "")
+def _bytes(fields: dict[str, Any], key: str) -> bytes:
+    value = fields.get(key.lower(), "")
     if not isinstance(value, str):
         raise Malformed(f"{key} is no text in the config")
     try:

@@ -1,4 +1,4 @@
-"""Opens a tunnel to an old proxy, or selects tower-v2 if the proxy supports it."""
+"""Opens a tunnel to an old proxy; a proxy that supports tower-v2 needs a configured host key instead."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from tower.conch.transport.fields import Malformed
-from tower.escaping import LONGEST_VERSION, shortened
+from tower.escaping import VERSION_LIMIT, shortened
 
 #: Name of the request.
 HELLO = b"hello@tower.kubesphere.io"
@@ -29,7 +29,7 @@ LONGEST_TEXT = 256
 class AgentHello:
     """The agent's hello.
 
-    :ivar version: of the agent, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar version: of the agent, for display; truncated to `VERSION_LIMIT` characters.
     :ivar name: of this replica, for display: the host's name; truncated likewise.
     :ivar targets: names of the agent's targets.
     :ivar capabilities: extensions of the protocol; none so far.
@@ -53,13 +53,13 @@ class AgentHello:
 
         :raise Malformed: *data* is not a valid hello.
         """
-        words = _decode(data)
+        fields = _decode(data)
         return cls(
-            version=shortened(_text(words, "version"), LONGEST_VERSION),
-            name=shortened(_text(words, "name"), LONGEST_VERSION),
-            targets=_texts(words, "targets"),
-            capabilities=_texts(words, "capabilities"),
-            server=_text(words, "server"),
+            version=shortened(_text(fields, "version"), VERSION_LIMIT),
+            name=shortened(_text(fields, "name"), VERSION_LIMIT),
+            targets=_texts(fields, "targets"),
+            capabilities=_texts(fields, "capabilities"),
+            server=_text(fields, "server"),
         )
 
 
@@ -67,7 +67,7 @@ class AgentHello:
 class ProxyHello:
     """The proxy's hello, the reply.
 
-    :ivar version: of the proxy, for display; truncated to `LONGEST_VERSION` characters.
+    :ivar version: of the proxy, for display; truncated to `VERSION_LIMIT` characters.
     :ivar capabilities: extensions of the protocol; none so far.
     :ivar proxies: other proxies to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
@@ -98,35 +98,35 @@ class ProxyHello:
 
         :raise Malformed: *data* is not a valid hello.
         """
-        words = _decode(data)
-        keepalive = words.get("keepalive", 0.0)
+        fields = _decode(data)
+        keepalive = fields.get("keepalive", 0.0)
         if isinstance(keepalive, bool) or not isinstance(keepalive, int | float):
             raise Malformed("hello: keepalive is not a number")
         if not (math.isfinite(keepalive) and 0 <= keepalive <= 86_400):
             raise Malformed("hello: keepalive is not between 0 and 86400 s")
         return cls(
-            version=shortened(_text(words, "version"), LONGEST_VERSION),
-            capabilities=_texts(words, "capabilities"),
-            proxies=_texts(words, "proxies"),
-            host_keys=_texts(words, "hostKeys"),
+            version=shortened(_text(fields, "version"), VERSION_LIMIT),
+            capabilities=_texts(fields, "capabilities"),
+            proxies=_texts(fields, "proxies"),
+            host_keys=_texts(fields, "hostKeys"),
             keepalive=float(keepalive),
         )
 
 
-def _encode(words: dict[str, Any]) -> bytes:
-    return json.dumps(words, separators=(",", ":")).encode()
+def _encode(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def _decode(data: bytes) -> dict[str, Any]:
     if len(data) > LONGEST_HELLO:
         raise Malformed(f"a hello of {len(data)} B exceeds the limit of {LONGEST_HELLO} B")
     try:
-        words = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         raise Malformed("hello: not JSON") from None
-    if not isinstance(words, dict):
+    if not isinstance(fields, dict):
         raise Malformed("hello: not a JSON object")
-    return words
+    return fields
 
 
 def _checked(value: object, key: str) -> str:
@@ -135,12 +135,12 @@ def _checked(value: object, key: str) -> str:
     return value
 
 
-def _text(words: dict[str, Any], key: str) -> str:
-    return _checked(words.get(key, ""), key)
+def _text(fields: dict[str, Any], key: str) -> str:
+    return _checked(fields.get(key, ""), key)
 
 
-def _texts(words: dict[str, Any], key: str) -> tuple[str, ...]:
-    values = words.get(key, [])
+def _texts(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+    values = fields.get(key, [])
     if not isinstance(values, list) or len(values) > LONGEST_LIST:
         raise Malformed(f"hello: {key} is not a list of at most {LONGEST_LIST} names")
     return tuple(_checked(value, key) for value in values)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.member.outgoing import Outgoing
+from tower.member.outgoing import Dialing, Outgoing
 from tower.net.budget import Budget
 from tower.reactor.timers import Clock
 from tower.v2.hello import AgentHello
@@ -70,8 +70,8 @@ class Uplink:
                 f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1"
             ) from e
 
-    def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
-        pipe, leftover = dialled
+    def _authenticate(self, dialed: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
+        pipe, leftover = dialed
         identity = self._identity
         ssh = ClientTransport(
             self._reactor,
@@ -94,19 +94,19 @@ class Uplink:
     def _open_up(self, proxy: ProxyPeer, tunnel: SSHTunnel) -> SSHTunnel:
         if self._identity.token is not None:  # from now on the key is enough
             self._identity = evolve(self._identity, token=None)
-        dialling = self._outgoing.for_tunnel()
-        tunnel.lost.addCallback(self._stop, dialling)
+        dialing = self._outgoing.for_tunnel()
+        tunnel.lost.addCallback(self._stop, dialing)
         tunnel.open_up(
             proxy.name,
             proxy.fingerprint,
             proxy.hello.version,
             self._epoch(),
             self._budget,
-            dialling.accept,
+            dialing.accept,
         )
         self._known_proxies.learn(proxy.hello.host_keys)
         return tunnel
 
-    def _stop(self, reason: Exception, dialling: Any) -> Exception:
-        dialling.stop()
+    def _stop(self, reason: Exception, dialing: Dialing) -> Exception:
+        dialing.stop()
         return reason

@@ -28,7 +28,7 @@ from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair
 from tower.conch.transport.limits import TooManyTunnels
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_BANNER,
     MSG_USERAUTH_FAILURE,
@@ -248,7 +248,7 @@ class UserAuthClient(SSHService):
     def serviceStopped(self) -> None:
         """Drop the token and references."""
         self._token = self.transport = None
-        self._succeeded = self._refused = nothing
+        self._succeeded = self._refused = do_nothing
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Handle the proxy's answers."""

@@ -1,4 +1,4 @@
-"""What Twisted finds of Tower.  Every ``twistd`` on this machine imports this file: keep it this small."""
+"""Tower's plugins of Twisted.  Every ``twistd`` of this Python imports this file: keep it small."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from twisted.plugin import IPlugin
 from zope.interface import implementer
 
 tower_proxy = ServiceMaker(
-    "Tower proxy", "tower.proxy", "The front door: kubectl to all clusters.", "tower-proxy"
+    "Tower proxy", "tower.proxy", "Front door to many Kubernetes clusters.", "tower-proxy"
 )
-tower_agent = ServiceMaker("Tower agent", "tower.agent", "Dials out of a private cluster.", "tower-agent")
+tower_agent = ServiceMaker(
+    "Tower agent", "tower.agent", "Connects a private cluster to tower-proxy.", "tower-agent"
+)
 
 
 @implementer(IPlugin, IStreamClientEndpointStringParserWithReactor)

@@ -19,9 +19,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.muxes import MuxEnd, MuxPair
 from tests.fakes.receivers import Recorder
-from tower.conch.connection.channel import BadSequence, Channel, ChannelEnded
+from tower.conch.connection.channel import Channel, ChannelEnded
 from tower.conch.connection.fairness import MIXED, SHARED_FOR, SHARED_PACKET
-from tower.conch.connection.messages import ADJUST, ALWAYS_FITS, CLOSE, DATA, END, LONGEST_DATA, OPEN
+from tower.conch.connection.messages import (
+    ADJUST,
+    ALWAYS_FITS,
+    CLOSE,
+    DATA,
+    END,
+    LONGEST_DATA,
+    OPEN,
+    BadSequence,
+)
 from tower.conch.connection.window import ALONE, BASE, SHARED, WindowOverrun
 from tower.errors import PeerError, TunnelLost
 

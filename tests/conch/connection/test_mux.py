@@ -96,9 +96,9 @@ class OpeningTests(SynchronousTestCase):
             self.far.incoming.pop().refuse(code, "words: héé")
             self.pair.pump()
             error = self.failureResultOf(result, StreamRefused).value
-            self.assertEqual((error.code, error.said), (code, "words: héé"))
+            self.assertEqual((error.code, error.peer_text), (code, "words: héé"))
             self.assertEqual(str(error), 'the far end reports: "words: héé"')
-            self.assertEqual(error.told_by("the agent of x"), 'the agent of x reports: "words: héé"')
+            self.assertEqual(error.reported_by("the agent of x"), 'the agent of x reports: "words: héé"')
         self.assertEqual((self.near.mux.channels, self.far.mux.channels), ({}, {}))
 
     def test_refused_by_a_stranger(self) -> None:
@@ -113,7 +113,7 @@ class OpeningTests(SynchronousTestCase):
             number = max(self.near.mux.channels)
             self.near.hear(bytes((REFUSE,)) + numbers(number, 1) + text(said) + text(b"en"))
             error = self.failureResultOf(result, StreamRefused).value
-            self.assertEqual((error.code, error.said), ("failed", heard))
+            self.assertEqual((error.code, error.peer_text), ("failed", heard))
 
     def test_long_reason(self) -> None:
         """A reason is cut, wherever that is."""

@@ -20,7 +20,7 @@ class FieldsTests(SynchronousTestCase):
         self.assertEqual(fields.number(), 7)
         self.assertEqual(fields.names(), [])
         self.assertEqual(fields.before(), MESSAGE[:-4])
-        self.assertEqual(fields.rest(), b"rest")
+        self.assertEqual(fields.remaining(), b"rest")
         fields.end()
 
     def test_cut_short(self) -> None:

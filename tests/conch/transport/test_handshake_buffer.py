@@ -17,33 +17,33 @@ class HandshakeBufferTests(SynchronousTestCase):
         sealer = ClearSealer(0)
         wire = b"SSH-2.0-x\r\n" + b"".join(sealer.seal(b"%d" % each) for each in range(3))
         for step in (1, 3, 4, 5, 17, 1000):
-            arrivals, opener = HandshakeBuffer(), ClearOpener()
+            buffer, opener = HandshakeBuffer(), ClearOpener()
             got: list[bytes] = []
             for begin in range(0, len(wire), step):
-                arrivals.add(wire[begin : begin + step])
-                if not got and (line := arrivals.version(SSH_2, from_server=False)) is not None:
+                buffer.add(wire[begin : begin + step])
+                if not got and (line := buffer.version(SSH_2, from_server=False)) is not None:
                     got.append(line)
-                while got and (payload := arrivals.packet(opener)) is not None:
+                while got and (payload := buffer.packet(opener)) is not None:
                     got.append(payload)
             self.assertEqual(got, [b"SSH-2.0-x", b"0", b"1", b"2"])
-            self.assertEqual((arrivals.total, arrivals.rest()), (len(wire), b""))
+            self.assertEqual((buffer.total, buffer.remaining()), (len(wire), b""))
 
     def test_rest(self) -> None:
         """Remaining bytes are returned, once."""
-        arrivals, wire = HandshakeBuffer(), ClearSealer(0).seal(b"payload")
-        arrivals.add(wire + wire[:7])
-        self.assertEqual(arrivals.packet(ClearOpener()), b"payload")
-        self.assertIsNone(arrivals.packet(ClearOpener()))
-        self.assertEqual((arrivals.beginning(3), arrivals.beginning(100)), (wire[:3], wire[:7]))
-        self.assertEqual((arrivals.rest(), arrivals.rest(), arrivals.beginning(9)), (wire[:7], b"", b""))
-        arrivals.add(wire)
-        self.assertEqual(arrivals.packet(ClearOpener()), b"payload")
+        buffer, wire = HandshakeBuffer(), ClearSealer(0).seal(b"payload")
+        buffer.add(wire + wire[:7])
+        self.assertEqual(buffer.packet(ClearOpener()), b"payload")
+        self.assertIsNone(buffer.packet(ClearOpener()))
+        self.assertEqual((buffer.beginning(3), buffer.beginning(100)), (wire[:3], wire[:7]))
+        self.assertEqual((buffer.remaining(), buffer.remaining(), buffer.beginning(9)), (wire[:7], b"", b""))
+        buffer.add(wire)
+        self.assertEqual(buffer.packet(ClearOpener()), b"payload")
 
     def test_too_long(self) -> None:
         """A packet is refused for its length, before it is there."""
-        arrivals = HandshakeBuffer()
-        arrivals.add(b"\0\1\0\0")
-        self.assertRaises(PacketTooLong, arrivals.packet, ClearOpener(limit=1000))
+        buffer = HandshakeBuffer()
+        buffer.add(b"\0\1\0\0")
+        self.assertRaises(PacketTooLong, buffer.packet, ClearOpener(limit=1000))
 
 
 class TakeVersionTests(SynchronousTestCase):

@@ -70,26 +70,26 @@ class KexOrderTests(SynchronousTestCase):
         for is_client, second in ((True, 31), (False, 30)):
             order = KexOrder(is_client=is_client)
             for _ in range(2):
-                order.admit(20)
+                order.check(20)
                 order.started([b"x"], 0)
-                order.admit(second)
+                order.check(second)
                 order.agreed()
-                order.admit(21)
+                order.check(21)
                 order.finished()
                 for kind in (1, 2, 3, 4, 50, 80, 90, 94, 100, 192):
-                    order.admit(kind)
+                    order.check(kind)
 
     def test_strict_first_exchange(self) -> None:
         """With strict key exchange nothing may slip into the first one, but a goodbye."""
         order = KexOrder(is_client=False)
         order.started([b"x", STRICT_CLIENT], 0)
         for stage in (30, 21):
-            order.admit(1)
+            order.check(1)
             for kind in (2, 3, 4, 5, 20, 50, 80, 94):
                 with self.assertRaises(OutOfOrder) as caught:
-                    order.admit(kind)
+                    order.check(kind)
                 self.assertEqual(caught.exception.kind, kind)
-            order.admit(stage)
+            order.check(stage)
             order.agreed()
 
     def test_strict_needs_kexinit_first(self) -> None:
@@ -107,13 +107,13 @@ class KexOrderTests(SynchronousTestCase):
     def test_lenient(self) -> None:
         """A peer without strict key exchange may ignore and debug in it, and nothing else."""
         order = KexOrder(is_client=False)
-        order.admit(2)
+        order.check(2)
         order.started([b"x"], 1)
         for kind in (2, 3, 4):
-            order.admit(kind)
+            order.check(kind)
         for kind in (5, 6, 20, 21, 50, 94):
             with self.assertRaises(OutOfOrder):
-                order.admit(kind)
+                order.check(kind)
 
     def test_later_exchange(self) -> None:
         """Between its KEXINIT and its NEWKEYS data is not allowed; the first exchange sets strictness."""
@@ -123,10 +123,10 @@ class KexOrderTests(SynchronousTestCase):
         order.finished()
         order.started([b"x"], 50)
         self.assertTrue(order.strict)
-        order.admit(2)
+        order.check(2)
         for kind in (50, 80, 94, 21):
             with self.assertRaises(OutOfOrder):
-                order.admit(kind)
+                order.check(kind)
 
     def test_no_exchange(self) -> None:
         """Outside of an exchange its messages make no sense."""
@@ -134,7 +134,7 @@ class KexOrderTests(SynchronousTestCase):
         order.finished()
         for kind in (21, 30, 31, 34, 49):
             with self.assertRaises(OutOfOrder):
-                order.admit(kind)
+                order.check(kind)
 
     def test_ours(self) -> None:
         """During an exchange we send its messages, and those that RFC 4253 section 7.1 allows."""

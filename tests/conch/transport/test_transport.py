@@ -231,7 +231,7 @@ class KexTests(SynchronousTestCase):
                 for end, limit in zip(pair.ends, limits, strict=True):
                     end.limits = limit
                 mux = Mux()
-                pair.server.mux = pair.client.mux = mux
+                pair.server.connection.mux = pair.client.connection.mux = mux
                 pair.connect()
                 first = pair.ends[sender].sealer
                 for _ in range(12):
@@ -255,7 +255,7 @@ class KexTests(SynchronousTestCase):
         """Messages sent during an exchange wait for its end and keep their order; both hooks are called."""
         pair = Pair()
         pair.connect()
-        pair.client.mux = mux = Mux()
+        pair.client.connection.mux = mux = Mux()
         events: list[str] = []
         pair.server.on_exchange = lambda: events.append("exchange")
         pair.server.on_keys = lambda: events.append("keys")
@@ -272,7 +272,7 @@ class KexTests(SynchronousTestCase):
         """A secret arrives like any other message, in order; no copy is left in its buffer."""
         pair = Pair()
         pair.connect()
-        pair.client.mux = mux = Mux()
+        pair.client.connection.mux = mux = Mux()
         first, second = bytearray(b"first"), bytearray(b"second")
         pair.server.send_secret(DATA, first)
         pair.server.start_rekey()
@@ -296,7 +296,7 @@ class KexTests(SynchronousTestCase):
         """The peer may send until it has seen our KEXINIT, and we take it."""
         pair = Pair()
         pair.connect()
-        pair.server.mux = mux = Mux()
+        pair.server.connection.mux = mux = Mux()
         pair.server.start_rekey()
         pair.client.sendPacket(DATA, b"x")
         pair.pump()
@@ -306,7 +306,7 @@ class KexTests(SynchronousTestCase):
         """After its KEXINIT a peer that sends data breaks the protocol."""
         pair = Pair()
         pair.connect()
-        pair.server.mux = Mux()
+        pair.server.connection.mux = Mux()
         pair.client.start_rekey()
         pair.wire(pair.client).write(pair.client.sealer.seal(b"\x5ex"))
         pair.pump()
@@ -342,7 +342,7 @@ class KexTests(SynchronousTestCase):
         """It may start exchanges repeatedly if time passes or bytes move in between, and so may we."""
         pair = Pair()
         pair.connect()
-        pair.server.mux = pair.client.mux = Mux()
+        pair.server.connection.mux = pair.client.connection.mux = Mux()
         for _ in range(int(EXCHANGES_AT_ONCE) + 50):
             pair.client.sendPacket(DATA, bytes(EXCHANGE_WORTH))
             pair.pump()
@@ -492,7 +492,7 @@ class PacketTests(SynchronousTestCase):
         self.assertIn("exceeds the limit of 35000 B", raw.reason or "")
         pair = Pair()
         pair.connect()
-        pair.server.mux = mux = Mux()
+        pair.server.connection.mux = mux = Mux()
         pair.client.sendPacket(DATA, b"x" * (256 * 1024))
         pair.pump()
         self.assertEqual((len(mux.got), pair.lost), (1, {}))

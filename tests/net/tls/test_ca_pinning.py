@@ -41,20 +41,20 @@ class PinningTests(SynchronousTestCase):
             self.assertIn(f"--ca-hash {text!r}", str(error))
 
     def test_key_hash(self) -> None:
-        """The hash is over the public key as kubeadm's discovery does it."""
+        """The hash is over the public key, as in kubeadm's discovery."""
         root, _, _ = family()
         der = root[1].public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         self.assertEqual(key_hash(root[0]), "sha256:" + sha256(der).hexdigest())
 
     def test_find(self) -> None:
-        """The CA with one of the hashes is found wherever it stands in the chain."""
+        """The CA with one of the hashes is found anywhere in the chain."""
         root, middle, leaf = family()
         chain = [leaf[0], middle[0], root[0]]
         self.assertIs(find_authority(chain, [key_hash(middle[0])]), middle[0])
         self.assertIs(find_authority(chain, ["sha256:" + "0" * 64, key_hash(root[0])]), root[0])
 
     def test_not_found(self) -> None:
-        """Without it the text shows what there was, and the cure."""
+        """Without it, the error has the hashes of the chain, and the cure."""
         root, middle, leaf = family()
         error = self.assertRaises(NotThePinnedCA, find_authority, [leaf[0], middle[0]], [key_hash(root[0])])
         self.assertIn(key_hash(middle[0]), str(error))
@@ -62,7 +62,7 @@ class PinningTests(SynchronousTestCase):
         self.assertRaises(NotThePinnedCA, find_authority, [], [key_hash(root[0])])
 
     def test_leaf(self) -> None:
-        """A server's own certificate is no CA, whatever its hash."""
+        """A server's certificate is not accepted as a CA, regardless of its hash."""
         _, _, leaf = family()
         self.assertRaises(NotThePinnedCA, find_authority, [leaf[0]], [key_hash(leaf[0])])
 
@@ -85,7 +85,7 @@ class PinningTests(SynchronousTestCase):
             near.feed(memoryview(far.take()))
 
     def test_trust(self) -> None:
-        """A pinned CA, root or not, vouches for the right name only."""
+        """A context with a pinned CA, root or not, verifies the right name only."""
         root, middle, leaf = family()
         server = server_context(leaf, middle[0], root[0])
         for authority in (root[0], middle[0]):
@@ -96,7 +96,7 @@ class PinningTests(SynchronousTestCase):
             )
 
     def test_distrust(self) -> None:
-        """No other CA vouches for anything."""
+        """A context with a pinned CA accepts no other CA."""
         _, middle, leaf = family()
         stranger = issue("root", authority=True)[0]
         server = server_context(leaf, middle[0])
@@ -104,7 +104,7 @@ class PinningTests(SynchronousTestCase):
         self.assertRaises(ssl.SSLCertVerificationError, self.shake, strict_context(), server)
 
     def test_ca_file(self) -> None:
-        """A CA file vouches for what it signed."""
+        """A context with a CA file accepts its certificates."""
         root, middle, leaf = family()
         with pem_file(pem(root[0])) as path:
             self.shake(strict_context(path), server_context(leaf, middle[0]))

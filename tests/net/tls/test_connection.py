@@ -23,12 +23,12 @@ BULK = random.Random(3).randbytes(3 << 20)
 
 
 class Ends(SynchronousTestCase):
-    """Has a client's and a server's connection, each with a recorder."""
+    """A client's and a server's connection, each with a recorder."""
 
     reactor: SocketReactor
 
     def setUp(self) -> None:
-        """Have a reactor."""
+        """Make a reactor."""
         self.reactor = SocketReactor()
         self.secure: list[str] = []
 
@@ -67,7 +67,7 @@ class HandshakeTests(Ends):
     """Shakes hands."""
 
     def test_secure(self) -> None:
-        """Both ends hear that it is over, and know each other."""
+        """Both ends get the end of the handshake, and each other's certificates."""
         context = client_context(showing=True)
         client, server = self.join(Recorder(), Recorder(), client={"context": context})
         self.reactor.run()
@@ -93,7 +93,7 @@ class HandshakeTests(Ends):
         self.assertEqual(recorder.got, b"hello")
 
     def test_sent_before(self) -> None:
-        """What is sent during the handshake goes after it, then there is room."""
+        """Bytes sent during the handshake are sent after it, then there is room."""
         near, far = Recorder(), Recorder()
         client, server = self.join(near, far)
         self.assertFalse(client.send(BULK))
@@ -117,7 +117,7 @@ class HandshakeTests(Ends):
             self.assertNotIn("closed", near.log)
 
     def test_close_before(self) -> None:
-        """Closing before the end of the handshake sends what there is first; else there is nothing to do."""
+        """Closing before the end of the handshake sends the queue first; without one, it closes at once."""
         near, far = Recorder(), Recorder()
         client, _ = self.join(near, far)
         client.send(b"all")
@@ -133,7 +133,7 @@ class HandshakeTests(Ends):
         self.assertEqual(near.log[-1], "closed")
 
     def test_deadline(self) -> None:
-        """A peer that does not get to its end is dropped, whatever waits for it."""
+        """A peer that does not finish it is dropped, even with a queue."""
         for queued, closing in ((False, False), (True, False), (True, True)):
             one, two = socket_pair()
             self.addCleanup(one.close)
@@ -166,7 +166,7 @@ class HandshakeTests(Ends):
         self.assert_nothing_left()
 
     def test_untrusted(self) -> None:
-        """A server nobody vouches for is refused in words."""
+        """An unverified server is rejected, with a readable reason."""
         near, far = Recorder(), Recorder()
         self.join(near, far, client={"context": client_context(trusting=False)})
         self.reactor.run()
@@ -223,9 +223,9 @@ class HandshakeTests(Ends):
 
 
 class Talkative:
-    """A context whose sessions answer, of themselves, whenever they read.
+    """A context whose sessions send an answer to each record that they read.
 
-    :ivar answer: what they say.
+    :ivar answer: the bytes of an answer.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -248,7 +248,7 @@ class Talkative:
 
 
 class SecuredEnds(Ends):
-    """Has two ends after the handshake, or one and a peer by hand."""
+    """Two ends after the handshake, or one and a manual peer."""
 
     def secured(self, near: Recorder, far: Recorder, **options: Any) -> tuple[TLSConnection, TLSConnection]:
         """Return both ends after the handshake."""
@@ -297,7 +297,7 @@ class StreamTests(SecuredEnds):
             self.assertTrue(client.send(b""))
 
     def test_partial_cipher_text(self) -> None:
-        """What the kernel takes only in part is not made twice."""
+        """Ciphertext that the kernel accepts in part is not encrypted twice."""
         near, far = Recorder(), Recorder()
         client, server = self.secured(near, far, send_buffer=1)
         server.pause()
@@ -314,7 +314,7 @@ class StreamTests(SecuredEnds):
         self.assertEqual(near.log, ["drained"])
 
     def test_answers_that_nobody_takes(self) -> None:
-        """What TLS itself has to say does not pile up for a peer that takes none of it."""
+        """TLS's own output does not accumulate for a peer that does not read it."""
         one, two = socket_pair(1)
         self.addCleanup(one.close)
         context: Any = Talkative(server_context())
@@ -330,7 +330,7 @@ class StreamTests(SecuredEnds):
                 if recorder.reason is None:
                     one.sendall(piece)
                     self.reactor.run()
-        self.assertEqual(str(recorder.reason), "the peer does not read the answers to its TLS records")
+        self.assertEqual(str(recorder.reason), "the peer requests TLS messages but does not read them")
         self.assert_nothing_left()
 
     def test_pause(self) -> None:
@@ -364,7 +364,7 @@ class StreamTests(SecuredEnds):
         self.assertEqual((far.got, far.lent), (BULK[:5000], 0))
 
     def test_part_of_a_record(self) -> None:
-        """A record of which only a part came leaves no buffer lent and does not spin."""
+        """An incomplete record leaves no buffer lent and causes no busy loop."""
         one, two = socket_pair()
         self.addCleanup(one.close)
         server = self.over(two, server=True)
@@ -393,7 +393,7 @@ class StreamTests(SecuredEnds):
             self.assert_nothing_left()
 
     def test_truncated_while_paused(self) -> None:
-        """What came before the cut is delivered before it."""
+        """Bytes before the cut are delivered before it."""
         peer, sock, server, recorder = self.by_hand()
         server.pause()
         sock.sendall(peer.encrypt(BULK[:50_000]))
@@ -405,7 +405,7 @@ class StreamTests(SecuredEnds):
         self.assertEqual((recorder.got, recorder.log), (BULK[:50_000], ["received", "closed"]))
 
     def test_tampered(self) -> None:
-        """Cipher text that is not authentic ends the connection; what came before was delivered."""
+        """Ciphertext that is not authentic ends the connection; bytes before were delivered."""
         peer, sock, _, recorder = self.by_hand()
         good, wire = peer.encrypt(b"good"), bytearray(peer.encrypt(b"bad"))
         wire[-1] ^= 1
@@ -437,7 +437,7 @@ class StreamTests(SecuredEnds):
                 self.assert_nothing_left()
 
     def test_broken_while_sending(self) -> None:
-        """A peer that is gone is noticed by send; it is heard out first."""
+        """Send notices a peer that disconnected; its last bytes are read first."""
         for size in (10, len(BULK)):
             _, sock, server, recorder = self.by_hand()
             sock.close()
@@ -463,7 +463,7 @@ class EndTests(SecuredEnds):
     """Ends one side or both.  A half close is a close_notify without a FIN."""
 
     def test_half_close(self) -> None:
-        """Either side may end first; the other goes on and is heard to its end."""
+        """Either side may end first; the other continues, and is read to its end."""
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             for order in (1, -1):
                 recorders = [Recorder(), Recorder()]
@@ -514,7 +514,7 @@ class EndTests(SecuredEnds):
         self.assertEqual((near.got, near.log), (b"answer", ["received", "ended", "closed"]))
 
     def test_end_with_the_handshake(self) -> None:
-        """What came with the end of the handshake is delivered, even if the peer is gone by then."""
+        """Bytes after the handshake are delivered, even if the peer has disconnected by then."""
         for data in (b"", b"all"):
             near, far = Recorder(), Recorder()
             client, server = self.join(near, far)
@@ -547,7 +547,7 @@ class EndTests(SecuredEnds):
         self.assert_nothing_left()
 
     def test_close(self) -> None:
-        """Close says so to TLS and to TCP, and lingers until the peer is done."""
+        """Close notifies TLS and TCP, and lingers until the peer is done."""
         near, far = Recorder(), Recorder()
         client, server = self.secured(near, far)
         client.send(b"bye")
@@ -562,7 +562,7 @@ class EndTests(SecuredEnds):
         self.assert_nothing_left()
 
     def test_close_flushes(self) -> None:
-        """What is queued goes first; a peer that takes nothing is cut off."""
+        """The queue is sent first; a peer that reads nothing is aborted."""
         near, far = Recorder(), Recorder()
         client, server = self.secured(near, far, send_buffer=1)
         server.pause()

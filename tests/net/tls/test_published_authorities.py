@@ -56,7 +56,7 @@ class RefusePublishedTests(SynchronousTestCase):
         self.assertFalse(is_published("0" * 64))
 
     def test_text(self) -> None:
-        """The error names the place, the reason and the cure."""
+        """The error has the source, the reason and the cure."""
         self.assertEqual(
             self.refusal(PUBLISHED.encode()),
             "--ca-cert a.crt: the private key of this CA is public (KubeSphere Tower ships it), "
@@ -81,7 +81,7 @@ class RefusePublishedTests(SynchronousTestCase):
         """Every label that OpenSSL reads as a certificate is looked into."""
         pem = self.leaked.pem
         der = self.leaked.certificate.public_bytes(Encoding.DER)
-        trusted = base64.encodebytes(der + b"\x30\x00")  # what it is trusted for may follow
+        trusted = base64.encodebytes(der + b"\x30\x00")  # its uses may follow
         for form in (
             pem.replace(b"CERTIFICATE", b"X509 CERTIFICATE"),
             b"-----BEGIN TRUSTED CERTIFICATE-----\n%b-----END TRUSTED CERTIFICATE-----\n" % trusted,
@@ -90,7 +90,7 @@ class RefusePublishedTests(SynchronousTestCase):
             self.assertIn("is public", self.refusal(form))
 
     def test_no_certificates(self) -> None:
-        """What is no certificate is left to those who load it."""
+        """Invalid certificates are left to the code that loads them."""
         der = self.leaked.certificate.public_bytes(Encoding.DER)
         for size in (0, 1, 2, 3, 5, 10, 100, len(der) // 2, len(der) - 1):
             text = base64.encodebytes(der[:size])
@@ -117,7 +117,7 @@ class SystemTests(SynchronousTestCase):
         self.addCleanup(published_authorities._first_published.cache_clear)
 
     def environment(self, **names: Path) -> None:
-        """Have the environment name these."""
+        """Set these variables."""
         changed = patch.dict(os.environ, {name: str(path) for name, path in names.items()})
         changed.start()
         self.addCleanup(changed.stop)
@@ -133,7 +133,7 @@ class SystemTests(SynchronousTestCase):
         self.assertEqual(context.get_ca_certs(), [])
 
     def test_directory(self) -> None:
-        """A published authority in SSL_CERT_DIR is refused; what cannot be read is passed over."""
+        """A published CA in SSL_CERT_DIR is rejected; unreadable files are skipped."""
         (self.folder / "a-directory").mkdir()
         os.mkfifo(self.folder / "a-pipe")
         self.environment(SSL_CERT_FILE=self.folder / "good.pem", SSL_CERT_DIR=self.folder)

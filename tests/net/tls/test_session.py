@@ -67,7 +67,7 @@ class TLSSessionTests(SynchronousTestCase):
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.integers(1, 40_000), max_size=6), st.data())
     def test_decrypt(self, sizes: list[int], data: st.DataObject) -> None:
-        """Decrypting at once comes to the same, whatever is whole: a record, some, or part of one."""
+        """Decrypting at once has the same result for any input: a record, several, or a part of one."""
         for version in VERSIONS:
             near, far = shake(version)
             pieces = [far.encrypt(BULK[:size]) for size in sizes]
@@ -89,7 +89,7 @@ class TLSSessionTests(SynchronousTestCase):
             self.assertTrue(near.waiting)
 
     def test_waiting(self) -> None:
-        """What waits inside is known, be it encrypted, decrypted or the end."""
+        """Bytes inside are announced: encrypted, decrypted, or the end."""
         near, far = shake()
         self.assertFalse(far.waiting)
         near.feed(memoryview(far.encrypt(b"x" * 100)))
@@ -105,7 +105,7 @@ class TLSSessionTests(SynchronousTestCase):
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.integers(1, 40_000), min_size=1, max_size=5), st.data())
     def test_kept(self, sizes: list[int], data: st.DataObject) -> None:
-        """What was not read is kept when the buffer it came in is used again, however it was cut."""
+        """Unread bytes are kept when their buffer is used again, with any split."""
         near, far = shake()
         wire = b"".join(far.encrypt(BULK[:size]) for size in sizes)
         shared, some, got = bytearray(len(wire)), memoryview(bytearray(30_000)), b""
@@ -150,7 +150,7 @@ class TLSSessionTests(SynchronousTestCase):
         self.assertTrue(near.take())  # the alert
 
     def test_talk(self) -> None:
-        """A peer may say much to TLS alone, but not without end: each record is work."""
+        """A peer may send many records without data, but not without limit: each takes time."""
         for tickets in (IDLE_RECORDS, IDLE_RECORDS + 1):
             context = server_context.__wrapped__()
             context.num_tickets = tickets
@@ -164,7 +164,7 @@ class TLSSessionTests(SynchronousTestCase):
                     self.assertEqual(read(near), (b"x" * with_data, False))
 
     def test_talk_between(self) -> None:
-        """What brings something makes good for what does not."""
+        """Records with data compensate for those without."""
         context = server_context.__wrapped__()
         context.num_tickets = IDLE_RECORDS
         near, far = shake(context=context)
@@ -181,7 +181,7 @@ class TLSSessionTests(SynchronousTestCase):
         self.assertRaisesRegex(ssl.SSLError, "too many records", near.count_idle)
 
     def test_behind_the_handshake(self) -> None:
-        """What came with the end of the handshake is not swallowed by it, and is kept."""
+        """Bytes after the handshake are not lost, and are kept."""
         near = TLSSession(client_context(), server_side=False, server_hostname=HOST)
         far = TLSSession(server_context(), server_side=True)
         near.handshake()

@@ -34,7 +34,7 @@ from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
 class Remembering(AnyHostKey):
-    """Notes what it is asked.
+    """Records its calls.
 
     :ivar asked: method and key.
     :param known: types of the known keys.
@@ -62,7 +62,7 @@ class Remembering(AnyHostKey):
 
 
 class ClientTestCase(SynchronousTestCase):
-    """Has a node."""
+    """A client of one node."""
 
     def setUp(self) -> None:
         """Make the node."""
@@ -86,7 +86,7 @@ class ClientTestCase(SynchronousTestCase):
         return error.cause
 
     def told(self) -> str:
-        """Return what the node was told when we went."""
+        """Return the reason that the node received when we disconnected."""
         reasons: list[Exception] = []
         self.far.servers[-1].tunnel.lost.addCallback(reasons.append)
         assert isinstance(reasons[0], Disconnected), reasons
@@ -94,7 +94,7 @@ class ClientTestCase(SynchronousTestCase):
 
 
 class HandshakeTests(ClientTestCase):
-    """What is agreed on."""
+    """Negotiation of versions and algorithms."""
 
     def ssh(self, tunnel: NodeTunnel) -> NodeTransport:
         """Return our end."""
@@ -112,7 +112,7 @@ class HandshakeTests(ClientTestCase):
             self.assertEqual(ssh.sealer.__class__.__name__.startswith("ChaCha"), b"chacha" in cipher)
 
     def test_versions(self) -> None:
-        """Any program of SSH 2 will do, and what it says before its version."""
+        """Any SSH 2 program is accepted, and so are lines before its version."""
         for version, preface in (
             (b"SSH-2.0-dropbear_2022.83", b""),
             (b"SSH-1.99-OpenSSH_5.3", b"Unauthorized use is prohibited.\r\nYou have been warned.\n"),
@@ -150,7 +150,7 @@ class HandshakeTests(ClientTestCase):
             self.open()
 
     def test_nothing_in_common(self) -> None:
-        """What the server offers, what we have and the option that would change it are in the text."""
+        """The error has the server's list, ours, and the option that would change it."""
         for name, offered, option in (
             ("supportedKeyExchanges", b"diffie-hellman-group14-sha1", "KexAlgorithms"),
             ("supportedPublicKeys", b"ssh-dss", "HostKeyAlgorithms"),
@@ -165,7 +165,7 @@ class HandshakeTests(ClientTestCase):
             self.assertIn(f"to {option} in its sshd_config", str(error))
 
     def test_extensions_asked_for(self) -> None:
-        """We ask for extensions in the first key exchange, and not in later ones."""
+        """We request extensions in the first key exchange only."""
         tunnel = self.open()
         server: Any = self.far.servers[0]
         seen: list[bytes] = []
@@ -200,7 +200,7 @@ class HandshakeTests(ClientTestCase):
         self.assertEqual(recorder.got, b"duringduring")
 
     def test_left(self) -> None:
-        """Why we leave a node is for us to know."""
+        """The node does not receive the reason for which we disconnect."""
         tunnel = self.open()
         lost: list[Exception] = []
         tunnel.lost.addCallback(lost.append)
@@ -236,7 +236,7 @@ class HandshakeTests(ClientTestCase):
         self.assertTrue(tunnel.is_open)
 
     def test_no_drain(self) -> None:
-        """A node is not told Tower's own words."""
+        """A node receives none of Tower's own requests."""
         tunnel = self.open()
         packets = self.far.servers[0].opener.packets
         assert tunnel._tunnel is not None
@@ -249,7 +249,7 @@ class TrustTests(ClientTestCase):
     """Host keys."""
 
     def test_order(self) -> None:
-        """A key is judged once, before it is used, and learned once we are let in: not at later exchanges."""
+        """A key is judged once, before its use, and accepted once, after the login; never at rekeying."""
         known = Remembering()
         tunnel = self.open(host_keys=known)
         self.far.servers[0].start_rekey()
@@ -259,7 +259,7 @@ class TrustTests(ClientTestCase):
         self.assertEqual({blob for *_, blob in known.asked}, {KEYS[RSA].blob})
 
     def test_refused(self) -> None:
-        """A key that is refused ends it before anything is told, and nothing is learned."""
+        """A rejected key ends the connection before any secret is sent, and is not pinned."""
         known = Remembering()
         known.refuse = True
         error = self.refused(host_keys=known)
@@ -269,8 +269,8 @@ class TrustTests(ClientTestCase):
         self.assertEqual((self.far.asked, len(known.asked)), ([], 1))
         self.assertEqual(self.told(), 'the peer reports: "host key not accepted"')
 
-    def test_not_let_in(self) -> None:
-        """The key of a server that does not let us in is not learned."""
+    def test_login_rejected(self) -> None:
+        """The key of a server that rejects the login is not pinned."""
         known = Remembering()
         self.far.refuse_with = failure()
         self.refused(host_keys=known)
@@ -299,7 +299,7 @@ class TrustTests(ClientTestCase):
 
 
 class AuthTests(ClientTestCase):
-    """How we are let in."""
+    """The login."""
 
     def test_kinds(self) -> None:
         """Every kind of key, with the preferred signature of those that the server takes."""
@@ -310,7 +310,7 @@ class AuthTests(ClientTestCase):
             self.assertEqual((asked.algorithm, asked.line), (SIGNATURES[kind][0], key.authorized_key))
 
     def test_signature_algorithms(self) -> None:
-        """RSA: the better one that the server takes; SHA-256 if it does not say."""
+        """RSA: the best signature that the server accepts; SHA-256 if it does not list any."""
         for said, algorithm in (
             (extensions(b"ssh-ed25519,rsa-sha2-256,rsa-sha2-512"), RSA_SHA2_512),
             (extensions(b"ssh-ed25519,rsa-sha2-256,ssh-rsa"), RSA_SHA2_256),
@@ -322,7 +322,7 @@ class AuthTests(ClientTestCase):
             self.assertEqual(self.far.asked.pop().algorithm, algorithm)
 
     def test_other_signature(self) -> None:
-        """A server that takes less than it says gets the other signature of an RSA key, and then no more."""
+        """A server that accepts less than it lists gets the other signature of an RSA key, then no more."""
         self.far.refuse_with = failure()
         self.refused(key=KEYS[RSA])
         self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
@@ -333,7 +333,7 @@ class AuthTests(ClientTestCase):
         self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
 
     def test_not_taken(self) -> None:
-        """A server that takes no signature of our key: it is not asked, and the text says what it takes."""
+        """A server that accepts no signature of our key receives no request; the error has its list."""
         self.far.extensions = extensions(b"ssh-ed25519,ssh-rsa")
         error = self.refused(key=KEYS[RSA])
         self.assertIsInstance(error, AuthRefused)
@@ -342,7 +342,7 @@ class AuthTests(ClientTestCase):
         self.assertEqual(self.far.asked, [])
 
     def test_refused(self) -> None:
-        """Not let in: the text has the user, the key, the methods and the cure; the key is offered once."""
+        """A rejected login: the error has user, key, methods and cure; the key is offered once."""
         self.far.refuse_with = failure(b"publickey,password")
         error = self.refused(key=KEYS[ECDSA_P256], user="admin")
         for word in (
@@ -370,12 +370,12 @@ class AuthTests(ClientTestCase):
         self.assertIn("AuthenticationMethods", str(error))
 
     def test_banners(self) -> None:
-        """What the server greets with is passed over."""
+        """Banners are ignored."""
         self.far.greetings = [b"hello\r\n"] * 5
         self.open()
 
     def test_disconnected(self) -> None:
-        """A server that sends us away says why."""
+        """A server that disconnects sends the reason."""
         self.far.greetings = ()
         opening = self.far.tunnel().open()
         server: Any = self.far.servers[0]

@@ -28,7 +28,7 @@ class ParseTests(SynchronousTestCase):
     """Every form that a key file has."""
 
     def test_forms(self) -> None:
-        """OpenSSH's own, PKCS#8, and PKCS#1 or SEC 1 give the same key; what it signs is verified."""
+        """OpenSSH's format, PKCS#8, and PKCS#1 or SEC 1 give the same key; its signatures are valid."""
         for kind, private in PRIVATE.items():
             for form in FORMS:
                 if kind == ED25519 and form == PrivateFormat.TraditionalOpenSSL:
@@ -60,7 +60,7 @@ class ParseTests(SynchronousTestCase):
 
 
 class RefusedTests(SynchronousTestCase):
-    """Keys that are of no use."""
+    """Unusable keys."""
 
     def refused(self, text: bytes) -> str:
         """Return why."""
@@ -84,7 +84,7 @@ class RefusedTests(SynchronousTestCase):
             self.assertIn(word, self.refused(text))
 
     def test_no_key(self) -> None:
-        """Something else, a public key, a damaged key and a file without end are none; nothing is quoted."""
+        """Other text, a public key, a damaged key and an endless file are rejected; nothing is quoted."""
         good = ed25519.Ed25519PrivateKey.generate().private_bytes(
             Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
         )

@@ -40,7 +40,7 @@ class Session(SSHChannel):
         return far.run(self, MessageReader(data).string().decode())
 
     def eofReceived(self) -> None:
-        """Note that nothing more comes on its input."""
+        """Record the end of its input."""
         self.ended = True
 
     def exits(self, code: int) -> bool:
@@ -89,7 +89,7 @@ class CommandNode(FarNode):
 
 
 class CommandTestCase(SynchronousTestCase):
-    """Has a node."""
+    """A node that runs commands."""
 
     def setUp(self) -> None:
         """Make the node."""
@@ -131,14 +131,14 @@ class RunTests(CommandTestCase):
     """Commands that are run."""
 
     def test_outputs(self) -> None:
-        """Both outputs and the exit status come back; a status is no error; there is no input."""
+        """Both outputs and the exit status are returned; a status is not an error; there is no input."""
         commands = []
 
         def run(session: Session, command: str) -> bool:
             commands.append(command)
             session.write(b"to stdout")
             session.writeExtended(1, b"to stderr")
-            session.writeExtended(7, b"to nobody")
+            session.writeExtended(7, b"to no output")
             return session.exits(3)
 
         self.far.run = run
@@ -158,7 +158,7 @@ class RunTests(CommandTestCase):
             self.assertEqual(self.far.dialled.pop(), where)
 
     def test_signal(self) -> None:
-        """A command that a signal ended did not run to its end; what it said is kept."""
+        """A command ended by a signal is a failure that keeps its output."""
 
         def run(session: Session, command: str) -> bool:
             session.write(b"half")
@@ -199,7 +199,7 @@ class RunTests(CommandTestCase):
         )
 
     def test_too_much(self) -> None:
-        """A command may say so much and no more."""
+        """The output of a command is limited."""
 
         def run(session: Session, command: str) -> bool:
             session.write(b"x" * (LARGEST_OUTPUT + 1))
@@ -233,8 +233,8 @@ class RunTests(CommandTestCase):
             self.nothing_left()
 
     def test_no_session(self) -> None:
-        """A node that lets in and opens no session."""
-        self.far.service = SSHConnection  # which knows no channels at all
+        """A node that accepts the login but does not open a session."""
+        self.far.service = SSHConnection  # supports no channel type
         error = self.failed(SessionFailed)
         self.flushLoggedErrors(ConchError)
         self.assertTrue(str(error).startswith("error creating session to foo@n1:22: '"), str(error))
@@ -285,7 +285,7 @@ class RetryTests(CommandTestCase):
         return self.far.dial(host, port) if now >= self.until else fail(REFUSED)
 
     def test_each_five_seconds(self) -> None:
-        """It is dialled each 5 s for 20 s, which the log says in upstream's words; then that was all."""
+        """The node is dialed every 5 s for 20 s, logged in upstream's words; then the command fails."""
         with capturedLogs() as events:
             running = self.start(dial=self.dial, retry=True)
             self.far.wait(19.5)
@@ -299,7 +299,7 @@ class RetryTests(CommandTestCase):
         self.nothing_left()
 
     def test_comes_back(self) -> None:
-        """A node that is there at the third try runs the command."""
+        """A node that is up at the third attempt runs the command."""
         self.until = 1010.0
         running = self.start(dial=self.dial, retry=True)
         self.far.wait(10)

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.ssh.failures`: what is said when a node hangs up."""
+"""Tests of `tower.nodes.ssh.failures`: the error when a node closes the connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tower.errors import PeerError
 from tower.net.connection import ConnectionEnded
 from tower.nodes.ssh.failures import HungUp, OpenFailed, connection_ended, login_failed
 
-#: What a connection's end is told by.
+#: The end of a connection, as transports report it.
 DONE = ConnectionEnded("both sides are done")
 RESET = ConnectionResetError(ECONNRESET, "Connection reset by peer")
 
@@ -23,7 +23,7 @@ class WordsTests(SynchronousTestCase):
     """Without a connection."""
 
     def test_ended(self) -> None:
-        """Bare ends are put into words; what says more stays as it is."""
+        """Bare ends are worded; more precise errors are unchanged."""
         for reason, text in (
             (DONE, "its sshd closed the connection"),
             (ConnectionDone(), "its sshd closed the connection"),
@@ -35,7 +35,7 @@ class WordsTests(SynchronousTestCase):
         self.assertIs(connection_ended(said), said)
 
     def test_no_ssh(self) -> None:
-        """What a server says that is none of SSH is shown: its first line, printable and not too long."""
+        """Text that is not SSH is shown: its first line, printable and shortened."""
         for reason, preface, text in (
             (DONE, b"", "it sends nothing and closes the connection: is this an SSH server?"),
             (
@@ -57,7 +57,7 @@ class WordsTests(SynchronousTestCase):
         self.assertIs(login_failed(silent, b"", is_ssh=False), silent)
 
     def test_ssh(self) -> None:
-        """A server of SSH that goes before it let us in has the reason in its log."""
+        """An SSH server that disconnects before the login has the reason in its log."""
         self.assertIn("before the login: see its log", str(login_failed(DONE, b"x", is_ssh=True)))
         self.assertIn("connection reset by peer before", str(login_failed(RESET, b"x", is_ssh=True)))
 
@@ -70,14 +70,14 @@ class ConnectionTests(SynchronousTestCase):
         self.far = FarNode()
 
     def hang_up(self, opening: Any) -> str:
-        """Have the connection end as one does whose peer closes it; return why there is no tunnel."""
+        """Close the connection from the far end; return why there is no tunnel."""
         self.far.pipes[0].receiver.closed(DONE)
         error = self.failureResultOf(opening, OpenFailed).value
         self.assertIsInstance(error.cause, HungUp)
         return str(error)
 
     def test_no_version(self) -> None:
-        """The first that was said counts, however it is cut."""
+        """The first line is shown, in any segmentation."""
         self.far.version, self.far.preface = b"", b""
         opening = self.far.tunnel().open()
         near = self.far.pipes[0]
@@ -85,8 +85,8 @@ class ConnectionTests(SynchronousTestCase):
         near.receiver.received(memoryview(b"Startups\r\nand more"))
         self.assertIn('it reports: "Exceeded MaxStartups" and closes', self.hang_up(opening))
 
-    def test_before_let_in(self) -> None:
-        """One that said its version and no more."""
+    def test_before_the_login(self) -> None:
+        """A server that sends only its version."""
         opening = self.far.tunnel().open()
         self.far.pipes[0].receiver.received(memoryview(b"SSH-2.0-x\r\n"))
         self.assertIn("its sshd closed the connection before the login", self.hang_up(opening))

@@ -34,7 +34,7 @@ def hashed(name: str) -> str:
 
 
 class FileTestCase(SynchronousTestCase):
-    """Has a file."""
+    """A known_hosts file."""
 
     def setUp(self) -> None:
         """Choose its name."""
@@ -54,7 +54,7 @@ class FileTestCase(SynchronousTestCase):
         return error
 
     def accepts(self, *names: str, node: Node = NODE) -> bool:
-        """Tell whether a line for these names makes *node* known."""
+        """Return whether a line for these names makes *node* known."""
         self.write(f"{','.join(names)} {key_line(ED.blob)} a comment")
         try:
             self.known.judge(node, ED.blob)
@@ -75,7 +75,7 @@ class NamesTests(FileTestCase):
         self.assertTrue(self.accepts("h1.example.org", node=Node("H1.example.org")))
 
     def test_port(self) -> None:
-        """Another port than 22 is in the name; without a line that has it, one without a port will do."""
+        """A port other than 22 is in the name; without such a line, one without a port is used."""
         self.assertTrue(self.accepts("[h1.example.org]:2222", node=ODD))
         self.assertTrue(self.accepts("h1.example.org", node=ODD))
         self.assertFalse(self.accepts("[h1.example.org]:2222"))
@@ -116,14 +116,14 @@ class NamesTests(FileTestCase):
         self.known.judge(node, OTHER)
 
     def test_knows(self) -> None:
-        """It tells whether it has a key of a node at all."""
+        """It returns whether it has any key of a node."""
         self.write(f"h1.example.org {key_line(ED.blob)}", f"@revoked h2 {key_line(OTHER)}")
         self.assertTrue(self.known.knows(NODE))
         self.assertFalse(self.known.knows(Node("h2")))
 
 
 class KeysTests(FileTestCase):
-    """What is said of keys."""
+    """Verification of keys."""
 
     def test_several(self) -> None:
         """A node may have several keys of one type, and of several."""
@@ -152,7 +152,7 @@ class KeysTests(FileTestCase):
             self.assertIn(word, str(error))
 
     def test_mismatch(self) -> None:
-        """Another key than the known one: the text has both, with file and line, and the cure."""
+        """A key other than the known one: the error has both, with file and line, and the cure."""
         self.write("", f"h1.example.org {key_line(OTHER)}", f"other {key_line(ED.blob)}")
         error = self.refused()
         self.assertNotIsInstance(error, HostKeyUnknown)
@@ -165,7 +165,7 @@ class KeysTests(FileTestCase):
             self.assertIn(word, str(error))
 
     def test_other_type(self) -> None:
-        """A key of a type that the file does not have for the node is no first key: it is refused."""
+        """A key of a type that the file lacks for a known node is rejected, not a first key."""
         self.write(f"h1.example.org {key_line(KEYS[RSA].blob, RSA)}")
         error = self.refused()
         self.assertNotIsInstance(error, HostKeyUnknown)
@@ -183,7 +183,7 @@ class KeysTests(FileTestCase):
         self.known.judge(NODE, ED.blob)
 
     def test_order(self) -> None:
-        """A node is asked for keys of the types that it is known by, before all others."""
+        """The algorithms of a node's known key types come first."""
         self.write(f"h1.example.org {key_line(KEYS[RSA].blob, RSA)}")
         self.assertEqual(self.known.algorithms(NODE)[:3], [RSA_SHA2_512, RSA_SHA2_256, ED25519])
         self.write(
@@ -197,7 +197,7 @@ class KeysTests(FileTestCase):
 
 
 class FileTests(FileTestCase):
-    """What becomes of the file."""
+    """Changes of the file."""
 
     def test_changed(self) -> None:
         """The file is read again when it has changed, and not otherwise."""
@@ -205,12 +205,12 @@ class FileTests(FileTestCase):
         self.refused()
         self.write(f"h1.example.org {key_line(ED.blob)}")
         self.known.judge(NODE, ED.blob)
-        before = self.known._lines
+        before = self.known.lines
         self.known.judge(NODE, ED.blob)
-        self.assertIs(self.known._lines, before)
+        self.assertIs(self.known.lines, before)
 
     def test_gone(self) -> None:
-        """Without the file nobody is known, the text says why, and the log says so once."""
+        """Without the file no node is known; the error names the cause, and the log does once."""
         self.write(f"h1.example.org {key_line(ED.blob)}")
         self.known.judge(NODE, ED.blob)
         self.path.unlink()
@@ -231,7 +231,7 @@ class FileTests(FileTestCase):
             self.assertIn("more than", str(self.refused()))
 
     def test_bad_lines(self) -> None:
-        """Lines that make no sense are passed over, with their number in the log; the others count."""
+        """Invalid lines are ignored, with their number in the log; the others are used."""
         good = key_line(ED.blob)
         self.write(
             "h1.example.org",

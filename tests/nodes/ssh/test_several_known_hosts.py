@@ -18,11 +18,11 @@ NODE = Node("h1")
 RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob
 
 
-class UsualHostsTests(SynchronousTestCase):
+class KnownHostsFilesTests(SynchronousTestCase):
     """A user's file, and the system's."""
 
     def setUp(self) -> None:
-        """Have both, empty."""
+        """Two empty files."""
         self.files = [Path(self.mktemp()), Path(self.mktemp())]
         self.hosts = KnownHostsFiles(map(KnownHosts, self.files))
 
@@ -44,27 +44,27 @@ class UsualHostsTests(SynchronousTestCase):
             self.assertEqual(hosts.algorithms(NODE)[0], ED25519)
 
     def test_missing(self) -> None:
-        """That one of the usual files is not there is nothing to tell; that another one is not, is."""
+        """A missing default file is not reported; any other missing file is."""
         for may_be_missing in (True, False):
             with capturedLogs() as logs:
                 hosts = KnownHostsFiles([KnownHosts(self.mktemp(), may_be_missing=may_be_missing)])
                 self.assertRaises(HostKeyUnknown, hosts.judge, NODE, RIGHT)
             self.assertEqual(bool(logs), not may_be_missing)
 
-    def test_nobody_knows(self) -> None:
+    def test_all_fail(self) -> None:
         """A node that no file has is unknown, and the first file is the one to complete."""
         error = self.assertRaises(HostKeyUnknown, self.hosts.judge, NODE, RIGHT)
         self.assertIn(str(self.files[0]), str(error))
         self.assertFalse(self.hosts.knows(NODE))
 
     def test_another(self) -> None:
-        """A file that has another key says so, also when the first one has none."""
+        """A file with another key rejects, also when the first one has none."""
         self.write("", f"h1 {key_line(OTHER)}\n")
         error = self.assertRaises(HostKeyRefused, self.hosts.judge, NODE, RIGHT)
         self.assertNotIsInstance(error, HostKeyUnknown)
         self.assertIn(f"{self.files[1]} line 1", str(error))
 
     def test_revoked(self) -> None:
-        """What one file revokes is refused, although another one knows it."""
+        """A key that one file revokes is rejected, although another file lists it."""
         self.write(f"h1 {key_line(RIGHT)}\n", f"@revoked * {key_line(RIGHT)}\n")
         self.assertRaises(HostKeyRevoked, self.hosts.judge, NODE, RIGHT)

@@ -29,7 +29,7 @@ from tower.nodes.tunnels.tunnel import NodeTunnel, NotOpened
 
 
 class TunnelTestCase(SynchronousTestCase):
-    """Has a node."""
+    """A tunnel to one node."""
 
     def setUp(self) -> None:
         """Make the node."""
@@ -113,23 +113,23 @@ class OpenTests(TunnelTestCase):
         self.assertEqual((tunnel.is_open, tunnel.streams, tunnel.round_trip, tunnel.since), (False, 0, 0, 0))
 
     def test_key_unusable(self) -> None:
-        """Without a key nobody is asked, and the reason is the key's."""
+        """Without a key no connection is tried, and the error is the key's."""
 
         def no_key() -> Any:
             raise KeyUnusable("error reading SSH key k: 'gone'")
 
         tunnel = self.far.tunnel()
-        tunnel._login = type(tunnel._login)("foo", no_key, tunnel._login.host_keys)
+        tunnel.login = type(tunnel.login)("foo", no_key, tunnel.login.host_keys)
         error = self.not_opened(tunnel, KeyUnusable)
         self.assertEqual(str(error), "error reading SSH key k: 'gone'")
         self.assertEqual(self.far.dialled, [])
 
     def test_key_read_anew(self) -> None:
-        """The key is asked for with each tunnel, so that a new one counts at once."""
+        """The key is read for each tunnel, so that a new one is used at once."""
         keys = [KEYS[RSA], KEYS[ED25519]]
         for _ in range(2):
             tunnel = self.far.tunnel()
-            tunnel._login = type(tunnel._login)("foo", lambda: keys.pop(0), tunnel._login.host_keys)
+            tunnel.login = type(tunnel.login)("foo", lambda: keys.pop(0), tunnel.login.host_keys)
             tunnel.open()
             self.far.pump()
         lines = [asked.line for asked in self.far.asked]
@@ -146,7 +146,7 @@ class OpenTests(TunnelTestCase):
         self.nothing_left()
 
     def test_ipv6(self) -> None:
-        """An IPv6 address stands in brackets in texts, and without them where it is dialled."""
+        """An IPv6 address has brackets in texts, and none when it is dialed."""
         failed = ConnectFailed("refused", "no")
         node = Node("2001:db8::7", 2222)
         dialled = []
@@ -160,7 +160,7 @@ class OpenTests(TunnelTestCase):
         self.assertEqual(dialled, [("2001:db8::7", 2222)])
 
     def test_connect_too_slow(self) -> None:
-        """A connection that does not come about is given up after its time, 150 s, by our clock."""
+        """A connection attempt ends after 150 s by our clock."""
         given_up: list[object] = []
         connecting: Deferred[Any] = Deferred(given_up.append)
         opening = self.far.tunnel(dial=lambda host, port: connecting).open()
@@ -210,7 +210,7 @@ class OpenTests(TunnelTestCase):
         self.nothing_left()
 
     def test_peer_goes(self) -> None:
-        """A node that ends the connection during the handshake says so by that."""
+        """A node that disconnects during the handshake is reported so."""
         tunnel = self.far.tunnel()
         opening = tunnel.open()
         self.far.pipes[1].abort()
@@ -222,7 +222,7 @@ class TestTimeoutDialer(TunnelTestCase):
     """Upstream's TestTimeoutDialer."""
 
     def silent(self, host: str, port: int) -> Deferred[Any]:
-        """Connect to nobody who speaks."""
+        """A server that stays silent."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         far.receiver = Recorder()
@@ -326,7 +326,7 @@ class DialTests(TunnelTestCase):
         self.assertIn("AllowTcpForwarding", str(error))
 
     def test_refusal_text(self) -> None:
-        """A node's text is cut and made printable, and no word of it counts as one of ours."""
+        """A node's text is shortened and made printable, and cannot pass for ours."""
         error = self.refused(2, b"busy: \x1b[31m" + b"x" * 5000)
         self.assertEqual(error.code, "failed")
         error = self.refused(2, b"\x1b[31m" + b"x" * 5000)
@@ -334,7 +334,7 @@ class DialTests(TunnelTestCase):
         self.assertNotIn("\x1b", str(error))
 
     def test_timeout(self) -> None:
-        """A node that does not answer costs 10 s; what it opens after that is closed again."""
+        """A node that does not answer takes 10 s; a stream that opens later is closed."""
         tunnel = self.open()
         late: list[Any] = []
         self.far.decide = late.append
@@ -364,7 +364,7 @@ class DialTests(TunnelTestCase):
         self.assertTrue(tunnel.is_open)
 
     def test_not_opened(self) -> None:
-        """A tunnel that never was open has upstream's words, one that is gone has others."""
+        """A tunnel that was never open has upstream's text, a closed one has another."""
         tunnel = self.far.tunnel()
         error = self.failureResultOf(tunnel.dial("a", 1), NotOpened).value
         self.assertEqual(str(error), "tunnel is not opened.")
@@ -377,7 +377,7 @@ class DialTests(TunnelTestCase):
         self.assertEqual(str(error), "the tunnel to node n1 (192.0.2.7:22) is closed")
 
     def test_lost_while_dialling(self) -> None:
-        """A tunnel that goes away fails what is being dialled."""
+        """A lost tunnel fails pending dials."""
         tunnel = self.open()
         self.far.decide = lambda incoming: None
         dialling = tunnel.dial("a", 1)
@@ -391,7 +391,7 @@ class EndTests(TunnelTestCase):
     """Ends."""
 
     def test_lost(self) -> None:
-        """`lost` fires once, with the reason, and streams hear of it."""
+        """`lost` fires once, with the reason, and streams are closed."""
         tunnel = self.open()
         recorder = Recorder()
         channel = self.dial(tunnel)
@@ -401,11 +401,11 @@ class EndTests(TunnelTestCase):
         self.assertEqual(len(self.lost), 1)
         self.assertEqual(recorder.log, ["closed"])
         self.assertFalse(tunnel.is_open)
-        tunnel.close("again")  # which is nothing
+        tunnel.close("again")  # does nothing
         self.nothing_left()
 
     def test_dead(self) -> None:
-        """A node that says nothing is given up within three keepalives, and one that refuses them is not."""
+        """A silent node is given up within three keepalives; a node that rejects them is not."""
         tunnel = self.open(keepalive=15.0)
         self.far.wait(200)
         self.assertTrue(tunnel.is_open)
@@ -431,7 +431,7 @@ class EndTests(TunnelTestCase):
         self.nothing_left()
 
     def test_retire_busy(self) -> None:
-        """One that has streams takes no new ones, tells pools so, and is closed when they have ended."""
+        """With open streams it accepts no new ones, marks itself as draining, and closes after the last."""
         tunnel = self.open()
         channel = self.dial(tunnel)
         channel.receiver = Recorder()
@@ -476,23 +476,23 @@ _DONE = Failure(ConnectionDone())
 
 
 class Chatter(Protocol):
-    """Says something and hears the echo."""
+    """Sends data and receives the echo."""
 
     def __init__(self) -> None:
         self.got = b""
         self.over: Failure | None = None
 
     def connectionMade(self) -> None:
-        """Say it."""
+        """Send the data."""
         assert self.transport is not None
         self.transport.write(b"hello")
 
     def dataReceived(self, data: bytes) -> None:
-        """Hear it."""
+        """Receive the echo."""
         self.got += data
 
     def connectionLost(self, reason: Failure = _DONE) -> None:
-        """Note it."""
+        """Record the end."""
         self.over = reason
 
 
@@ -521,7 +521,7 @@ class EndpointTests(TunnelTestCase):
         self.assertIn('did not connect to 10.0.0.1:10250: its sshd reports: "Connection refused"', str(error))
 
     def test_gone(self) -> None:
-        """So is a tunnel that is not there."""
+        """Without an open tunnel the connection fails too."""
         error = self.failureResultOf(self.connect(self.far.tunnel()), ConnectError).value
         self.assertIn("tunnel is not opened.", str(error))
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.tunnels.tunnels`, with its places and its dials."""
+"""Tests of `tower.nodes.tunnels.tunnels`, with its slots and dials."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ A, B, C, D = (Node(f"192.0.2.{number}", name=name) for number, name in enumerate
 
 
 class Health:
-    """Answers health checks as a test says."""
+    """Answers health checks as a test decides."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[FakeTunnel, Deferred[str]]] = []
@@ -61,7 +61,7 @@ class ListCase(SynchronousTestCase):
     """A list over fake tunnels."""
 
     def setUp(self) -> None:
-        """Have an empty list, which chooses the first of several."""
+        """An empty list that chooses the first of several nodes."""
         self.clock = Clock()
         self.fleet = FakeFleet()
         self.health = Health()
@@ -86,16 +86,16 @@ class ListCase(SynchronousTestCase):
         self.changes += 1
 
     def up(self, *nodes: Node) -> None:
-        """Have tunnels to *nodes*, all open."""
+        """Open tunnels to *nodes*."""
         self.tunnels.update(nodes)
         self.fleet.let_all_in()
 
     def hosts(self, state: str) -> list[str]:
-        """Return who is in that state."""
+        """Return the hosts in that state."""
         return [status.name for status in self.tunnels.states() if status.state == state]
 
     def status(self, node: Node) -> NodeStatus:
-        """Return what is said about a node."""
+        """Return the status of a node."""
         return next(status for status in self.tunnels.states() if status.address == node.address)
 
     def nothing_is_left(self) -> None:
@@ -122,8 +122,8 @@ class UpdateTests(ListCase):
         self.assertEqual([tunnel.calls for tunnel in self.fleet.made], [["open"], ["open"]])
         self.assertEqual(self.changes, before)
 
-    def test_who_left_the_list_retires(self) -> None:
-        """Its streams go on, it takes no new ones, and it is shown until it is gone."""
+    def test_removed_from_the_list_retires(self) -> None:
+        """Its streams continue, it accepts no new ones, and it is shown until it is closed."""
         self.up(A, B)
         tunnel = self.fleet.last(A.host)
         tunnel.streams = 3
@@ -137,8 +137,8 @@ class UpdateTests(ListCase):
         self.assertEqual((self.hosts("leaving"), self.changes), ([], before + 1))
         self.assertEqual(len(self.fleet.made), 2)
 
-    def test_who_comes_back_while_leaving(self) -> None:
-        """A node that is in the list again gets a new tunnel, beside the one that goes."""
+    def test_listed_again_while_leaving(self) -> None:
+        """A node that is listed again gets a new tunnel, in addition to the leaving one."""
         self.up(A)
         self.fleet.last(A.host).streams = 1
         self.tunnels.update([])
@@ -147,7 +147,7 @@ class UpdateTests(ListCase):
         self.fleet.made[0].lose()
         self.assertEqual((self.hosts("open"), self.hosts("leaving")), (["a"], []))
 
-    def test_who_left_while_being_opened(self) -> None:
+    def test_removed_while_being_opened(self) -> None:
         """The opening is cancelled, and the node is not there at all."""
         self.tunnels.update([A, B])
         self.tunnels.update([B])
@@ -157,7 +157,7 @@ class UpdateTests(ListCase):
         self.tunnels.close()
         self.nothing_is_left()
 
-    def test_who_opens_in_spite_of_being_cancelled(self) -> None:
+    def test_opened_in_spite_of_being_cancelled(self) -> None:
         """A tunnel that comes too late is closed."""
         self.tunnels.update([A])
         tunnel = self.fleet.last(A.host)
@@ -228,7 +228,7 @@ class UpdateTests(ListCase):
         self.fleet.let_all_in()
         self.assertEqual(len(self.hosts("open")), 200)
 
-    def test_a_fleet_of_dead_nodes_keeps_nobody_waiting(self) -> None:
+    def test_a_fleet_of_dead_nodes_does_not_delay_others(self) -> None:
         """The last one in a list is open within 15 s, though all in front of it do not answer."""
         self.tunnels.update([Node(f"n{number}") for number in range(200)])
         for _ in range(15):
@@ -253,7 +253,7 @@ class UpdateTests(ListCase):
 
 class LostTests(ListCase):
     def test_one_dial_at_once_then_the_list(self) -> None:
-        """A lost tunnel is opened anew at once, once; when that one is lost too, with the next list."""
+        """A lost tunnel is reopened at once, but only once; after that with the next listing."""
         self.up(A)
         self.fleet.made[0].lose("reset by peer")
         self.assertEqual(len(self.fleet.made), 2)
@@ -275,8 +275,8 @@ class LostTests(ListCase):
         self.fleet.made[1].refuse(ConnectionError("refused"))
         self.assertEqual((self.status(A).state, len(self.fleet.made)), ("failed", 2))
 
-    def test_it_is_told(self) -> None:
-        """Whoever looks when he is told finds the way gone."""
+    def test_trouble_is_reported(self) -> None:
+        """The tunnel is already removed when `on_change` is called."""
         seen: list[bool] = []
         self.up(A)
         self.tunnels.on_change = lambda: seen.append(self.tunnels.is_up)
@@ -284,7 +284,7 @@ class LostTests(ListCase):
         self.assertTrue(seen)
         self.assertFalse(any(seen))
 
-    def test_who_is_told_fails(self) -> None:
+    def test_on_change_fails(self) -> None:
         """That is logged, and tunnels are kept all the same."""
 
         def fail() -> None:
@@ -297,14 +297,14 @@ class LostTests(ListCase):
         self.assertEqual(self.hosts("open"), ["a"])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 3)
 
-    def test_others_are_told_too(self) -> None:
-        """The reason reaches whoever else waits for it."""
+    def test_other_callbacks(self) -> None:
+        """Other callbacks of `lost` get the reason too."""
         self.up(A)
         self.fleet.made[0].lose("cut")
         self.assertEqual(str(self.successResultOf(self.fleet.made[0].lost)), "cut")
 
     def test_at_rest(self) -> None:
-        """While nobody looks after it, what is lost stays lost, and what is open stays open."""
+        """While the list is paused, lost tunnels stay lost, and open ones stay open."""
         self.up(A, B)
         self.tunnels.check()
         self.health.answer()
@@ -318,7 +318,7 @@ class LostTests(ListCase):
 
 class CloseTests(ListCase):
     def test_all_are_closed(self) -> None:
-        """Open ones, leaving ones and those being opened are gone, and no timer is left."""
+        """Open, leaving and opening tunnels are closed, and no timer is left."""
         self.up(A, B, C)
         self.fleet.last(A.host).streams = 1
         self.tunnels.update([B, C, D])
@@ -333,7 +333,7 @@ class CloseTests(ListCase):
         self.nothing_is_left()
 
     def test_closing_waits_for_them(self) -> None:
-        """It is over when the last one is gone, and whoever looks meanwhile finds no way."""
+        """It fires after the last one is closed; until then no tunnel is usable."""
         self.up(A, B)
         for tunnel in self.fleet.made:
             tunnel.close = lambda reason: None  # type: ignore[method-assign]
@@ -367,7 +367,7 @@ class CloseTests(ListCase):
         self.successResultOf(self.tunnels.close())
 
     def test_a_list_after_that(self) -> None:
-        """It begins anew."""
+        """The list can be used again."""
         self.up(A)
         self.tunnels.close()
         self.up(A)
@@ -399,7 +399,7 @@ class HealthTests(ListCase):
         self.assertEqual(len(self.health.asked), 1)
 
     def test_rounds_do_not_pile_up(self) -> None:
-        """What a round had planned is planned anew by the next one."""
+        """A new round replaces the checks that the previous one scheduled."""
         self.up(A, B)
         self.tunnels.check()
         self.health.answer()
@@ -458,7 +458,7 @@ class HealthTests(ListCase):
         self.nothing_is_left()
 
     def test_trouble(self) -> None:
-        """While no tunnel is well it is told why, by the first of them."""
+        """If all tunnels fail their checks, `trouble` has the problem of the first."""
         self.assertEqual(self.tunnels.trouble, "")
         self.up(A, B)
         self.assertEqual(self.tunnels.trouble, "")
@@ -474,7 +474,7 @@ class HealthTests(ListCase):
         self.assertEqual(self.tunnels.trouble, "")
 
     def test_dead(self) -> None:
-        """It is closed, and opened anew once at once."""
+        """It is closed and reopened once, at once."""
         self.up(A)
         self.tunnels.check()
         self.health.fail(ConnectionError("connection refused"))
@@ -485,7 +485,7 @@ class HealthTests(ListCase):
         self.nothing_is_left()
 
     def test_dead_and_slow_to_go(self) -> None:
-        """Nobody waits for the old one, whose end changes nothing more."""
+        """The old tunnel is not waited for, and its end changes nothing more."""
         self.up(A)
         old = self.fleet.made[0]
         old.close = lambda reason: None  # type: ignore[method-assign]
@@ -499,7 +499,7 @@ class HealthTests(ListCase):
         self.assertEqual([tunnel for tunnel, _ in self.health.asked], [self.fleet.made[1]])
 
     def test_a_new_tunnel_begins_anew(self) -> None:
-        """What was said about the old one does not count for it."""
+        """The problem of the old tunnel does not apply to the new one."""
         self.up(A, B)
         self.tunnels.check()
         self.health.answer("it answered 500")
@@ -526,8 +526,8 @@ class HealthTests(ListCase):
         self.assertFalse(self.tunnels.is_up)
         self.assertEqual(self.status(A).error, "no answer in 10 s")
 
-    def test_lost_while_it_is_looked_at(self) -> None:
-        """It is opened anew once, whichever is noticed first."""
+    def test_lost_while_it_is_checked(self) -> None:
+        """It is reopened once, no matter which failure is noticed first."""
         self.up(A)
         self.tunnels.check()
         self.fleet.made[0].lose()
@@ -536,8 +536,8 @@ class HealthTests(ListCase):
         self.fleet.made[1].let_in()
         self.assertEqual(self.hosts("open"), ["a"])
 
-    def test_an_answer_about_a_tunnel_that_is_gone(self) -> None:
-        """It says nothing about the one in its place."""
+    def test_an_answer_about_a_closed_tunnel(self) -> None:
+        """The check of an old tunnel does not affect the new one."""
         self.up(A)
         self.tunnels.check()
         self.fleet.made[0].lose()
@@ -545,8 +545,8 @@ class HealthTests(ListCase):
         self.health.answer("bad")
         self.assertEqual(self.status(A).state, "open")
 
-    def test_left_while_it_is_looked_at(self) -> None:
-        """The check is cancelled and says nothing more."""
+    def test_left_while_it_is_checked(self) -> None:
+        """The check is cancelled and reports nothing."""
         self.up(A)
         self.tunnels.check()
         self.tunnels.update([])
@@ -554,8 +554,8 @@ class HealthTests(ListCase):
         self.assertEqual(len(self.fleet.made), 1)
         self.nothing_is_left()
 
-    def test_left_before_its_turn(self) -> None:
-        """A node that is gone is not looked at."""
+    def test_left_before_its_permit(self) -> None:
+        """A closed node is not checked."""
         self.up(A, B)
         self.tunnels.check()
         self.health.answer()
@@ -563,7 +563,7 @@ class HealthTests(ListCase):
         self.clock.advance(HEALTH_PERIOD)
         self.assertEqual(self.health.asked, [])
 
-    def test_nobody_looks(self) -> None:
+    def test_without_health_check(self) -> None:
         """Without a check all tunnels are well, and suspicion lasts until the next round."""
         self.tunnels = self.make(health=None, choose=lambda places: places[0])
         self.up(A)
@@ -573,7 +573,7 @@ class HealthTests(ListCase):
         self.tunnels.check()
         self.assertEqual(self.status(A).state, "open")
 
-    def test_a_coroutine_may_look(self) -> None:
+    def test_a_health_check_may_be_a_coroutine(self) -> None:
         """Any awaitable will do, and what it raises counts."""
 
         async def look(_: Any) -> str:
@@ -587,7 +587,7 @@ class HealthTests(ListCase):
 
 class DialTests(ListCase):
     def test_by_name_and_address(self) -> None:
-        """The node that is called so is asked, whatever else there is."""
+        """The node with that name is dialed, regardless of the others."""
         self.up(A, B, C)
         for host in ("c", C.host):
             dialled = self.tunnels.dial(host, 10250)
@@ -597,7 +597,7 @@ class DialTests(ListCase):
         self.nothing_is_left()
 
     def test_a_name_of_two(self) -> None:
-        """A name of two is the other's when one has left, and nobody's when that one is called otherwise."""
+        """A shared name belongs to the other node when one leaves, and to none after the other is renamed."""
         one, other = (Node(each.host, each.port, each.name, frozenset(("x",))) for each in (A, B))
         self.up(one, C, other)
         self.tunnels.update([C, other])
@@ -608,7 +608,7 @@ class DialTests(ListCase):
         self.assertEqual([len(self.fleet.last(each.host).dials) for each in (B, C)], [1, 1])
 
     def test_any_other(self) -> None:
-        """Who is nobody's name is asked for through any of them."""
+        """An unknown host is dialed through any node."""
         self.up(A, B)
         dialled = self.tunnels.dial("10.96.0.1", 443)
         self.assertIs(self.fleet.made[0].answer(), self.successResultOf(dialled))
@@ -639,12 +639,12 @@ class DialTests(ListCase):
             )
 
     def test_only_those_being_opened(self) -> None:
-        """A node that is not open yet is no way."""
+        """A node whose tunnel is not open yet is not used."""
         self.tunnels.update([A])
         self.failureResultOf(self.tunnels.dial("a", 1), NoTunnels)
 
     def test_the_next_node(self) -> None:
-        """What one node cannot do another may."""
+        """Another node may reach what one cannot."""
         for error in (
             TunnelLost("gone"),
             StreamRefused("not-allowed", "no"),
@@ -662,7 +662,7 @@ class DialTests(ListCase):
             self.assertIs(self.fleet.made[1].answer(), self.successResultOf(dialled))
 
     def test_so_many_nodes(self) -> None:
-        """What is true for three nodes is told, in the words of the last."""
+        """A failure of three nodes is reported, with the last one's error."""
         self.up(A, B, C, D)
         dialled = self.tunnels.dial("x", 1)
         for number, tunnel in enumerate(self.fleet.made[:MOST_ASKED]):
@@ -673,15 +673,15 @@ class DialTests(ListCase):
         self.nothing_is_left()
 
     def test_no_node_is_left(self) -> None:
-        """With fewer nodes than tries, the last one's words are told."""
+        """With fewer nodes than tries, the last one's error is reported."""
         self.up(A)
         dialled = self.tunnels.dial("x", 1)
-        self.fleet.made[0].deny(StreamRefused("refused", "nobody listens"))
-        self.assertEqual(str(self.failureResultOf(dialled).value), "nobody listens")
+        self.fleet.made[0].deny(StreamRefused("refused", "connection refused"))
+        self.assertEqual(str(self.failureResultOf(dialled).value), "connection refused")
         self.nothing_is_left()
 
     def test_the_last_error(self) -> None:
-        """Whoever fails last is heard, though he was asked first."""
+        """The last failure is reported, even of the node that was tried first."""
         self.up(A, B)
         dialled = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
@@ -691,7 +691,7 @@ class DialTests(ListCase):
         self.assertEqual(str(self.failureResultOf(dialled).value), "first")
 
     def test_a_silent_node(self) -> None:
-        """Another one is asked beside it, and it is suspect, and looked at at once."""
+        """Another node is tried in parallel; the first one is suspect, and checked at once."""
         self.up(A, B)
         dialled = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
@@ -703,10 +703,10 @@ class DialTests(ListCase):
         self.assertEqual((len(self.fleet.made[0].dials), len(self.fleet.made[1].dials)), (1, 1))
 
     def test_we_were_slow(self) -> None:
-        """Who answered while this process stood still is no suspect: his answer is read first."""
+        """An answer that arrived while this process was stalled is read before the node becomes suspect."""
         self.up(A, B)
         dialled = self.tunnels.dial("x", 1)
-        self.clock.callLater(SILENCE + 1, self.fleet.made[0].answer)  # what the reactor reads when it goes on
+        self.clock.callLater(SILENCE + 1, self.fleet.made[0].answer)  # the reactor reads it when it continues
         self.clock.advance(SILENCE + 1)
         self.successResultOf(dialled)
         self.assertEqual(self.status(A).state, "open")
@@ -737,7 +737,7 @@ class DialTests(ListCase):
         self.assertEqual(self.fleet.made[0].dials[-1][1], 3)
 
     def test_suspects_are_better_than_nothing(self) -> None:
-        """If there is nobody else, they are asked."""
+        """If there are no other nodes, suspect ones are used."""
         self.up(A)
         self.tunnels.dial("x", 1).addErrback(lambda _: None)
         self.clock.advance(SILENCE)
@@ -745,7 +745,7 @@ class DialTests(ListCase):
         self.assertEqual(self.fleet.made[0].dials[-1][1], 2)
 
     def test_a_refusal_is_an_answer(self) -> None:
-        """A node that says no is there, so it is no suspect."""
+        """A refusal is an answer, so the node is not suspect."""
         self.up(A)
         dialled = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
@@ -763,7 +763,7 @@ class DialTests(ListCase):
         self.assertEqual(len(self.health.asked), 1)
 
     def test_so_long_in_all(self) -> None:
-        """If nobody says anything, that is said in time, and nothing is left."""
+        """If no node answers, the dial fails in time, and nothing is left."""
         self.up(A, B, C, D)
         dialled = self.tunnels.dial("::1", 1)
         for _ in range(int(TIMEOUT) - 1):
@@ -776,7 +776,7 @@ class DialTests(ListCase):
         self.assertEqual([tunnel.dials[0][2] for tunnel in self.fleet.made[:2]], [NODE_TIMEOUT] * 2)
 
     def test_cancel(self) -> None:
-        """Nothing is left of a dial that nobody waits for any more."""
+        """Nothing is left of a cancelled dial."""
         self.up(A, B)
         dialled = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
@@ -800,7 +800,7 @@ class DialTests(ListCase):
         self.assertTrue(channel.aborted)
 
     def test_no_garbage(self) -> None:
-        """What is over is gone at once, without the collector, however it ended."""
+        """A finished dial is freed at once, without the collector, after success or failure."""
         gc.disable()
         self.addCleanup(gc.enable)
         self.tunnels = self.make(health=None)
@@ -831,8 +831,8 @@ class DialTests(ListCase):
             del dialled
             self.assertIsNone(own(), end.__name__)
 
-    def test_the_choice_gets_those_that_are_well(self) -> None:
-        """Whoever chooses is given all that are as good as each other."""
+    def test_the_choice_gets_working_nodes(self) -> None:
+        """`choose` gets all nodes that are equally good."""
         seen: list[list[str]] = []
 
         def choose(places: Sequence[NodeSlot]) -> NodeSlot:
@@ -884,14 +884,14 @@ class ShowTests(ListCase):
         self.assertEqual(self.status(A).host_key, "SHA256:192.0.2.1")
 
     def test_errors_are_one_short_line(self) -> None:
-        """Whatever a far end says, it does not fill pages."""
+        """Errors with a far end's text are shortened."""
         self.tunnels.update([A])
         self.fleet.made[0].refuse(ConnectionError("x\ny" + "z" * 5000))
         self.assertEqual(self.status(A).error[:3], "x y")
         self.assertEqual(len(self.status(A).error), 500)
 
     def test_which_nodes(self) -> None:
-        """All nodes of the list are told, and the tunnels of those that have one."""
+        """`states` has all nodes of the list, and whether they have a tunnel."""
         self.tunnels.update([A, B])
         self.fleet.last(A.host).let_in()
         self.assertEqual(self.tunnels.nodes, [A, B])

@@ -27,7 +27,7 @@ class MetricsTests(TunnelerCase):
     """Upstream made its gauge and never registered it."""
 
     def scrape(self) -> list[str]:
-        """Return the lines of the page, as whoever asks for it gets them."""
+        """Return the lines of the page that a client receives."""
         reactor = MemoryReactorClock()
         registry = registry_of(TunnelCollector(lambda: {"beta": Reading.of(self.tunneler)}))
         port = MetricsPort(reactor, registry, "127.0.0.1", 21899)
@@ -46,7 +46,7 @@ class MetricsTests(TunnelerCase):
         """The lag of the listing is on the page under both of its names, as it is at each scrape."""
         self.run_up()
         self.pass_time(30)
-        self.nodes = ListingFailed("no way")
+        self.nodes = ListingFailed("no list")
         lags = []
         for seconds in (0, 7, 60):
             self.pass_time(seconds)
@@ -65,10 +65,10 @@ class MetricsTests(TunnelerCase):
 
 
 class TLSTests(SynchronousTestCase):
-    """Upstream verifies nobody whom it reaches by way of nodes."""
+    """Upstream verifies no certificate of servers that it reaches through nodes."""
 
     def connects(self, of: Any, **options: Any) -> bool:
-        """Return whether somebody with a certificate of *of* is asked by https."""
+        """Return whether a server with a certificate of *of* gets an https request."""
         pipe = KubeletPipe(of, "10.1.2.3")
 
         def reach(reactor: Any, host: str, port: int, *, timeout: float) -> Deferred[Any]:
@@ -87,7 +87,7 @@ class TLSTests(SynchronousTestCase):
         return False
 
     def test_quirk_11_tls_is_verified(self) -> None:
-        """Who is reached by https is verified, by the system's CAs or a file's, unless a flag says no."""
+        """Servers are verified with the system's CAs or a file's, unless a flag turns this off."""
         file = Path(self.mktemp())
         file.write_bytes(CA.pem)
         self.assertTrue(self.connects(CA, kubelet_authority=str(file)))

@@ -13,7 +13,7 @@ from tower.control.proxy_options import Options as ProxyOptions
 from tower.member.options import Options as AgentOptions
 from tower.web.gateway.gateway import RequestLimits
 
-#: What options are set to, the first that works.
+#: Values for options; the first valid one is used.
 _VALUES = (
     "7",
     "7s",
@@ -63,7 +63,7 @@ class OptionTests(SynchronousTestCase):
 
 
 class FrontDoorTests(SynchronousTestCase):
-    """What the front door does when an answer does not come."""
+    """The front door while no answer comes."""
 
     def answer(self, head: bytes, seconds: int = 60) -> bytes:
         """Return what a user gets for a request whose answer never begins."""
@@ -73,7 +73,7 @@ class FrontDoorTests(SynchronousTestCase):
         return kit.user.taken()
 
     def test_quirk_14_timeouts_are_a_whole_status(self) -> None:
-        """A 504 says so in its status line, its type and a Status with all that a Status has."""
+        """A 504 has its status line, its type and a complete Status."""
         head, _, body = self.answer(b"GET /clusters/alpha/api/v1/pods HTTP/1.1").partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 504 "))
         self.assertIn(b"\r\nContent-Type: application/json", head)

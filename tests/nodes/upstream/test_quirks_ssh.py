@@ -48,7 +48,7 @@ class QuirkTests(SynchronousTestCase):
         self.assertEqual(times, [0, 5, 10, 15, 20])
 
     def test_quirk_11_host_keys_are_verified(self) -> None:
-        """A node with an unknown or with another host key gets no login, where upstream asked nobody."""
+        """Login at a node with an unknown or different host key is not tried; upstream verified none."""
         path = Path(self.mktemp())
         path.write_text("")
         for line, kind in (

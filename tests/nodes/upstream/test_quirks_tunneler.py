@@ -49,7 +49,7 @@ class QuirkTests(TunnelerCase):
         self.assertEqual([status.state for status in tunnels.states()], ["open"])
 
     def test_quirk_2_a_failed_listing_keeps_the_tunnels(self) -> None:
-        """It closes none, and it is no sync."""
+        """It closes no tunnel, and does not count as a sync."""
         self.run_up()
         self.pass_time(15)
         self.nodes = RuntimeError("the API server is away")
@@ -66,7 +66,7 @@ class QuirkTests(TunnelerCase):
         self.tunneler.check_healthy()
 
     def test_quirk_3_no_installer_no_key_lag(self) -> None:
-        """Where nobody could install the key, it does not lag."""
+        """If nothing can install the key, it is never overdue."""
         self.tunneler = self.make(install=False)
         self.run_up()
         self.pass_time(2000, 5)
@@ -74,20 +74,20 @@ class QuirkTests(TunnelerCase):
         self.tunneler.check_healthy()
 
     def test_quirk_7_dial_before_run(self) -> None:
-        """It fails with a text that says so."""
+        """It fails with an explanation."""
         failure = self.failureResultOf(self.tunneler.dial("a", 1), ClusterUnreachable)
         self.assertEqual(str(failure.value), "The SSH tunneler was not started: no node was dialed yet.")
 
 
 class HealthQuirkTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have one node, checked as its test says."""
+        """One node, checked as its test decides."""
         self.clock = Clock()
         self.fleet = FakeFleet()
         self.asked: list[Any] = []
 
     def up(self, health: Any, *nodes: Node) -> NodeTunnels:
-        """Have open tunnels."""
+        """Open the tunnels."""
         tunnels = NodeTunnels(
             self.clock, self.fleet.create, user="joe", health=health, epoch=self.clock.seconds
         )
@@ -127,7 +127,7 @@ class HealthQuirkTests(SynchronousTestCase):
             pipe = FakePipe()
             self.fleet.made[0].dial = lambda *_, pipe=pipe: succeed(pipe)  # type: ignore[method-assign]
             tunnels.check()
-            pipe.deliver(b"HTTP/1.1 %d Whatever\r\n\r\n" % code)
+            pipe.deliver(b"HTTP/1.1 %d Reason\r\n\r\n" % code)
             self.assertEqual(tunnels.states()[0].state, state)
         self.assertEqual(tunnels.states()[0].error, "the kubelet answered 500")
         for _ in range(20):
@@ -135,7 +135,7 @@ class HealthQuirkTests(SynchronousTestCase):
         self.assertEqual(len(self.fleet.made[1].dials), 20)
 
     def test_quirk_6_ipv6_targets_match_their_node(self) -> None:
-        """A node is asked for itself by its IPv6 address, bare, in brackets, or written otherwise."""
+        """A stream to a node's IPv6 address uses that node, with any spelling of the address."""
         tunnels = self.up(
             None,
             Node("192.0.2.1"),
@@ -151,7 +151,7 @@ class HealthQuirkTests(SynchronousTestCase):
 
 class KeyQuirkTests(SynchronousTestCase):
     def test_quirk_10_public_without_private(self) -> None:
-        """A public key whose private one is gone is replaced, with a new pair, by the next run."""
+        """A public key without its private key is replaced with a new pair at the next run."""
         folder = Path(self.mktemp())
         folder.mkdir()
         for kind in ("ed25519", "rsa"):

@@ -1,6 +1,6 @@
 """kube-apiserver's own tests of its tunneler, by their names, and the cases that follow from its code.
 
-Where upstream's behaviour was a bug, the case says what is done instead.
+If upstream's behaviour was a bug, the case describes Tower's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _nodes(*hosts: str) -> list[Node]:
 
 class TestSSHTunnelListUpdate(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have an empty list."""
+        """An empty list."""
         self.clock = Clock()
         self.fleet = FakeFleet()
         self.tunnels = NodeTunnels(
@@ -121,7 +121,7 @@ class TestDerived(TunnelerCase):
         return str(caught.exception)
 
     def test_01_limits_of_lags(self) -> None:
-        """600 s and 900 s are healthy, one second more is not, and tunnels are told before keys."""
+        """600 s and 900 s are healthy, one second more is not; tunnels are reported before keys."""
         self.tunneler.run()
         self.tunneler.stop()
         self.day += 600
@@ -196,7 +196,7 @@ class TestDerived(TunnelerCase):
             pipe = FakePipe()
             self.fleet.made[0].dial = lambda *_, pipe=pipe: succeed(pipe)  # type: ignore[method-assign]
             tunnels.check()
-            pipe.deliver(b"HTTP/1.1 %d Whatever\r\n\r\n" % code)
+            pipe.deliver(b"HTTP/1.1 %d Reason\r\n\r\n" % code)
             self.assertEqual([status.state for status in tunnels.states()], [state])
         self.assertEqual(self.fleet.made[0].calls, ["open"])
 
@@ -243,7 +243,7 @@ class TestDerived(TunnelerCase):
         self.assertEqual(self.hosts(), ["b"])
 
     def pass_one_list(self) -> None:
-        """Have the next list come, without letting anybody in."""
+        """Update the list without opening tunnels."""
         self.clock.advance(15)
 
     def test_08_dial(self) -> None:

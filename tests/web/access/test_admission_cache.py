@@ -43,7 +43,7 @@ class FakeChannel:
     admission: Any = None
 
     def prove(self) -> None:
-        """Nothing follows from it here."""
+        """Ignore it."""
 
 
 @define
@@ -59,7 +59,7 @@ class FakeRequest:
     audited: list[str] = field(factory=list)
 
     def audit(self, cluster: str) -> None:
-        """Note that it was to be written down."""
+        """Record the call."""
         self.audited.append(cluster)
 
     @property
@@ -69,10 +69,10 @@ class FakeRequest:
 
 
 class StandingTests(SynchronousTestCase):
-    """What a connection was let into is not decided again, until it has to be."""
+    """An admission is reused until something that it depends on changes."""
 
     def setUp(self) -> None:
-        """Have two clusters, jane who may go to alpha, and count what the chain is asked."""
+        """Add two clusters and jane, a user of alpha, and count the chain's calls."""
         self.clock = Clock()
         self.clock.advance(NOW)
         clock: Any = self.clock
@@ -112,7 +112,7 @@ class StandingTests(SynchronousTestCase):
         router: Any = None,
         **more: Any,
     ) -> Any:
-        """Have a request routed; return the outcome."""
+        """Route a request; return the outcome."""
         fields = FakeFields(self.jane if bearer is None else bearer, **more)
         request: Any = FakeRequest(target, self.channel, fields)
         outcome = (router or self.front)(request)
@@ -121,12 +121,12 @@ class StandingTests(SynchronousTestCase):
         return outcome
 
     def refused(self, kind: type[TowerError], *arguments: Any, **more: Any) -> None:
-        """Have a request refused."""
+        """Check that a request is rejected."""
         with self.assertRaises(kind):
             self.ask(*arguments, **more)
 
     def test_stands(self) -> None:
-        """Requests of one connection to one cluster are decided about once, whatever their paths."""
+        """The filters run once for the requests of one connection to one cluster, whatever their paths."""
         first = self.ask()
         for rest in (b"/", b"/api/v1/pods?watch=1", b"/x/../y"):
             self.assertIs(self.ask(b"/clusters/alpha" + rest), first)
@@ -142,7 +142,7 @@ class StandingTests(SynchronousTestCase):
         self.assertEqual(self.asked, 1)
 
     def test_elsewhere(self) -> None:
-        """Other clusters, and names that begin alike, are decided about."""
+        """The filters run for other clusters, and for names with the same prefix."""
         self.ask()
         for target in (b"/clusters/beta/api", b"/clusters/alphab/api", b"/clusters/alpha%2f"):
             self.refused(TowerError, target)
@@ -151,13 +151,13 @@ class StandingTests(SynchronousTestCase):
         self.assertGreater(self.asked, 3)
 
     def test_paths_without_the_cluster(self) -> None:
-        """A way that leaves out the cluster's prefix covers nothing: Tower's own paths begin alike."""
+        """A request without the cluster's prefix is not cached: Tower's own paths have the same form."""
         self.assertEqual(self.ask(b"/api/v1/pods"), Relay("alpha", b"", scope=b"/clusters/alpha"))
         self.refused(Forbidden, b"/apis/cluster.kubesphere.io/v1alpha1")
         self.refused(Forbidden, b"/clusters/beta/api")
 
     def test_other_credential(self) -> None:
-        """Another token on the same connection, a bad one or none, is looked at."""
+        """The filters run if the same connection sends another token, a bad one or none."""
         self.ask()
         self.refused(Unauthorized, bearer=b"other")
         self.refused(Unauthorized, bearer=b"")
@@ -166,12 +166,12 @@ class StandingTests(SynchronousTestCase):
         self.ask()
 
     def test_foreign_identity(self) -> None:
-        """A header that claims an identity is refused, however good the request before was."""
+        """An impersonation header is rejected, also after an accepted request."""
         self.ask()
         self.refused(Forbidden, foreign=b"Impersonate-User")
 
     def test_targets(self) -> None:
-        """The way to a cluster is none to its targets, nor the other way round; each stands for itself."""
+        """Admissions to a cluster and to its targets are cached separately; none covers another."""
         prefix = b"/clusters/alpha/targets/wiki"
         target = Relay("alpha", prefix, "wiki", plain=True, scope=prefix)
         cluster = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
@@ -192,13 +192,13 @@ class StandingTests(SynchronousTestCase):
         self.assertEqual(self.ask(b"/targets/x", router=self.port), Relay("alpha", b""))
 
     def test_raw_stream(self) -> None:
-        """An upgrade is decided about each time."""
+        """The filters run for each upgrade."""
         self.ask(b"/clusters/alpha/targets/pg")
         outcome = self.ask(b"/clusters/alpha/targets/pg", upgrade=b"tower-stream")
         self.assertEqual(outcome, RawStream("alpha", "pg"))
 
     def test_revoked(self) -> None:
-        """What was revoked is refused with the next request; another's revocation only makes us ask."""
+        """A revoked credential is rejected with the next request; revoking another runs the filters."""
         other, _ = self.issue("alpha", "joe")
         self.ask()
         self.successResultOf(self.credentials.revoke(other.id))
@@ -208,7 +208,7 @@ class StandingTests(SynchronousTestCase):
         self.refused(Unauthorized)
 
     def test_expired(self) -> None:
-        """It stands to the last second, and no longer; a clock set back does not prolong it."""
+        """An admission is valid until the credential expires; setting the clock back does not extend it."""
         self.ask()
         self.clock.advance(3599)
         self.ask()
@@ -219,7 +219,7 @@ class StandingTests(SynchronousTestCase):
         self.refused(Unauthorized)
 
     def test_cluster(self) -> None:
-        """A cluster that is disabled, or another of the same name, is not reached any more."""
+        """A cluster that was disabled, or replaced by one of the same name, is not reached any more."""
         self.ask()
         self.successResultOf(self.clusters.set_enabled("alpha", False))
         self.refused(StatusError)
@@ -230,7 +230,7 @@ class StandingTests(SynchronousTestCase):
         self.refused(Unauthorized)
 
     def test_changed_meanwhile(self) -> None:
-        """What changes while a request is decided about is not slept through by the next one."""
+        """The next request sees a change that happens while the filters run."""
         revoked: list[Any] = []
 
         def meddle(_request: Any, _cluster: str) -> None:
@@ -245,7 +245,7 @@ class StandingTests(SynchronousTestCase):
         self.refused(Unauthorized, router=router)
 
     def test_stopped(self) -> None:
-        """Nothing stands once nobody follows the records."""
+        """No admission is valid after the records are no longer followed."""
         self.ask()
         self.generation.stop()
         self.ask()
@@ -253,7 +253,7 @@ class StandingTests(SynchronousTestCase):
 
 
 def user_chain_filter(authenticator: Authenticator, clusters: Clusters) -> Any:
-    """Return the whole chain of the proxy as one filter."""
+    """Return the complete chain of the proxy as one filter."""
     chain = user_chain(authenticator, clusters.get)
 
     def admit(request: Any, cluster: str) -> None:

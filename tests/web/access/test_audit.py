@@ -39,23 +39,23 @@ class Lines(list[bytes]):
     put = list.append
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what was written since the last call, read as JSON."""
+        """Return the new events, decoded."""
         events = [json.loads(line) for line in self]
         self.clear()
         return events
 
     def stages(self) -> list[tuple[str, int | None]]:
-        """Return of these the stages, and with which status."""
+        """Return stage and status of the new events."""
         return [(event["stage"], event.get("responseStatus", {}).get("code")) for event in self.events()]
 
 
 class AuditTestCase(SynchronousTestCase):
-    """What the tests here have in common."""
+    """Common parts of the tests."""
 
     form = "json"
 
     def setUp(self) -> None:
-        """Have a gateway with an audit log, and somebody at it."""
+        """Make a gateway with an audit log, and a user."""
         clock: Any = Clock()
         self.clock = clock
         self.clock.advance(NOON)
@@ -65,20 +65,20 @@ class AuditTestCase(SynchronousTestCase):
         self.serve(self.relayed)
 
     def serve(self, router: Any) -> None:
-        """Have requests go where *router* says, from new users."""
+        """Route requests with *router*, for new users."""
         self.kit.gateway = Gateway(
             self.clock, router, self.kit.pool, as_sessions(self.kit.sessions), audit=self.audit
         )
         self.user = self.kit.connect()
 
     def relayed(self, request: Request) -> Relay:
-        """Send a request of jane's to alpha."""
+        """Relay a request of jane to alpha."""
         request.identity = self.kit.jane
         request.audit("alpha")
         return Relay("alpha", b"/clusters/alpha")
 
     def ask(self, *arguments: Any, **more: Any) -> FakeUser:
-        """Ask something as a new user."""
+        """Send a request as a new user."""
         self.user = self.kit.connect()
         self.user.deliver(get(*arguments, **more))
         return self.user
@@ -88,7 +88,7 @@ class EventTests(AuditTestCase):
     """``audit.k8s.io/v1``."""
 
     def test_event(self) -> None:
-        """An event says who asked what of which cluster, from where, with what, when, and how it went."""
+        """An event has user, request, cluster, address, user agent, time and result."""
         self.ask(PODS + b"?limit=5", b"User-Agent: kubectl/v1.36")
         self.clock.advance(1.5)
         (asked,) = self.lines.events()
@@ -126,7 +126,7 @@ class EventTests(AuditTestCase):
         )
 
     def test_same_id(self) -> None:
-        """The cluster's API server is told the ID, behind the user's own fields; and each has another."""
+        """The ID is sent to the API server after the user's own fields; each request has its own."""
         self.ask(PODS, b"X-Own: 1")
         self.user.deliver(get(PODS))
         self.kit.pipe.deliver(ok())
@@ -138,7 +138,7 @@ class EventTests(AuditTestCase):
         self.assertTrue(sent.endswith(b"Audit-Id: %b\r\n\r\n" % third.encode()), sent)
 
     def test_own_id(self) -> None:
-        """An ID that the user chose is taken, and sent once; one of a strange form is not taken."""
+        """A valid ID of the user is used and sent once; an invalid one is replaced."""
         self.ask(PODS, b"AUDIT-ID: my-own-7")
         self.assertEqual(self.lines.events()[0]["auditID"], "my-own-7")
         self.assertEqual(self.kit.pipe.taken().lower().count(b"audit-id:"), 1)
@@ -147,11 +147,11 @@ class EventTests(AuditTestCase):
             self.assertNotIn(self.lines.events()[0]["auditID"].encode(), (strange, b""))
 
     def test_refusal(self) -> None:
-        """What Tower itself refuses has the reason, and the same ID as the user gets."""
+        """A rejection by Tower has its reason, and the same ID as the user's answer."""
 
         def refuse(request: Request) -> Response:
             self.relayed(request)
-            raise RuntimeError("not for people")
+            raise RuntimeError("not for users")
 
         self.serve(refuse)
         self.user.deliver(get(PODS))
@@ -160,11 +160,11 @@ class EventTests(AuditTestCase):
         asked, answered = self.lines.events()
         self.assertEqual(answered["responseStatus"]["code"], 500)
         self.assertEqual(answered["responseStatus"]["reason"], "InternalError")
-        self.assertNotIn("not for people", str(answered))
+        self.assertNotIn("not for users", str(answered))
         self.assertIn(b"X-Request-Id: %b\r\n" % asked["auditID"].encode(), answer)
 
     def test_stages(self) -> None:
-        """What may take for ever is written down when it begins, too, and always when it ends."""
+        """A long-running request also has an event at its start, and always one at its end."""
         self.ask(PODS + b"?watch=1")
         self.lines.clear()
         self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -173,7 +173,7 @@ class EventTests(AuditTestCase):
         self.assertEqual(self.lines.stages(), [("ResponseComplete", 200)])
 
     def test_upgrade(self) -> None:
-        """An exec begins with the 101 and ends when its connection does, whoever ends it."""
+        """An exec begins with the 101 and ends with its connection, whichever side closes it."""
         for end in ("user", "cluster"):
             self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
             self.assertEqual(self.lines.stages(), [("RequestReceived", None)])
@@ -185,7 +185,7 @@ class EventTests(AuditTestCase):
             self.assertEqual(self.lines.stages(), [("ResponseComplete", 101)])
 
     def test_upgrade_refused(self) -> None:
-        """An exec that the cluster refuses is a request like others."""
+        """An exec that the cluster rejects is logged like other requests."""
         self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
         self.kit.pipe.deliver(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
         self.assertEqual(
@@ -194,7 +194,7 @@ class EventTests(AuditTestCase):
         )
 
     def test_raw_stream(self) -> None:
-        """So does a raw stream."""
+        """A raw stream is logged like an exec."""
 
         def stream(request: Request) -> RawStream:
             self.relayed(request)
@@ -209,7 +209,7 @@ class EventTests(AuditTestCase):
         self.assertEqual(self.lines.stages(), [("ResponseComplete", 101)])
 
     def test_user_gone(self) -> None:
-        """Who goes away before the answer is written down as that."""
+        """If the client disconnects before the answer, the event has a message."""
         self.ask(PODS)
         self.user.lose()
         event = self.lines.events()[-1]
@@ -219,7 +219,7 @@ class EventTests(AuditTestCase):
         )
 
     def test_made_here(self) -> None:
-        """Answers of Tower's own are written down like those of clusters."""
+        """Tower's own answers are logged like those of clusters."""
 
         def answer(request: Request) -> Response | StreamingResponse:
             request.identity = self.kit.jane
@@ -245,7 +245,7 @@ class EventTests(AuditTestCase):
         )
 
     def test_anybody(self) -> None:
-        """Who comes to a port that asks nobody is anonymous."""
+        """On a port without authentication the user is anonymous."""
         self.serve(KubeSpherePort("alpha"))
         self.user.deliver(get(b"/kapis/x"))
         (event,) = self.lines.events()
@@ -256,7 +256,7 @@ class EventTests(AuditTestCase):
         self.assertNotIn(b"Audit-Id", self.kit.pipe.taken())
 
     def test_hostile(self) -> None:
-        """Nothing that a user sends can end a line, or be read as something else."""
+        """Users cannot end a line or forge a field."""
         self.kit.jane.user = 'jane"\\\n\u2028é'
         target = PODS + b'/"}\\u0041?x=\\"'
         agent = b'kubectl "\\ \xff\xc3\xa9\t' + b"x" * 2 * AGENT_LIMIT
@@ -277,12 +277,12 @@ class EventTests(AuditTestCase):
         self.assertEqual(len(event["userAgent"]), AGENT_LIMIT + len("...TRUNCATED"))
 
     def test_token(self) -> None:
-        """No credential gets into the log."""
+        """The log contains no credential."""
         self.ask(PODS, b"Authorization: Bearer tower-secret", b"Cookie: secret")
         self.assertNotIn(b"secret", b"".join(self.lines))
 
     def test_off(self) -> None:
-        """Where there is no audit log nothing is written, and nothing is added to what is sent."""
+        """Without an audit log nothing is written, and no ID is sent."""
         kit = Kit(self.relayed)
         kit.user.deliver(get(PODS))
         self.assertEqual(self.lines, [])
@@ -295,7 +295,7 @@ class LegacyTests(AuditTestCase):
     form = "legacy"
 
     def test_pair(self) -> None:
-        """One line has the request and one the answer."""
+        """One line is for the request, and one for the answer."""
         self.ask(PODS)
         self.kit.pipe.deliver(ok())
         asked, answered = (line.decode() for line in self.lines)
@@ -309,7 +309,7 @@ class LegacyTests(AuditTestCase):
         self.assertEqual(answered, f'{STAMP} AUDIT: id="{identifier}" response="200"\n')
 
     def test_nothing(self) -> None:
-        """What there is not is said as upstream says it."""
+        """Missing values are written as upstream writes them."""
         self.kit.jane.groups = ()
         self.ask(b"/clusters/alpha/version")
         self.assertIn(b' groups="<none>" ', self.lines[0])
@@ -323,12 +323,12 @@ class LegacyTests(AuditTestCase):
 
 
 class ChainTests(AuditTestCase):
-    """Who is written down: whoever is known, whatever becomes of it."""
+    """Every request of a known user is logged, with any result."""
 
     form = "legacy"
 
     def setUp(self) -> None:
-        """Have the chain of a cluster's port, and a credential for that and one for another cluster."""
+        """Use the chain of a cluster's port, with a credential for the cluster and one for another."""
         super().setUp()
         clusters = Clusters(MemoryStore(), None, self.clock)
         issues = Issues()
@@ -339,31 +339,31 @@ class ChainTests(AuditTestCase):
         self.serve(ClusterPort(chain, "alpha", AdmissionGeneration(MemoryStore(), self.clock.seconds)))
 
     def answers(self, token: bytes, *fields: bytes) -> bytes:
-        """Return the status line of what somebody with *token* gets."""
+        """Return the status line of a request with *token*."""
         self.ask(b"/api/v1/pods", b"Authorization: Bearer " + token, *fields)
         return self.user.taken().partition(b"\r\n")[0]
 
     def test_7_3_15_a_pair_for_a_403(self) -> None:
-        """Who is known and not let in is in the log, with the 403 that he got."""
+        """A known user without access is logged, with the 403."""
         self.assertIn(b"403", self.answers(b"beta-token"))
         asked, answered = self.lines
         self.assertIn(b' user="jane" ', asked)
         self.assertTrue(answered.endswith(b' response="403"\n'), answered)
 
     def test_7_3_15_none_for_a_401(self) -> None:
-        """Who is nobody we know is not in the log."""
+        """An unknown user is not logged."""
         self.assertIn(b"401", self.answers(b"nobody"))
         self.assertEqual(self.lines, [])
 
     def test_impersonation(self) -> None:
-        """Who wants to be somebody else is in the log with whom he wanted to be."""
+        """A request for impersonation is logged, with the requested identity."""
         claims = (b"Impersonate-User: joe", b"Impersonate-Group: system:masters")
         self.assertIn(b"403", self.answers(b"alpha-token", *claims))
         self.assertIn(rb' user="jane" ', self.lines[0])
         self.assertIn(rb' as="joe" asgroups="\"system:masters\"" ', self.lines[0])
 
     def test_each_of_a_connection(self) -> None:
-        """Each request of a connection that stands is written down, before anything is sent."""
+        """Each request with a cached admission is logged, before anything is sent."""
         self.answers(b"alpha-token")
         for count in (2, 3):
             self.kit.pipe.deliver(ok())
@@ -372,12 +372,12 @@ class ChainTests(AuditTestCase):
 
 
 class HostileTextTests(AuditTestCase):
-    """What users put into a request, in lines that everybody reads as lines."""
+    """Values from users cannot break the lines of the log."""
 
     hostile = "\x9b31m\x85\u2028\u202e"
 
     def test_escaped(self) -> None:
-        """Whatever stands in a path, a User-Agent or a claim, every line of both formats is printable."""
+        """Every line of both formats is printable, for any path, User-Agent and impersonation."""
         raw = self.hostile.encode()
         path = f"/clusters/alpha/api/v1/namespaces/{quote(self.hostile)}/pods/a%0d%0ab%1b%7f"
         for form in FORMATS:

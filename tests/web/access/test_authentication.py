@@ -24,25 +24,25 @@ from tower.web.access.authentication import (
 
 
 def identity(credential: Credential) -> Identity:
-    """Return who shows it."""
+    """Return the identity of *credential*."""
     return Identity(credential.user, credential.groups, credential)
 
 
 class AuthenticatorTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Begin with nothing issued."""
+        """Start without credentials."""
         self.clock = Clock()
         self.issues = Issues()
         self.authenticator = self.issues.authenticator(self.clock)
 
     def refusal(self, certificate: bytes | None, bearer: bytes | None) -> Unauthorized:
-        """Return the error with which they are refused."""
+        """Return the error of the rejection."""
         error = self.assertRaises(Unauthorized, self.authenticator.authenticate, certificate, bearer)
         assert isinstance(error, Unauthorized)
         return error
 
     def test_either(self) -> None:
-        """A certificate and a token are as good as each other."""
+        """A certificate and a token are equivalent."""
         self.issues.put(b"secret", issue())
         for shown in ((b"secret", None), (None, b"secret")):
             who = self.authenticator.authenticate(*shown)
@@ -50,7 +50,7 @@ class AuthenticatorTests(SynchronousTestCase):
             self.assertNotIn("secret", repr(who))
 
     def test_spent(self) -> None:
-        """A token that opened Tower is for nobody else; beside a certificate only Tower's own are not."""
+        """A token that was used is Tower's; after a certificate, only tokens with Tower's prefix are."""
         by_token, by_certificate = identity(issue()), identity(evolve(issue(), kind="cert"))
         for token, kept in ((b"towerk-abc", False), (b"eyJhbGciOi", True)):
             self.assertTrue(by_token.uses(token))
@@ -58,18 +58,18 @@ class AuthenticatorTests(SynchronousTestCase):
             self.assertFalse(ANONYMOUS.uses(token))
 
     def test_anonymous(self) -> None:
-        """Hole 1: who shows nothing is refused, and told what to do."""
+        """Hole 1: a request without a credential is rejected, and the text has the cure."""
         error = self.refusal(None, None)
         self.assertIn("tower kubeconfig", str(error))
         self.assertEqual(error.reason, "anonymous")
 
     def test_unknown(self) -> None:
-        """What was never issued is refused, without showing it."""
+        """An unknown credential is rejected, and the text does not contain it."""
         for shown in ((b"guess", None), (None, b"guess"), (None, b""), (None, b"x" * (TOKEN_LIMIT + 1))):
             self.assertNotIn("guess", str(self.refusal(*shown)))
 
     def test_both(self) -> None:
-        """With both, the certificate counts if it is good, else the token; if neither, the first is named."""
+        """A valid certificate takes precedence over the token; if neither is valid, the first is named."""
         self.issues.put(b"certificate", issue("cert"))
         self.issues.put(b"token", issue("token"))
         self.assertEqual(self.authenticator.authenticate(b"certificate", b"token").user, "cert")
@@ -77,7 +77,7 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertIn("client certificate", str(self.refusal(b"stranger", b"guess")))
 
     def test_expired(self) -> None:
-        """From its last second on it is refused, at the door and on connections that were let in."""
+        """An expired credential is rejected, for new requests and on open connections."""
         self.issues.put(b"secret", issue(expires=100.0))
         self.clock.advance(99.9)
         who = self.authenticator.authenticate(None, b"secret")
@@ -92,7 +92,7 @@ class AuthenticatorTests(SynchronousTestCase):
             )
 
     def test_revoked(self) -> None:
-        """A revoked one is refused at once, also on connections that were let in."""
+        """A revoked credential is rejected at once, also on open connections."""
         self.issues.put(b"secret", issue())
         who = self.authenticator.authenticate(b"secret", None)
         self.issues.put(b"secret", issue(revoked=True))
@@ -100,7 +100,7 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertIn("was revoked", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
 
     def test_gone(self) -> None:
-        """One whose cluster was removed, and with it the credential, is refused on open connections too."""
+        """A credential whose cluster was removed is also rejected on open connections."""
         self.issues.put(b"secret", issue())
         who = self.authenticator.authenticate(b"secret", None)
         self.issues.all.clear()
@@ -108,7 +108,7 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertIn("was removed, or its cluster", str(error))
 
     def test_purged(self) -> None:
-        """One that has expired so long ago that it is forgotten still says so on an open connection."""
+        """A credential that was purged after its expiry is still reported as expired on open connections."""
         self.issues.put(b"secret", issue())
         who = self.authenticator.authenticate(b"secret", None)
         self.issues.all.clear()
@@ -116,14 +116,14 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertIn("expired", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
 
     def test_clock_set_back(self) -> None:
-        """One from the future is refused, saying that the clock is wrong."""
+        """A credential from the future is rejected, and the text names the clock."""
         self.issues.put(b"secret", evolve(issue(expires=1e9), issued=1e6))
         self.assertIn("clock", str(self.refusal(b"secret", None)))
 
 
 class AuthorizeTests(SynchronousTestCase):
     def test_its_cluster(self) -> None:
-        """A credential opens the cluster it is for and no other, nor Tower's own API."""
+        """A credential is valid for its own cluster, not for another one or Tower's own API."""
         jane = identity(issue(groups=("tower:admins",)))
         authorize_cluster(jane, "alpha", "u-1")
         error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
@@ -133,12 +133,12 @@ class AuthorizeTests(SynchronousTestCase):
         self.assertRaises(Forbidden, authorize_api, jane)
 
     def test_same_name_again(self) -> None:
-        """Nor does it open a later cluster of the same name."""
+        """A credential is not valid for a later cluster of the same name."""
         error = self.assertRaises(Forbidden, authorize_cluster, identity(issue()), "alpha", "u-9")
         self.assertIn("an earlier cluster alpha", str(error))
 
     def test_api(self) -> None:
-        """Tower's own API is for admins with a credential for it, who are nobody in a cluster."""
+        """Tower's own API requires an administrator's credential, which is not valid for clusters."""
         admin = identity(issue("root", cluster="", uid="", groups=("tower:admins",)))
         authorize_api(admin)
         self.assertRaises(Forbidden, authorize_cluster, admin, "alpha", "u-1")
@@ -149,7 +149,7 @@ class AuthorizeTests(SynchronousTestCase):
 
 class BearerTests(SynchronousTestCase):
     def test_forms(self) -> None:
-        """The scheme's case and blanks around do not matter; other schemes hold no token."""
+        """The scheme's case and surrounding blanks are ignored; other schemes have no token."""
         cases = [
             (None, None),
             (b"", None),
@@ -168,15 +168,15 @@ class BearerTests(SynchronousTestCase):
 
 class GrantTests(SynchronousTestCase):
     def refusal(self, user: str, groups: Iterable[str] = ()) -> str:
-        """Return the text with which the names are refused."""
+        """Return the text of the rejection."""
         return str(self.assertRaises(Invalid, check_grant, user, groups))
 
     def test_ordinary(self) -> None:
-        """Names of people and groups, of any script, are granted."""
+        """Names of users and groups in any script are accepted."""
         check_grant("jane@example.com", ["dev", "Team Ä", "oidc:ops"])
 
     def test_reserved(self) -> None:
-        """Kubernetes', administrators' and Tower's own names are not, as user or group; the cure is told."""
+        """Names reserved by Kubernetes, distributions and Tower are rejected, and the text has the cure."""
         for name in (
             "system:admin",
             "system:masters",
@@ -194,7 +194,7 @@ class GrantTests(SynchronousTestCase):
         self.assertIn("leave it out", self.refusal("jane", ["system:authenticated"]))
 
     def test_allowed(self) -> None:
-        """What a cluster's record allows is granted there, and Tower's own names nowhere."""
+        """Names that a cluster's record allows are accepted there; Tower's own names never are."""
         rule = SystemIdentities(["system:monitoring"])
         check_grant("system:monitoring", ["system:monitoring"], rule)
         self.assertRaises(Invalid, check_grant, "system:admin", [], rule)
@@ -203,7 +203,7 @@ class GrantTests(SynchronousTestCase):
         self.assertRaises(Invalid, check_grant, "jane", ["tower:admins"], every)
 
     def test_cure(self) -> None:
-        """Where a cluster's record may allow a name, the error says how."""
+        """If a cluster's record may allow a name, the error has the command."""
         for name, text in (
             ("kube:admin", "tower cluster set beta --allow-system-identity kube:admin"),
             ("tower:x", ""),
@@ -214,6 +214,6 @@ class GrantTests(SynchronousTestCase):
             self.assertNotIn("--allow-system-identity", self.refusal(name))
 
     def test_too_many(self) -> None:
-        """Groups are headers of every request, so there may not be any number."""
+        """The number of groups is limited, because each is a header of every request."""
         check_grant("jane", map(str, range(64)))
         self.assertIn("64 at most", self.refusal("jane", map(str, range(65))))

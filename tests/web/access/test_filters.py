@@ -50,7 +50,7 @@ class FakeChannel:
 
 @define
 class FakeRequest:
-    """What filters look at."""
+    """The parts of a request that filters use."""
 
     fields: FakeFields = field(factory=FakeFields)
     channel: FakeChannel = field(factory=FakeChannel)
@@ -59,7 +59,7 @@ class FakeRequest:
     audited: list[str] = field(factory=list)
 
     def audit(self, cluster: str) -> None:
-        """Note that it was to be written down."""
+        """Record the call."""
         self.audited.append(cluster)
 
 
@@ -72,7 +72,7 @@ class UserChainTests(SynchronousTestCase):
     """The chain of the front door and of the clusters' ports."""
 
     def setUp(self) -> None:
-        """Have two clusters and a user of each."""
+        """Add two clusters and a user of each."""
         self.clock = Clock()
         self.clock.advance(NOW)
         clock: Any = self.clock
@@ -91,52 +91,52 @@ class UserChainTests(SynchronousTestCase):
         return self.successResultOf(self.credentials.issue_token(cluster, user, groups, 3600))
 
     def passes(self, asked: Any, cluster: str = "alpha") -> None:
-        """Have *asked* pass."""
+        """Check that *asked* passes."""
         self.assertIs(self.chain(asked, cluster, lambda: RELAY), RELAY)
 
     def refused(self, kind: type[TowerError], asked: Any, cluster: str = "alpha") -> str:
-        """Have *asked* refused, before its end is reached; return the text."""
+        """Check that *asked* is rejected before the end of the chain; return the text."""
         with self.assertRaises(kind) as caught:
             self.chain(asked, cluster, self.fail)
         return str(caught.exception)
 
     def test_passes(self) -> None:
-        """Jane gets into alpha, an admin into the API, and the request says who it is."""
+        """Jane may use alpha, an administrator the API; the request has the identity."""
         asked = request(self.jane)
         self.passes(asked)
         self.assertEqual(asked.identity.user, "jane")
         self.passes(request(self.admin), "")
 
     def test_certificate(self) -> None:
-        """A certificate is as good as a token."""
+        """A certificate is equivalent to a token."""
         made = self.credentials.register_certificate("alpha", "joe", [], 60, "3c" * 32)
         self.successResultOf(made)
         asked = request(certificate=b"DER")
         self.refused(Unauthorized, asked)  # an unknown one
 
     def test_anonymous(self) -> None:
-        """Nobody gets in without a credential, and learns how to get one."""
+        """A request without a credential is rejected, and the text has the command to get one."""
         for cluster in ("alpha", "", "nope"):
             self.assertIn("tower kubeconfig", self.refused(Unauthorized, request(), cluster))
 
     def test_elsewhere(self) -> None:
-        """Jane's credential for alpha opens neither beta nor Tower's API; an admin's opens no cluster."""
+        """Jane's credential is only valid for alpha, and an administrator's only for Tower's API."""
         self.refused(Forbidden, request(self.jane), "beta")
         self.refused(Forbidden, request(self.jane), "")
         self.refused(Forbidden, request(self.admin), "alpha")
 
     def test_no_admin(self) -> None:
-        """The API is for members of tower:admins alone."""
+        """The API requires the group tower:admins."""
         _, token = self.issue("", "joe", "dev")
         self.refused(Forbidden, request(token), "")
 
     def test_unknown_cluster(self) -> None:
-        """Only an admin learns that there is no such cluster."""
+        """Only an administrator learns that a cluster does not exist."""
         self.refused(Forbidden, request(self.jane), "nope")
         self.refused(NotFound, request(self.admin), "nope")
 
     def test_names_of_the_system(self) -> None:
-        """Who was issued such a name in earlier times is told at each request which it is, and the cure."""
+        """A credential with a reserved name from an earlier version is rejected with name and cure."""
         for user, groups, name in (
             ("jane", ["dev", "kubeadm:cluster-admins"], "group 'kubeadm:cluster-admins'"),
             ("jane", ["system:masters"], "group 'system:masters'"),
@@ -157,7 +157,7 @@ class UserChainTests(SynchronousTestCase):
         self.passes(request(token))
 
     def test_names_that_a_record_allows(self) -> None:
-        """The record of a cluster of type ssh may allow some; that counts from the next request on."""
+        """The record of a cluster of type ssh may allow some names; a change applies to the next request."""
         access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
         spec = SSHSpec("core", "/keys/id", nodes=("h1:22",))
         self.successResultOf(self.clusters.add("gamma", ssh=spec, access=access))
@@ -172,11 +172,11 @@ class UserChainTests(SynchronousTestCase):
         self.refused(Forbidden, asked, "gamma")
 
     def change(self, name: str, spec: SSHSpec) -> None:
-        """Change how a cluster is reached."""
+        """Change the cluster's SSH settings."""
         self.successResultOf(self.clusters.change(name, lambda cluster: evolve(cluster, ssh=spec)))
 
     def test_cluster_of_the_same_name(self) -> None:
-        """A credential for a removed cluster does not open the next one of its name."""
+        """A credential for a removed cluster is not valid for the next one of its name."""
         asked = request(self.jane)
         self.passes(asked)
         self.successResultOf(self.clusters.remove("alpha"))
@@ -184,21 +184,21 @@ class UserChainTests(SynchronousTestCase):
         self.refused(Unauthorized, asked)
 
     def test_disabled_cluster(self) -> None:
-        """A disabled cluster says so to its users."""
+        """Users of a disabled cluster get a text with the reason."""
         self.successResultOf(self.clusters.set_enabled("alpha", False))
         self.assertIn("disabled", self.refused(StatusError, request(self.jane)))
         self.successResultOf(self.clusters.set_enabled("alpha", True))
         self.passes(request(self.jane))
 
     def test_foreign_identity(self) -> None:
-        """Headers that claim an identity are refused, in every place, even from an admin."""
+        """Impersonation headers are rejected for clusters and for the API, also from an administrator."""
         for token, cluster in ((self.jane, "alpha"), (self.admin, "")):
             asked = request(token)
             asked.fields.foreign = b"Impersonate-User"
             self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
 
     def test_proven(self) -> None:
-        """A connection is proven by a credential that is accepted, wherever it may go, and by no other."""
+        """Only a valid credential proves a connection, for any cluster."""
         channel = FakeChannel()
         self.refused(Unauthorized, request("towerk-wrong", channel=channel))
         self.assertEqual(channel.proven, 0)
@@ -206,7 +206,7 @@ class UserChainTests(SynchronousTestCase):
         self.assertEqual(channel.proven, 1)
 
     def test_kept_alive(self) -> None:
-        """The next request of a connection is checked again: expired and revoked ones end."""
+        """Each request of a connection is checked: expired and revoked credentials are rejected."""
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         kept = channel.authenticated
@@ -221,7 +221,7 @@ class UserChainTests(SynchronousTestCase):
         self.assertIn("expired", self.refused(Unauthorized, request(other, channel=channel)))
 
     def test_another_token_on_the_same_connection(self) -> None:
-        """What a connection remembers is for the same token alone, and for none it is nothing."""
+        """The cached identity is used only with the same token, and not without one."""
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         self.refused(Unauthorized, request("other", channel=channel))
@@ -233,25 +233,25 @@ class UserChainTests(SynchronousTestCase):
 
 
 class Later:
-    """Finds out who somebody is when the test says so."""
+    """An authenticator that answers when the test decides."""
 
     def __init__(self) -> None:
         self.waiting: list[Deferred[Identity]] = []
 
     def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Deferred[Identity]:
-        """Wait."""
+        """Answer later."""
         self.waiting.append(Deferred())
         return self.waiting[-1]
 
     def check(self, identity: Identity) -> None:
-        """Find nothing wrong."""
+        """Accept the identity."""
 
 
 class LaterTests(SynchronousTestCase):
-    """Filters that take their time."""
+    """Filters that decide later."""
 
     def test_order(self) -> None:
-        """Filters run one after the other, each when the one before has let the request pass."""
+        """Filters run in order, each after the one before has accepted the request."""
         seen: list[str] = []
         waiting: list[Deferred[None]] = []
 
@@ -276,7 +276,7 @@ class LaterTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(result), RELAY)
 
     def test_refused_later(self) -> None:
-        """A refusal that comes late is one, and what follows is not asked."""
+        """After a late rejection the next filters do not run."""
         first: Deferred[None] = Deferred()
         chain = FilterChain(lambda *_: first, lambda *_: self.fail())
         result: Any = chain(request(), "alpha", self.fail)
@@ -284,7 +284,7 @@ class LaterTests(SynchronousTestCase):
         self.failureResultOf(result, Forbidden)
 
     def test_end_that_takes_time(self) -> None:
-        """An end may take its time too."""
+        """The end of the chain may take time too."""
         first: Deferred[None] = Deferred()
         end: Deferred[Any] = Deferred()
         result: Any = FilterChain(lambda *_: first)(request(), "alpha", lambda: end)
@@ -293,7 +293,7 @@ class LaterTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(result), RELAY)
 
     def test_authenticated_later(self) -> None:
-        """An authenticator may take its time; whoever goes away meanwhile cancels it."""
+        """An authenticator may take time."""
         later = Later()
         clock: Any = Clock()
         clusters = Clusters(MemoryStore(), None, clock)

@@ -12,7 +12,7 @@ from tower.web.access.sessions import Session, Sessions
 
 class SessionsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Begin with two people and nothing going on."""
+        """Start with two users without sessions."""
         self.clock = Clock()
         self.issues = Issues()
         self.authenticator = self.issues.authenticator(self.clock)
@@ -22,12 +22,12 @@ class SessionsTests(SynchronousTestCase):
             self.issues.put(name.encode(), issue(name))
 
     def enter(self, who: str, cluster: str = "alpha") -> Session:
-        """Let somebody in."""
+        """Begin a session."""
         identity = self.authenticator.authenticate(None, who.encode())
         return self.sessions.enter(identity, cluster, lambda reason: self.ended.append((who, reason)))
 
     def test_leave(self) -> None:
-        """What is over is not ended again, and leaves nothing behind."""
+        """A session that has left is not aborted, and leaves nothing behind."""
         sessions = [self.enter("jane"), self.enter("jane"), self.enter("joe", "beta")]
         self.assertEqual(len(self.sessions), 3)
         for session in sessions * 2:
@@ -37,7 +37,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.ended, [])
 
     def test_cut_credential(self) -> None:
-        """A revoked credential ends all that goes on with it, and nothing else."""
+        """Revoking a credential aborts its sessions, and no other."""
         self.enter("jane")
         self.enter("joe")
         self.enter("jane", "beta")
@@ -46,7 +46,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.sessions), 1)
 
     def test_cut_cluster(self) -> None:
-        """Hole 5: a disabled or removed cluster ends all that goes on in it, whoever it is, once."""
+        """Hole 5: disabling or removing a cluster aborts all its sessions, once."""
         self.enter("jane")
         self.enter("joe")
         self.enter("jane", "beta")
@@ -55,7 +55,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.sessions.cut("removed", cluster="alpha", credential="c-joe"), 0)
 
     def test_anybody(self) -> None:
-        """Who showed no credential is ended with the cluster alone."""
+        """An anonymous session is aborted only with its cluster."""
         ended: list[str] = []
         leaving, staying = (self.sessions.enter(ANONYMOUS, "alpha", ended.append) for _ in range(2))
         self.assertTrue(self.sessions.leave(leaving))
@@ -68,7 +68,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertFalse(self.sessions.leave(staying))
 
     def test_sweep_expired(self) -> None:
-        """What expires is ended by the next sweep, with the reason; the others go on."""
+        """A sweep aborts the sessions of expired credentials, with the reason; the others continue."""
         self.issues.put(b"joe", issue("joe", expires=1000.0))
         for who in ("jane", "jane", "joe"):
             self.enter(who)
@@ -82,7 +82,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.sessions), 1)
 
     def test_sweep_revoked(self) -> None:
-        """A sweep finds what was revoked or removed in the store, too."""
+        """A sweep also finds credentials that were revoked or removed in the store."""
         self.enter("jane")
         self.enter("joe")
         self.issues.put(b"jane", issue("jane", revoked=True))
@@ -93,7 +93,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual([who for who, _ in self.ended], ["jane", "joe"])
 
     def test_one_that_cannot_be_ended(self) -> None:
-        """An error while one is ended is logged, and the others are ended all the same."""
+        """An error in one abort is logged, and the other sessions are aborted."""
 
         def broken(reason: str) -> None:
             raise RuntimeError
@@ -109,7 +109,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.sessions), 0)
 
     def test_ending_ends_others(self) -> None:
-        """Ending one may end another, or begin a new one, while a cut goes on."""
+        """During a cut, an abort may end another session or begin a new one."""
         identity = self.authenticator.authenticate(None, b"jane")
         others: list[Session] = []
         chained: list[str] = []

@@ -49,7 +49,7 @@ class AgentTests(ApiTestCase):
         self.assertEqual((agent["kind"], agent["metadata"]["name"]), ("Agent", FINGERPRINT))
 
     def test_revoke(self) -> None:
-        """A revoked key is gone; revoking it again says so."""
+        """A revoked key is not listed any more; revoking it again is NotFound."""
         self.ask("DELETE", f"{AGENTS}/SHA256:a_b-c")
         self.assertEqual(self.get(AGENTS)["items"], [])
         self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))
@@ -57,16 +57,16 @@ class AgentTests(ApiTestCase):
         self.assertEqual(refusal.details["kind"], "agents")
 
     def test_other_methods(self) -> None:
-        """Agents are not made here."""
+        """Agents cannot be created."""
         self.refused(405, "POST", AGENTS, {})
         self.refused(404, "GET", f"{AGENTS}/a/b")
 
 
 class OldAgentTests(ApiTestCase):
-    """Agents of kubesphere-v1, which are known by their token."""
+    """Agents of kubesphere-v1, which are identified by their token."""
 
     def setUp(self) -> None:
-        """Have two tokens, and two live tunnels by the first."""
+        """Create two tokens, and two live tunnels with the first."""
         super().setUp()
         self.add("alpha")
         self.old, self.other = (
@@ -94,7 +94,7 @@ class OldAgentTests(ApiTestCase):
         self.assertEqual({row[-1] for row in rows}, {"kubesphere-v1"})
 
     def test_beside_keys(self) -> None:
-        """Keys and tokens of one cluster stand beside each other."""
+        """Keys and tokens of one cluster are in one list."""
         token = self.successResultOf(self.tokens.mint("alpha"))
         self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
         protocols = {
@@ -106,7 +106,7 @@ class OldAgentTests(ApiTestCase):
         )
 
     def test_revoke(self) -> None:
-        """A token that is revoked lets nobody in any more; the other one does."""
+        """A revoked token is rejected; the other one is accepted."""
         self.ask("DELETE", f"{AGENTS}/{self.old}")
         self.assertEqual([agent["metadata"]["name"] for agent in self.get(AGENTS)["items"]], [self.other])
         self.assertIsNotNone(self.v1_tokens.refusal("alpha", self.old))
@@ -114,6 +114,6 @@ class OldAgentTests(ApiTestCase):
         self.refused(404, "DELETE", f"{AGENTS}/{self.old}")
 
     def test_no_token_is_shown(self) -> None:
-        """What is listed is not what lets anybody in."""
+        """The list does not contain the secrets."""
         token = self.successResultOf(self.v1_tokens.mint("alpha"))
         self.assertNotIn(token, str(self.get(AGENTS)))

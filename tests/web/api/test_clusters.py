@@ -25,12 +25,12 @@ class ReadingTests(ApiTestCase):
     """Lists and single objects."""
 
     def test_empty(self) -> None:
-        """A list without clusters is a list."""
+        """An empty list is a list."""
         answer = self.get(CLUSTERS)
         self.assertEqual((answer["kind"], answer["items"]), ("ClusterList", []))
 
     def test_list(self) -> None:
-        """Clusters come by name, with the version from which a watch goes on."""
+        """Clusters are ordered by name; the list has the version to start a watch with."""
         self.add("beta")
         self.add("alpha")
         answer = self.get(CLUSTERS)
@@ -38,7 +38,7 @@ class ReadingTests(ApiTestCase):
         self.assertEqual(answer["metadata"]["resourceVersion"], str(self.store.version))
 
     def test_selectors(self) -> None:
-        """Labels and the name select; another selector is refused, not passed over."""
+        """Labels and the name are supported in selectors; other selectors are rejected, not ignored."""
         self.add("alpha", labels={"env": "prod"})
         self.add("beta")
         for query in ({"labelSelector": "env=prod"}, {"fieldSelector": "metadata.name=alpha"}):
@@ -48,7 +48,7 @@ class ReadingTests(ApiTestCase):
         self.refused(400, "GET", CLUSTERS, labelSelector="env in prod")
 
     def test_one(self) -> None:
-        """One cluster, with what is known of its agents this moment."""
+        """One cluster, with the current state of its agents."""
         self.add("alpha")
         self.assertNotIn("lastSeen", self.get(f"{CLUSTERS}/alpha")["status"])
         tunnel: Any = FakeTunnel("alpha")
@@ -66,7 +66,7 @@ class ReadingTests(ApiTestCase):
         self.assertEqual(seen, timestamp(self.clock.seconds() - 42))
 
     def test_missing(self) -> None:
-        """What is not there is NotFound, with its name and kind."""
+        """A missing cluster is NotFound, with its name and kind."""
         refusal = self.refused(404, "GET", f"{CLUSTERS}/nope")
         self.assertEqual(refusal.reason, "NotFound")
         self.assertEqual(
@@ -92,7 +92,7 @@ class ReadingTests(ApiTestCase):
         self.assertEqual(row["cells"][5], "42s ago")
 
     def test_no_secrets(self) -> None:
-        """No object holds a token, a key or a digest of one."""
+        """No object contains a token, a key or a digest of one."""
         self.add("alpha")
         token = self.successResultOf(self.tokens.mint("alpha"))
         text = json.dumps(self.get(CLUSTERS))
@@ -100,7 +100,7 @@ class ReadingTests(ApiTestCase):
         self.assertNotIn("token", text.lower())
 
     def test_other_methods(self) -> None:
-        """A method that is not for a path says so; a path that is none is not found."""
+        """An unsupported method is rejected; an unknown path is not found."""
         self.add("alpha")
         self.refused(405, "PUT", f"{CLUSTERS}/alpha", {})
         self.refused(405, "DELETE", CLUSTERS)
@@ -109,12 +109,12 @@ class ReadingTests(ApiTestCase):
 
 
 class UnpublishedTests(ApiTestCase):
-    """A proxy that nobody told how others reach it."""
+    """A proxy without a published address."""
 
     published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_no_endpoint(self) -> None:
-        """The object names no endpoint rather than a wrong one."""
+        """The object has no endpoint rather than a wrong one."""
         self.add("alpha")
         self.assertNotIn("kubernetesAPIEndpoint", self.get(f"{CLUSTERS}/alpha")["spec"]["connection"])
 
@@ -123,7 +123,7 @@ class WritingTests(ApiTestCase):
     """Create, patch, delete."""
 
     def test_create(self) -> None:
-        """A cluster is made with what was asked for."""
+        """A cluster is created as requested."""
         body = {**ALPHA, "metadata": {"name": "alpha", "labels": {"env": "prod"}}, "spec": {"enable": False}}
         outcome = self.ask("POST", CLUSTERS, body)
         assert isinstance(outcome, Response)
@@ -135,7 +135,7 @@ class WritingTests(ApiTestCase):
         self.assertFalse(cluster.enabled)
 
     def test_create_with_a_port(self) -> None:
-        """The port that is asked for is given once, and is not changed later."""
+        """A requested port is assigned once, and cannot be changed later."""
         body = {**ALPHA, "spec": {"connection": {"kubernetesAPIServerPort": 6001}}}
         made = decoded(self.ask("POST", CLUSTERS, body))
         self.assertEqual(made["spec"]["connection"]["kubernetesAPIServerPort"], 6001)
@@ -149,7 +149,7 @@ class WritingTests(ApiTestCase):
         self.refused(422, "PATCH", f"{CLUSTERS}/alpha", other, content=MERGE)
 
     def test_create_from_yaml(self) -> None:
-        """YAML is read too."""
+        """YAML is supported too."""
         self.ask("POST", CLUSTERS, b"metadata:\n  name: alpha\n", content="application/yaml")
         self.assertIsNotNone(self.clusters.get("alpha"))
 
@@ -159,7 +159,7 @@ class WritingTests(ApiTestCase):
         self.assertEqual(self.refused(409, "POST", CLUSTERS, ALPHA).reason, "AlreadyExists")
 
     def test_dry_run(self) -> None:
-        """A dry run says what would be and changes nothing."""
+        """A dry run returns the result and changes nothing."""
         self.ask("POST", CLUSTERS, ALPHA, dryRun="All")
         self.assertIsNone(self.clusters.get("alpha"))
         self.add("alpha")
@@ -174,7 +174,7 @@ class WritingTests(ApiTestCase):
         self.refused(422, "POST", CLUSTERS, ALPHA, dryRun="Some")
 
     def test_bad_bodies(self) -> None:
-        """Each says what is wrong with it."""
+        """Each invalid object is rejected with the reason."""
         for code, body in (
             (400, b"{"),
             (400, b"[]"),
@@ -195,7 +195,7 @@ class WritingTests(ApiTestCase):
         self.assertEqual(self.clusters.list(), [])
 
     def test_field_validation(self) -> None:
-        """Unknown fields are refused, warned of, or passed over, as the client wants."""
+        """Unknown fields are rejected, warned about or ignored, as the client requests."""
         body = {**ALPHA, "spec": {"foo": 1, "connection": {"bar": 2}}}
         refusal = self.refused(400, "POST", CLUSTERS, body, fieldValidation="Strict")
         self.assertIn('unknown field "spec.foo", unknown field "spec.connection.bar"', str(refusal))
@@ -210,7 +210,7 @@ class WritingTests(ApiTestCase):
         self.refused(422, "POST", CLUSTERS, body, fieldValidation="Perhaps")
 
     def test_patch(self) -> None:
-        """Enabling, labels and annotations can be changed; null takes away."""
+        """Enabling, labels and annotations can be changed; null removes a value."""
         self.add("alpha", labels={"a": "1", "b": "2"})
         patch = {"metadata": {"labels": {"a": None, "c": "3"}}, "spec": {"enable": False}}
         answer = decoded(self.ask("PATCH", f"{CLUSTERS}/alpha", patch, content=MERGE))
@@ -218,7 +218,7 @@ class WritingTests(ApiTestCase):
         self.assertFalse(self.clusters.require("alpha").enabled)
 
     def test_patch_that_changes_nothing(self) -> None:
-        """It keeps the version."""
+        """The version is kept."""
         self.add("alpha")
         version = self.store.version
         self.ask("PATCH", f"{CLUSTERS}/alpha", {"spec": {"enable": True}}, content=MERGE)
@@ -238,7 +238,7 @@ class WritingTests(ApiTestCase):
         self.refused(404, "PATCH", f"{CLUSTERS}/nope", {}, content=MERGE)
 
     def test_delete(self) -> None:
-        """The cluster is gone, and the answer says which it was."""
+        """The cluster is removed, and the answer names it."""
         uid = self.add("alpha").uid
         answer = decoded(self.ask("DELETE", f"{CLUSTERS}/alpha", {"propagationPolicy": "Background"}))
         self.assertEqual((answer["status"], answer["details"]["uid"]), ("Success", uid))
@@ -246,7 +246,7 @@ class WritingTests(ApiTestCase):
         self.refused(404, "DELETE", f"{CLUSTERS}/alpha")
 
     def test_delete_preconditions(self) -> None:
-        """Only the very cluster that was meant is deleted."""
+        """Preconditions protect another cluster of the same name."""
         self.add("alpha")
         for precondition in ({"uid": "other"}, {"resourceVersion": "999"}):
             self.refused(409, "DELETE", f"{CLUSTERS}/alpha", {"preconditions": precondition})
@@ -259,14 +259,14 @@ class WritingTests(ApiTestCase):
         self.assertIsInstance(refusal.__cause__, StoreFailed)
 
     def test_ports_exhausted(self) -> None:
-        """The eleventh cluster of ten ports is told why."""
+        """The eleventh cluster for ten ports is rejected with the reason."""
         for number in range(10):
             self.add(f"c{number}")
         self.assertIn("--cluster-ports", str(self.refused(409, "POST", CLUSTERS, ALPHA)))
 
 
 class ObjectTests(SynchronousTestCase):
-    """What a client may write."""
+    """Parsing of cluster objects."""
 
     def test_merge(self) -> None:
         """The examples of RFC 7396, appendix A."""
@@ -285,12 +285,12 @@ class ObjectTests(SynchronousTestCase):
             self.assertEqual(merge(old, patch), new)
 
     def test_unknown(self) -> None:
-        """Unknown fields are found at every level, and nothing breaks on odd values."""
+        """Unknown fields are found at every level; odd values cause no error."""
         value = {"x": 1, "spec": {"y": 2, "connection": 3}, "metadata": {"z": 4, "name": "a"}}
         self.assertEqual(unknown_fields(value), ["x", "metadata.z", "spec.y"])
 
     def test_defaults(self) -> None:
-        """A name is enough."""
+        """A name is sufficient."""
         wish = read_cluster({"metadata": {"name": "alpha", "annotations": None}})
         self.assertEqual((wish.name, wish.enabled, wish.annotations, wish.version), ("alpha", True, {}, None))
         self.assertRaises(Invalid, read_cluster, {})

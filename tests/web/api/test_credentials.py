@@ -11,13 +11,13 @@ class CredentialTests(ApiTestCase):
     path = f"{BASE}/credentials"
 
     def issue(self, cluster: str, user: str, ttl: float = 3600.0) -> str:
-        """Return the id of a new credential."""
+        """Return the ID of a new credential."""
         credential, _ = self.successResultOf(self.credentials.issue_token(cluster, user, ["dev"], ttl))
         self.clock.advance(1)
         return str(credential.id)
 
     def test_list(self) -> None:
-        """What still opens something, the oldest first; selected by cluster and user."""
+        """Valid credentials are listed, the oldest first; cluster and user are supported in selectors."""
         self.add("alpha")
         short = self.issue("alpha", "joe", 60)
         first, second = self.issue("alpha", "jane"), self.issue("", "admin")
@@ -37,14 +37,14 @@ class CredentialTests(ApiTestCase):
         self.assertEqual(rows[1]["cells"][1], "(Tower's API)")
 
     def test_no_secrets(self) -> None:
-        """No object holds a token or a digest."""
+        """No object contains a token or a digest."""
         credential, token = self.successResultOf(self.credentials.issue_token("", "admin", [], 60))
         text = str(self.get(self.path)) + str(self.get(f"{self.path}/{credential.id}"))
         self.assertNotIn(token, text)
         self.assertNotIn(credential.digest, text)
 
     def test_revoke(self) -> None:
-        """A revoked one is gone from view, so that `kubectl delete` finds its end."""
+        """A revoked one is not listed any more, so that `kubectl delete` ends."""
         name = self.issue("", "admin")
         self.ask("DELETE", f"{self.path}/{name}")
         self.assertEqual(self.get(self.path)["items"], [])
@@ -61,7 +61,7 @@ class CredentialTests(ApiTestCase):
         self.assertEqual(row["cells"][0], name)
 
     def test_other_methods(self) -> None:
-        """Credentials are not made or watched here."""
+        """Credentials cannot be created or watched here."""
         self.refused(405, "POST", self.path, {})
         self.refused(405, "GET", self.path, watch="1")
         self.refused(404, "GET", f"{self.path}/a/b")

@@ -17,7 +17,7 @@ class DiscoveryTests(SynchronousTestCase):
     """The documents that kubectl reads first."""
 
     def test_plain(self) -> None:
-        """A client that asks for plain JSON gets lists of groups."""
+        """A client that requests plain JSON gets lists of groups."""
         media, body = discovery.api_groups("application/json, */*")
         self.assertEqual(media, "application/json")
         self.assertEqual(body["kind"], "APIGroupList")
@@ -26,7 +26,7 @@ class DiscoveryTests(SynchronousTestCase):
         self.assertEqual((media, body["kind"], body["versions"]), ("application/json", "APIVersions", []))
 
     def test_aggregated(self) -> None:
-        """Newer clients get everything in one answer, in the version they know, under its own media type."""
+        """Newer clients get everything in one answer, in their version and with its media type."""
         for accept, version in ((NEWEST, "v2"), (MIDDLE, "v2beta1")):
             media, body = discovery.api_groups(accept)
             self.assertIn(f"v={version};", media)
@@ -53,7 +53,7 @@ class DiscoveryTests(SynchronousTestCase):
         self.assertFalse(any(resource["namespaced"] for resource in body["resources"]))
 
     def test_version_is_semantic(self) -> None:
-        """Python's release numbers become semantic versions, which clients insist on."""
+        """Python's release numbers become semantic versions, which clients require."""
         self.assertEqual(discovery.git_version("1.2.3"), "v1.2.3")
         self.assertEqual(discovery.git_version("1.0.0.dev0"), "v1.0.0-dev.0")
         self.assertEqual(discovery.git_version("2.0.0rc1+local"), "v2.0.0-rc.1")

@@ -27,7 +27,7 @@ class FakeFields:
 
 @define
 class FakeRequest:
-    """What is looked at of a request."""
+    """The parts of a request that the API uses."""
 
     method: bytes = b"GET"
     path: bytes = b"/apis"
@@ -40,17 +40,17 @@ class FakeRequest:
 
 
 def parsed(path: bytes, query: bytes = b"", **lines: bytes) -> Call:
-    """Return a request taken apart."""
+    """Return a parsed request."""
     fields = FakeFields({name.replace("_", "-").encode(): value for name, value in lines.items()})
     request: Any = FakeRequest(b"GET", path, query, fields)
     return call_of(request)
 
 
 class CallTests(SynchronousTestCase):
-    """A request is taken apart once."""
+    """Parsing of requests."""
 
     def test_parts(self) -> None:
-        """Path, query, headers."""
+        """Path, query and headers."""
         call = parsed(
             b"/apis/g/v1/clusters/",
             b"watch=1&labelSelector=a%3Db&watch=0&empty=",
@@ -68,21 +68,21 @@ class CallTests(SynchronousTestCase):
         self.assertFalse(Call("GET", ()).flag("watch"))
 
     def test_bad_queries(self) -> None:
-        """A query that is no UTF-8, or has no end, is refused."""
+        """A query that is not UTF-8, or too long, is rejected."""
         for query in (b"a=%ff", b"&".join(b"a%d=1" % n for n in range(65))):
             with self.assertRaises(StatusError) as caught:
                 parsed(b"/apis", query)
             self.assertEqual(caught.exception.code, 400)
 
     def test_deep_yaml(self) -> None:
-        """A body that nests without end is refused and breaks nothing."""
+        """A body that is nested too deeply is rejected."""
         for content, raw in (("application/json", b"[" * 100_000), ("application/yaml", b"[" * 2_000)):
             call = Call("POST", (), content_type=content, body=lambda raw=raw: succeed(raw))  # type: ignore[misc]
             failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
             self.assertEqual(failure.value.code, 400)
 
     def test_long_yaml(self) -> None:
-        """YAML is read slowly, so there is less of it."""
+        """The limit of YAML bodies is lower, because parsing is slow."""
         raw = b"a: " + b"x" * (64 << 10)
         call = Call("POST", (), content_type="application/yaml", body=lambda: succeed(raw))
         failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
@@ -90,10 +90,10 @@ class CallTests(SynchronousTestCase):
 
 
 class DocumentTests(ApiTestCase):
-    """What the API says about itself."""
+    """Discovery documents."""
 
     def test_documents(self) -> None:
-        """Each document is where clients look for it."""
+        """Each document is on the path where clients expect it."""
         for path, kind in (
             ("/api", "APIVersions"),
             ("/apis", "APIGroupList"),
@@ -107,7 +107,7 @@ class DocumentTests(ApiTestCase):
         self.assertEqual(self.get("/openapi/v2")["swagger"], "2.0")
 
     def test_aggregated(self) -> None:
-        """The aggregated form comes under its own media type, and caches are told."""
+        """The aggregated form has its own media type, and a Vary header for caches."""
         accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         outcome = self.ask("GET", "/apis", accept=accept)
         assert isinstance(outcome, Response)
@@ -115,7 +115,7 @@ class DocumentTests(ApiTestCase):
         self.assertEqual(decoded(outcome)["kind"], "APIGroupDiscoveryList")
 
     def test_every_verb_that_is_listed(self) -> None:
-        """Discovery lists nothing that is answered with 404."""
+        """Discovery lists no resource that is answered with 404."""
         self.add("alpha")
         for resource in self.get(BASE)["resources"]:
             name = resource["name"].replace("clusters/", "clusters/alpha/")
@@ -126,7 +126,7 @@ class DocumentTests(ApiTestCase):
                 self.assertEqual(e.code, 422, name)
 
     def test_nothing_there(self) -> None:
-        """Other paths are not found, other methods not for them."""
+        """Other paths are not found, other methods not allowed."""
         self.refused(404, "GET", "/apis/apps/v1")
         self.refused(404, "GET", "/api/v1")
         self.refused(404, "GET", "/openapi/v3/apis/apps/v1")

@@ -1,4 +1,4 @@
-"""Tests for what lets others in: `tower.web.api.issuer` and the resources on it."""
+"""Tests for `tower.web.api.issuer` and its resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JoinTokenTests(ApiTestCase):
     """Join tokens."""
 
     def test_mint(self) -> None:
-        """The answer has all that an agent needs, and the token is good."""
+        """The answer has all parameters for an agent, and the token is valid."""
         self.add("alpha")
         outcome = self.ask("POST", TOKENS, {"spec": {"ttl": "2h", "uses": 2}})
         assert isinstance(outcome, Response)
@@ -40,13 +40,13 @@ class JoinTokenTests(ApiTestCase):
             self.successResultOf(self.tokens.enrol("alpha", status["token"], key, b"blob"))
 
     def test_secret_is_in_no_repr(self) -> None:
-        """Neither the answer nor the invitation shows the token when it is logged."""
+        """Neither the answer nor the invitation shows the token in a log."""
         self.add("alpha")
         outcome = self.ask("POST", TOKENS, {})
         self.assertNotIn(decoded(outcome)["status"]["token"], repr(outcome))
 
     def test_refused(self) -> None:
-        """Each value that makes no sense is named with what would."""
+        """Each invalid value is rejected with the valid ones."""
         self.add("alpha")
         for spec, text in (
             ({"ttl": "soon"}, "'soon'"),
@@ -77,12 +77,12 @@ class V1JoinTokenTests(ApiTestCase):
     """Tokens for agents of kubesphere-v1."""
 
     def setUp(self) -> None:
-        """Have one cluster."""
+        """Add one cluster."""
         super().setUp()
         self.add("alpha")
 
     def test_mint(self) -> None:
-        """The answer has all that such an agent can use, and the token is good."""
+        """The answer has all parameters for a v1 agent, and the token is valid."""
         outcome = self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}})
         assert isinstance(outcome, Response)
         self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
@@ -94,20 +94,20 @@ class V1JoinTokenTests(ApiTestCase):
         self.assertNotIn(status["token"], repr(outcome))
 
     def test_import(self) -> None:
-        """A token that agents have is taken over."""
+        """An existing token of agents is registered."""
         status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1", "token": "0f" * 32}}))["status"]
         self.assertEqual(status["token"], "0f" * 32)
         self.assertEqual(self.v1_tokens.check("alpha", "0f" * 32), status["agent"])
 
     def test_disabled(self) -> None:
-        """A cluster may get its tokens before it is enabled."""
+        """Tokens can be issued before the cluster is enabled."""
         self.successResultOf(self.clusters.set_enabled("alpha", False))
         status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}}))["status"]
         self.successResultOf(self.clusters.set_enabled("alpha", True))
         self.v1_tokens.check("alpha", status["token"])
 
     def test_refused(self) -> None:
-        """What makes no sense for such agents is named; no token is in the text, and none is made."""
+        """Invalid requests are rejected; no token is in the text, and none is created."""
         for spec, text in (
             ({"ttl": "1h"}, "spec.ttl"),
             ({"uses": 1}, "spec.uses"),
@@ -124,12 +124,12 @@ class V1JoinTokenTests(ApiTestCase):
 
 
 class OwnAgentsOnlyTests(ApiTestCase):
-    """A proxy that lets no old agents in."""
+    """A proxy that rejects v1 agents."""
 
     lets_old_agents_in = False
 
     def test_refused(self) -> None:
-        """It makes no token that would be good for nothing, and names the flag."""
+        """No token is created, and the text names the option."""
         self.add("alpha")
         refusal = self.refused(422, "POST", TOKENS, {"spec": {"protocol": "v1"}})
         self.assertIn("--require-v2", str(refusal))
@@ -137,12 +137,12 @@ class OwnAgentsOnlyTests(ApiTestCase):
 
 
 class UnpublishedTests(ApiTestCase):
-    """A proxy on all addresses that nobody gave a name."""
+    """A proxy on all addresses without a published one."""
 
     published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_names_the_flag(self) -> None:
-        """Neither joins nor kubeconfigs, but the flag to give."""
+        """Neither join tokens nor kubeconfigs are issued, and the text names the option."""
         self.add("alpha")
         for path, body in ((TOKENS, {}), (TOKENS, {"spec": {"protocol": "v1"}}), (KUBECONFIGS, JANE)):
             refusal = self.refused(422, "POST", path, body)
@@ -152,10 +152,10 @@ class UnpublishedTests(ApiTestCase):
 
 
 class AddressTests(ApiTestCase):
-    """Where others reach the proxy."""
+    """The address of the proxy."""
 
     def test_authority(self) -> None:
-        """A published address goes before the one listened on; IPv6 stands in brackets."""
+        """A published address takes precedence over the one listened on; IPv6 is in brackets."""
         self.assertEqual(Published("10.0.0.1", None, 8443, 8080).authority(), "10.0.0.1:8443")
         self.assertEqual(Published("10.0.0.1", "t.example", 8443, 8080).authority(6001), "t.example:6001")
         self.assertEqual(
@@ -164,7 +164,7 @@ class AddressTests(ApiTestCase):
         self.assertFalse(Published("::", None, 443, 80).is_known)
 
     def test_v1_url(self) -> None:
-        """Old agents are led to the plain port, and to the front door if there is none."""
+        """The URL for v1 agents has the plain port, or the front door if there is no plain port."""
         self.assertEqual(Published("t.example", None, 8443, 8080).v1_url, "http://t.example:8080")
         self.assertEqual(Published("t.example", None, 8443, None).v1_url, "https://t.example:8443")
 
@@ -178,7 +178,7 @@ class KubeconfigTests(ApiTestCase):
         return answer["status"], yaml.safe_load(answer["status"]["kubeconfig"])
 
     def test_certificate(self) -> None:
-        """By default it holds a certificate that is known as jane's, for alpha, for 8 h."""
+        """The default is a certificate of jane for alpha, valid for 8 h."""
         cluster = self.add("alpha")
         status, config = self.issue()
         pem = base64.b64decode(config["users"][0]["user"]["client-certificate-data"])
@@ -193,7 +193,7 @@ class KubeconfigTests(ApiTestCase):
         )
 
     def test_token_by_port(self) -> None:
-        """A token, and the cluster's own port."""
+        """A kubeconfig with a token, for the cluster's own port."""
         self.add("alpha")
         status, config = self.issue(via="port", auth="token", ttl="30m")
         token = config["users"][0]["user"]["token"]
@@ -203,7 +203,7 @@ class KubeconfigTests(ApiTestCase):
         self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:6000")
 
     def test_refused(self) -> None:
-        """Reserved names, unknown ways, a life too long: named, and nothing is issued."""
+        """Reserved names, invalid routes and long lifetimes are rejected, and nothing is issued."""
         self.add("alpha")
         for spec, text in (
             ({"user": "system:admin"}, "system:"),
@@ -228,7 +228,7 @@ class AdminKubeconfigTests(ApiTestCase):
     path = f"{BASE}/kubeconfigs"
 
     def test_issue(self) -> None:
-        """It is an administrator's, for no cluster, at the front door."""
+        """The user is an administrator, without a cluster, at the front door."""
         answer = decoded(self.ask("POST", self.path, {"spec": {"user": "ops", "auth": "token", "ttl": "1h"}}))
         config = yaml.safe_load(answer["status"]["kubeconfig"])
         self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443")
@@ -240,7 +240,7 @@ class AdminKubeconfigTests(ApiTestCase):
         self.assertEqual(credential.expires, NOW + 3600)
 
     def test_refused(self) -> None:
-        """Reserved names, and what is for clusters alone."""
+        """Reserved names and options for clusters are rejected."""
         for spec in (
             {"user": "tower:x"},
             {"user": "ops", "groups": ["dev"]},
@@ -252,12 +252,12 @@ class AdminKubeconfigTests(ApiTestCase):
 
 
 class WithoutPortsTests(ApiTestCase):
-    """A proxy that gives no ports to clusters."""
+    """A proxy without ports of clusters."""
 
     ports = None
 
     def test_no_port(self) -> None:
-        """The other way is named."""
+        """The text names the alternative."""
         self.add("alpha")
         refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], "via": "port"}})
         self.assertIn("--via front-door", str(refusal))

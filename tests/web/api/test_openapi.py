@@ -13,7 +13,7 @@ class OpenAPITests(SynchronousTestCase):
     """The documents for validation and `kubectl explain`."""
 
     def test_index_leads_to_the_document(self) -> None:
-        """The index names the group's document, under an address that changes with it."""
+        """The index has the group's document, with a URL that changes with it."""
         (entry,) = openapi.index()["paths"].items()
         self.assertEqual(entry[0], "apis/cluster.kubesphere.io/v1alpha1")
         self.assertRegex(
@@ -29,17 +29,17 @@ class OpenAPITests(SynchronousTestCase):
         self.assertIn("fieldValidation", [parameter["name"] for parameter in patch["parameters"]])
 
     def test_references_resolve(self) -> None:
-        """Every schema that is named is there."""
+        """Every referenced schema exists."""
         document = openapi.group_document()
         text = json.dumps(document)
         for name in {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}:
             self.assertIn(name, document["components"]["schemas"])
 
     def test_old_clients(self) -> None:
-        """Version 2 comes as JSON or as protobuf."""
+        """Version 2 is available as JSON and as protobuf."""
         media, body = openapi.version_two("application/json")
         self.assertEqual((media, json.loads(body)["swagger"]), ("application/json", "2.0"))
-        for mark in ".@":  # the second one cannot be given back: Go refuses to read it as a media type
+        for mark in ".@":  # the second one is not returned: it is not a valid media type for Go
             asked = f"application/com.github.proto-openapi.spec.v2{mark}v1.0+protobuf"
             media, body = openapi.version_two(asked)
             self.assertEqual(media, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")

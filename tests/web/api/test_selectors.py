@@ -10,7 +10,7 @@ PROD = {"env": "prod", "example.com/team": "a"}
 
 
 class LabelTests(SynchronousTestCase):
-    """`parse_labels` reads what kubectl -l takes."""
+    """`parse_labels` accepts the syntax of kubectl -l."""
 
     def test_shapes(self) -> None:
         """Each operator, true and false."""
@@ -34,18 +34,18 @@ class LabelTests(SynchronousTestCase):
             self.assertEqual(got, expected, selector)
 
     def test_unreadable(self) -> None:
-        """What cannot be read is refused, never passed over."""
+        """An invalid selector is rejected, never ignored."""
         for selector in ("env=a b", "env in prod", "=x", ",", "env=prod,,", "env in (a", "env > 3"):
             self.assertRaises(BadSelector, parse_labels, selector)
 
 
 class FieldTests(SynchronousTestCase):
-    """`parse_fields` reads what kubectl --field-selector takes."""
+    """`parse_fields` accepts the syntax of kubectl --field-selector."""
 
     fields = {"metadata.name": lambda item: str(item["metadata"]["name"])}
 
     def test_name(self) -> None:
-        """The name can be selected by, for and against."""
+        """The name is supported, equal and not equal."""
         item = {"metadata": {"name": "alpha"}}
         for selector, expected in (
             ("metadata.name=alpha", True),
@@ -56,6 +56,6 @@ class FieldTests(SynchronousTestCase):
             self.assertEqual(selection.matches_fields(item), expected, selector)
 
     def test_others(self) -> None:
-        """Another field, or a shape that is none, is refused."""
+        """Another field or an invalid syntax is rejected."""
         for selector in ("spec.enable=true", "metadata.name", "metadata.name in (alpha)"):
             self.assertRaises(BadSelector, parse_fields, selector, self.fields)

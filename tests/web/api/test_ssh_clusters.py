@@ -1,4 +1,4 @@
-"""Clusters of type ssh in Tower's API: how they are written, shown, and what is below them."""
+"""Clusters of type ssh in Tower's API: writing, reading, and their subresources."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KEY = "SHA256:" + "k" * 43
 
 
 def encoded(access: KubeAccess) -> str:
-    """Return what stands in an object for *access*."""
+    """Return the value of *access* in an object."""
     return base64.b64encode(self_contained(access)).decode("ascii")
 
 
 def body(access: KubeAccess | None = None, **ssh: Any) -> dict[str, Any]:
-    """Return a cluster to be made."""
+    """Return a cluster to be created."""
     return {
         "apiVersion": "cluster.kubesphere.io/v1alpha1",
         "kind": "Cluster",
@@ -61,7 +61,7 @@ class WritingCase(ApiTestCase):
     """Creates and patches."""
 
     def create(self, value: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a cluster, return the answer."""
+        """Create a cluster, return the answer."""
         return decoded(self.ask("POST", CLUSTERS, value or body()))
 
     def patched(self, change: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class WritingCase(ApiTestCase):
         return decoded(self.ask("PATCH", BETA, change, content=MERGE))
 
     def refusal(self, method: str, change: dict[str, Any]) -> str:
-        """Return why a write is refused, also when it is a dry run."""
+        """Return the error of a write, which must be the same in a dry run."""
         path, content = (CLUSTERS, "application/json") if method == "POST" else (BETA, MERGE)
         said = {
             str(self.refused(422, method, path, change, content=content, **query))
@@ -83,7 +83,7 @@ class WritingTests(WritingCase):
     """Create and patch."""
 
     def test_create(self) -> None:
-        """The answer shows how the nodes are reached, and of the credential what may be shown."""
+        """The answer has the SSH settings, and only the public part of the credential."""
         made = self.create()
         connection = made["spec"]["connection"]
         self.assertEqual((connection["type"], connection["kubernetesAPIServerPort"]), ("ssh", 6000))
@@ -94,14 +94,14 @@ class WritingTests(WritingCase):
         self.assertEqual(self.accesses.get(self.clusters.require("beta")), by_token())
 
     def test_facts(self) -> None:
-        """The end of a credential is shown where it is known."""
+        """The expiry of a credential is shown if it is known."""
         for access in (by_token(jwt(NOW + 60)), by_certificate(60)):
             member = self.create(body(access))["status"]["member"]
             self.assertEqual(member["expirationTimestamp"], timestamp(NOW + 60))
             self.ask("DELETE", BETA)
 
     def test_base64_in_lines(self) -> None:
-        """Base64 may be broken into lines, as people have it in YAML."""
+        """Base64 may have line breaks, as is common in YAML."""
         value = body()
         connection = value["spec"]["connection"]
         text = connection["kubeconfig"]
@@ -109,7 +109,7 @@ class WritingTests(WritingCase):
         self.create(value)
 
     def test_refused(self) -> None:
-        """Each mistake is refused by field and cure, alike with a dry run, and nothing is kept."""
+        """Each mistake is rejected with field and cure, also in a dry run, and nothing is stored."""
         for connection, text in (
             ({"kubeconfig": None}, "kubeconfig: required"),
             ({"kubeconfig": ""}, "in base64"),
@@ -136,12 +136,12 @@ class WritingTests(WritingCase):
         self.assertEqual(dict(self.store.snapshot("memberaccess")), {})
 
     def test_files_in_the_kubeconfig(self) -> None:
-        """A kubeconfig that names files is refused, with where their content belongs; so is a plugin."""
+        """A kubeconfig with file names is rejected with the field for their content; so is a plugin."""
         config = json.loads(self_contained(by_token()))
         for user, text in (
             (
                 {"tokenFile": "/t"},
-                "tokenFile names the file '/t', which is not here: put its content into token",
+                "tokenFile refers to the file '/t', which was not sent: put its content into token",
             ),
             ({"client-key": "k", "client-certificate-data": "QQ=="}, "into client-key-data"),
             ({"exec": {"command": "aws"}}, "give it a token or a client certificate"),
@@ -152,7 +152,7 @@ class WritingTests(WritingCase):
             self.assertIn(text, self.refusal("POST", value))
 
     def test_dry_run(self) -> None:
-        """A dry run shows what would be, and keeps neither cluster nor credential."""
+        """A dry run returns the result, and stores neither cluster nor credential."""
         made = decoded(self.ask("POST", CLUSTERS, body(), dryRun="All"))
         self.assertEqual(made["spec"]["connection"]["ssh"]["user"], "tower")
         self.assertEqual(self.clusters.list(), [])
@@ -165,7 +165,7 @@ class WritingTests(WritingCase):
         )
 
     def test_patch(self) -> None:
-        """Fields are changed one by one; a list is replaced; null makes a field what it is by default."""
+        """Fields are changed one by one; a list is replaced; null restores the default."""
         self.create(body(targets={"a": "h:1", "b": "h:2"}, sshPort=24))
         change = {"user": "core", "nodes": ["n3"], "sshPort": None, "targets": {"a": None, "c": "h:3"}}
         ssh = self.patched(patch(ssh=change))["spec"]["connection"]["ssh"]
@@ -175,7 +175,7 @@ class WritingTests(WritingCase):
         self.assertEqual((ssh["nodesFile"], "nodes" in ssh), ("/n", False))
 
     def test_patch_of_other_things(self) -> None:
-        """Labels, and whether it is enabled, can be changed without a word about SSH."""
+        """Labels and the state can be changed without the SSH settings."""
         self.create()
         self.patched({"metadata": {"labels": {"env": "prod"}}, "spec": {"enable": False}})
         cluster = self.clusters.require("beta")
@@ -183,7 +183,7 @@ class WritingTests(WritingCase):
         self.assertEqual(self.accesses.get(cluster), by_token())
 
     def test_patch_with_a_credential(self) -> None:
-        """A new kubeconfig takes the old one's place, and null is no news."""
+        """A new kubeconfig replaces the old one; null changes nothing."""
         self.create()
         heard: list[str] = []
         self.addCleanup(self.accesses.watch(heard.append).stop)
@@ -195,7 +195,7 @@ class WritingTests(WritingCase):
         self.assertIsNotNone(self.accesses.get(self.clusters.require("beta")).client_key)
 
     def test_patch_refused(self) -> None:
-        """The type stays; what makes no sense for it does not come in."""
+        """The type cannot change, and fields of the other type are rejected."""
         self.create()
         self.add("alpha")
         self.assertIn("cannot be changed", self.refusal("PATCH", patch(type="proxy", ssh=None)))
@@ -212,14 +212,14 @@ class WritingTests(WritingCase):
         self.assertIn("cannot be changed", said)
 
     def test_old_version(self) -> None:
-        """Who has read an old version changes neither the cluster nor its credential."""
+        """A client with an old version changes neither the cluster nor its credential."""
         self.create()
         change = {"metadata": {"resourceVersion": "999"}, **patch(kubeconfig=encoded(by_certificate()))}
         self.refused(409, "PATCH", BETA, change, content=MERGE)
         self.assertEqual(self.accesses.get(self.clusters.require("beta")), by_token())
 
     def test_field_validation(self) -> None:
-        """Unknown fields are found in there too, and targets may be called anything."""
+        """Unknown fields are found in the SSH settings too; targets may have any name."""
         value = body(frob=1, targets={"frob": "h:1"})
         refusal = self.refused(400, "POST", CLUSTERS, value, fieldValidation="Strict")
         self.assertIn('unknown field "spec.connection.ssh.frob"', str(refusal))
@@ -228,7 +228,7 @@ class WritingTests(WritingCase):
         self.ask("POST", CLUSTERS, value, fieldValidation="Strict")
 
     def test_warnings(self) -> None:
-        """A credential that protects little is taken, with a warning."""
+        """A credential without much protection is accepted with a warning."""
         outcome = self.ask("POST", CLUSTERS, body(evolve(by_token(), insecure=True)))
         assert isinstance(outcome, Response)
         self.assertIn(b"insecure-skip-tls-verify", dict(outcome.headers)[b"Warning"])
@@ -237,7 +237,7 @@ class WritingTests(WritingCase):
         self.assertIn(b"no credential", dict(outcome.headers)[b"Warning"])
 
     def test_no_secret(self) -> None:
-        """Nothing of the credential is in any answer, nor in what `kubectl apply` notes, nor in a repr."""
+        """No answer, annotation of `kubectl apply` or repr contains any part of the credential."""
         for access in (by_token(), by_certificate()):
             value = body(access)
             text = value["spec"]["connection"]["kubeconfig"]
@@ -257,7 +257,7 @@ class WritingTests(WritingCase):
             self.ask("DELETE", BETA)
 
     def test_vault_fails(self) -> None:
-        """When the credential cannot be sealed, nobody is promised anything, and the text says why."""
+        """If the credential cannot be sealed, the write fails with the reason."""
         self.vault.path.mkdir()
         refusal = refusal_of(self.assertRaises(VaultError, self.ask, "POST", CLUSTERS, body()))
         self.assertEqual(refusal.code, 500)
@@ -266,12 +266,12 @@ class WritingTests(WritingCase):
 
 
 class FilesTests(WritingCase):
-    """Files that clusters may name are below one directory."""
+    """Files of clusters must be below one directory."""
 
     node_files = Path("/keys")
 
     def test_elsewhere(self) -> None:
-        """A file elsewhere is refused by field, value and cure, when it is made and when it is changed."""
+        """Another file is rejected with field, value and cure, on creation and on change."""
         value = body(keyFile="/keys/../etc/id")
         said = self.refusal("POST", value)
         self.assertIn("keyFile: '/keys/../etc/id': must be below /keys (--node-files of tower-proxy)", said)
@@ -284,7 +284,7 @@ class FilesTests(WritingCase):
         self.assertEqual(ssh["nodesFile"], "b/c")
 
     def test_of_former_times(self) -> None:
-        """What a record names already may stay when something else changes, but comes in nowhere anew."""
+        """A file that a record has already is kept when another field changes, but cannot be added."""
         self.create()
         cluster = self.clusters.require("beta")
         assert cluster.ssh is not None
@@ -299,16 +299,16 @@ class FilesTests(WritingCase):
 
 
 class ShowingTests(ApiTestCase):
-    """What is known live."""
+    """Live status."""
 
     def setUp(self) -> None:
-        """Have one such cluster, and one with an agent."""
+        """Add one such cluster, and one with an agent."""
         super().setUp()
         self.ask("POST", CLUSTERS, body())
         self.add("alpha")
 
     def fleet(self) -> None:
-        """Have nodes."""
+        """Set the nodes."""
         self.ssh["beta"] = SSHStatus(
             (
                 NodeStatus("n1", "n1:22", "open", NOW - 340, KEY, 3, 0.0012, NOW - 20),
@@ -321,7 +321,7 @@ class ShowingTests(ApiTestCase):
         )
 
     def test_status(self) -> None:
-        """Times are as Kubernetes writes them, and what is not known is left out."""
+        """Times have Kubernetes' format, and unknown values are omitted."""
         self.assertNotIn("ssh", self.get(BETA)["status"])
         self.ssh["beta"] = SSHStatus()
         self.assertEqual(self.get(BETA)["status"]["ssh"], {"usableNodes": 0, "nodes": []})
@@ -357,12 +357,12 @@ class ShowingTests(ApiTestCase):
         )
 
     def test_other_clusters(self) -> None:
-        """A cluster with an agent has nothing of it."""
+        """A cluster with an agent has no SSH status."""
         self.ssh["alpha"] = SSHStatus()
         self.assertEqual(set(self.get(f"{CLUSTERS}/alpha")["status"]), {"conditions", "agents"})
 
     def test_table(self) -> None:
-        """Rows are about nodes where there are no agents."""
+        """Rows show nodes if there are no agents."""
         self.successResultOf(self.clusters.set_condition("beta", "NodesAvailable", "True", "R", "m"))
         self.successResultOf(self.clusters.set_condition("beta", "AgentAvailable", "False", "R", "m"))
 
@@ -379,7 +379,7 @@ class ShowingTests(ApiTestCase):
         self.assertEqual([row()[name] for name in ("Last seen", "Agents")], ["now", "2/3"])
 
     def test_nodes(self) -> None:
-        """The nodes are below, as objects and as a table."""
+        """The nodes are a subresource, as objects and as a table."""
         self.assertEqual(self.get(f"{BETA}/nodes")["items"], [])
         self.fleet()
         answer = self.get(f"{BETA}/nodes")
@@ -395,7 +395,7 @@ class ShowingTests(ApiTestCase):
         self.assertIn("agents alpha", str(self.refused(422, "GET", f"{CLUSTERS}/alpha/nodes")))
 
     def test_host_keys(self) -> None:
-        """The keys that were learned are shown, and can be forgotten one by one."""
+        """The pinned keys are listed, and can be removed one by one."""
         pins = Pins(self.store, "beta", self.clusters.require("beta").uid)
         blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)
         for node in (Node("n1"), Node("fd00::2", 2222, "n2")):
@@ -413,7 +413,7 @@ class ShowingTests(ApiTestCase):
         self.refused(422, "GET", f"{CLUSTERS}/alpha/hostkeys")
 
     def test_no_agents(self) -> None:
-        """Nobody joins such a cluster, old or new, and it has no agents to show."""
+        """Such a cluster has no join tokens and no agents."""
         for spec in ({}, {"protocol": "v1"}):
             said = str(self.refused(422, "POST", f"{BETA}/jointokens", {"spec": spec}))
             self.assertIn("it has nodes instead of agents", said)
@@ -421,12 +421,12 @@ class ShowingTests(ApiTestCase):
         self.assertEqual(dict(self.store.snapshot("jointokens")), {})
 
     def test_kubeconfigs(self) -> None:
-        """People get their kubeconfigs as for every other cluster."""
+        """Users get kubeconfigs as for every other cluster."""
         answer = decoded(self.ask("POST", f"{BETA}/kubeconfigs", {"spec": {"user": "jane"}}))
         self.assertIn("/clusters/beta", answer["status"]["kubeconfig"])
 
     def test_watch(self) -> None:
-        """A watch shows them as a list does."""
+        """A watch has the same objects as a list."""
         self.fleet()
         stream = self.watch()
         (event,) = [line for line in stream.lines if line["object"]["metadata"].get("name") == "beta"]
@@ -434,10 +434,10 @@ class ShowingTests(ApiTestCase):
 
 
 class DocumentTests(ApiTestCase):
-    """What `kubectl explain` reads."""
+    """The schema for `kubectl explain`."""
 
     def test_fields(self) -> None:
-        """Every field is described, and no other."""
+        """Every field is described, and no other field."""
         schemas = openapi.group_document()["components"]["schemas"]
         cluster = schemas["io.kubesphere.cluster.v1alpha1.Cluster"]["properties"]
         connection = cluster["spec"]["properties"]["connection"]["properties"]

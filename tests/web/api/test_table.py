@@ -29,10 +29,10 @@ COLUMNS = (
 
 
 class TableTests(SynchronousTestCase):
-    """`table` makes what kubectl prints."""
+    """`table` makes the tables that kubectl prints."""
 
     def test_cells(self) -> None:
-        """Cells stand in the order of the columns, ages are counted from now."""
+        """Cells are in the order of the columns; ages are relative to the given time."""
         got = table(COLUMNS, [ALPHA], NOW, resource_version="17")
         self.assertEqual(got["apiVersion"], "meta.k8s.io/v1")
         self.assertEqual(got["metadata"], {"resourceVersion": "17"})
@@ -41,7 +41,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(got["rows"][0]["cells"], ["alpha", True, "60s"])
 
     def test_what_a_row_carries(self) -> None:
-        """A row carries its object's metadata, the object, or nothing, as asked."""
+        """A row has its object's metadata, the object, or nothing, as requested."""
         (row,) = table(COLUMNS, [ALPHA], NOW)["rows"]
         self.assertEqual(row["object"]["kind"], "PartialObjectMetadata")
         self.assertEqual(row["object"]["metadata"]["name"], "alpha")
@@ -51,17 +51,17 @@ class TableTests(SynchronousTestCase):
         self.assertNotIn("object", row)
 
     def test_old_form(self) -> None:
-        """The v1beta1 form differs in its apiVersion alone."""
+        """The v1beta1 form differs only in its apiVersion."""
         got = table(COLUMNS, [ALPHA], NOW, media=TABLES[1])
         self.assertEqual(got["apiVersion"], "meta.k8s.io/v1beta1")
         self.assertEqual(got["rows"][0]["object"]["apiVersion"], "meta.k8s.io/v1beta1")
 
 
 class DurationTests(SynchronousTestCase):
-    """Ages read as kubectl's own do."""
+    """Ages have kubectl's format."""
 
     def test_steps(self) -> None:
-        """Every step of the scale, at its borders."""
+        """Every unit, at its limits."""
         for seconds, text in (
             (-5, "0s"),
             (0, "0s"),
@@ -83,7 +83,7 @@ class DurationTests(SynchronousTestCase):
             self.assertEqual(human_duration(seconds), text, seconds)
 
     def test_timestamps(self) -> None:
-        """RFC 3339 with and without fractions is read; an absent or broken one is unknown."""
+        """RFC 3339 with and without fractions is supported; a missing or invalid time is unknown."""
         self.assertEqual(seconds_since("2023-11-14T22:13:20Z", NOW), 0)
         self.assertEqual(seconds_since("2023-11-14T22:13:19.500000+00:00", NOW), 0.5)
         self.assertIsNone(seconds_since("yesterday", NOW))

@@ -13,14 +13,14 @@ CLUSTERS = f"{BASE}/clusters"
 
 
 class WatchTests(ApiTestCase):
-    """A watch tells everything once, in order."""
+    """A watch reports everything once, in order."""
 
     def label(self, name: str, **labels: str) -> None:
         """Give a cluster new labels."""
         self.successResultOf(self.clusters.change(name, lambda cluster: evolve(cluster, labels=labels)))
 
     def test_from_now(self) -> None:
-        """Without a version comes what is there, then what happens."""
+        """Without a version the watch sends the current state, then changes."""
         self.add("alpha")
         stream = self.watch()
         self.assertEqual(stream.taken(), [("ADDED", "alpha")])
@@ -30,7 +30,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(stream.taken(), [("ADDED", "beta"), ("MODIFIED", "beta"), ("DELETED", "alpha")])
 
     def test_from_a_version(self) -> None:
-        """With one comes what happened since then, and nothing twice."""
+        """With a version the watch sends the changes since then, each once."""
         self.add("alpha")
         version = self.get(CLUSTERS)["metadata"]["resourceVersion"]
         self.add("beta")
@@ -39,7 +39,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(stream.taken(), [("ADDED", "beta"), ("ADDED", "gamma")])
 
     def test_too_old(self) -> None:
-        """A version that the ring has forgotten, or never had, is 410 Expired."""
+        """A version that the ring no longer has, or never had, is 410 Expired."""
         self.add("alpha")
         version = str(self.store.version)
         for number in range(EVENT_LIMIT):
@@ -50,7 +50,7 @@ class WatchTests(ApiTestCase):
             self.assertEqual(refusal.reason, "Expired")
 
     def test_bad_parameters(self) -> None:
-        """Parameters that are no numbers are refused before anything is sent."""
+        """Invalid numbers are rejected before anything is sent."""
         self.refused(400, "GET", CLUSTERS, watch="1", resourceVersion="x")
         self.refused(400, "GET", CLUSTERS, watch="1", resourceVersion="9" * 5000)
         self.refused(400, "GET", CLUSTERS, watch="1", timeoutSeconds="-1")
@@ -60,7 +60,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(self.get(CLUSTERS, watch="false")["kind"], "ClusterList")
 
     def test_one_by_name(self) -> None:
-        """A watch on one name hears nothing of others."""
+        """A watch of one name does not report others."""
         self.add("alpha")
         self.add("beta")
         stream = self.watch(fieldSelector="metadata.name=alpha")
@@ -84,7 +84,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(stream.taken(), [("DELETED", "beta")])
 
     def test_labels_changed_before_the_watch(self) -> None:
-        """What left the selection between list and watch is told too."""
+        """A change of the selection between list and watch is reported."""
         self.add("alpha", labels={"env": "prod"})
         version = self.get(CLUSTERS, labelSelector="env=prod")["metadata"]["resourceVersion"]
         self.label("alpha")
@@ -92,7 +92,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(stream.taken(), [("DELETED", "alpha")])
 
     def test_initial_events(self) -> None:
-        """A streaming list ends with the bookmark that says so."""
+        """A streaming list ends with its bookmark."""
         self.add("alpha")
         stream = self.watch(
             sendInitialEvents="true", allowWatchBookmarks="true", resourceVersionMatch="NotOlderThan"
@@ -103,7 +103,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(last["object"]["metadata"]["resourceVersion"], str(self.store.version))
 
     def test_bookmarks(self) -> None:
-        """Who asks for bookmarks is told each minute how far he got; others are not."""
+        """A client that requests bookmarks gets one each minute; others get none."""
         plain, marked = self.watch(), self.watch(allowWatchBookmarks="true")
         self.add("alpha")
         for _ in range(2):
@@ -112,7 +112,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual([line["type"] for line in marked.lines], ["ADDED", "BOOKMARK", "BOOKMARK"])
 
     def test_end(self) -> None:
-        """A watch ends in order when its time is up, and leaves no timer."""
+        """A watch ends after its duration, and leaves no timer."""
         stream = self.watch(timeoutSeconds="5", allowWatchBookmarks="true")
         self.clock.advance(5)
         self.assertTrue(stream.finished)
@@ -122,7 +122,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_user_gone(self) -> None:
-        """A user who goes away leaves nothing behind."""
+        """A client that disconnects leaves nothing behind."""
         stream = self.watch()
         assert stream.on_closed is not None
         stream.on_closed()
@@ -131,7 +131,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_slow_reader(self) -> None:
-        """A full stream gets nothing more until it drains, and then misses nothing."""
+        """A full stream is not written to until it drains, and then misses no event."""
         stream = self.watch()
         stream.full = True
         self.add("a")
@@ -144,7 +144,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(stream.taken(), [("ADDED", "c")])
 
     def test_slow_reader_drains_bit_by_bit(self) -> None:
-        """A stream that is full again after one event goes on from there."""
+        """A stream that is full again after one event continues from there."""
         stream = self.watch()
         stream.full = True
         for name in "abc":
@@ -157,7 +157,7 @@ class WatchTests(ApiTestCase):
         self.assertEqual(seen, [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")])
 
     def test_reader_too_slow(self) -> None:
-        """Who falls behind the ring gets 410 as an event, and the end."""
+        """A client that is too slow for the ring gets 410 as an event, and the end."""
         stream = self.watch()
         stream.full = True
         self.add("alpha")

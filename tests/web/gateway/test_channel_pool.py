@@ -9,22 +9,22 @@ from tests.fakes.gateway import FakeTunnels, pool
 from tests.fakes.tunnels import FakeTunnel
 from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
-from tower.escaping import LONGEST_SAID
+from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.status import StatusError
 from tower.web.gateway.channel_pool import ClusterUpstream
 
 
 class PoolTests(SynchronousTestCase):
-    """Channels that wait for the next request."""
+    """Idle channels."""
 
     def setUp(self) -> None:
-        """Have one tunnel."""
+        """Add one tunnel."""
         self.tunnel = FakeTunnel()
         self.tunnels = FakeTunnels([self.tunnel])
         self.pool = pool(self.tunnels, kept=2)
 
     def open(self) -> ClusterUpstream:
-        """Return a new channel, as a request leaves it."""
+        """Return a new channel, as after a request."""
         upstream = self.successResultOf(self.pool.open("alpha", "kubernetes"))
         upstream.channel.resume()
         return upstream
@@ -43,19 +43,19 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual((self.pool.opened, self.pool.taken), (2, 2))
 
     def test_apart(self) -> None:
-        """A channel serves its cluster and its target alone."""
+        """A channel is only used for its own cluster and target."""
         self.pool.give("alpha", "kubernetes", self.open())
         self.assertIsNone(self.pool.take("beta", "kubernetes"))
         self.assertIsNone(self.pool.take("alpha", "other"))
 
     def test_bounded(self) -> None:
-        """Only so many are kept."""
+        """The number of idle channels is limited."""
         for upstream in [self.open() for _ in range(3)]:
             self.pool.give("alpha", "kubernetes", upstream)
         self.assertEqual([pipe.aborted for pipe in self.tunnel.pipes], [False, False, True])
 
     def test_closed_while_unused(self) -> None:
-        """A channel that ends, is closed or talks while unused is not used again."""
+        """A channel that ends, closes or receives bytes while idle is not used again."""
         for happens in ("end", "lose", "talk"):
             upstream = self.open()
             pipe = self.tunnel.pipes[-1]
@@ -68,7 +68,7 @@ class PoolTests(SynchronousTestCase):
             self.assertTrue(pipe.lost or pipe.closing)
 
     def test_age(self) -> None:
-        """What is unused for a minute is closed; being used makes young."""
+        """A channel that is idle for a minute is closed; each use starts the minute again."""
         self.pool.give("alpha", "kubernetes", self.open())
         for _ in range(12):
             self.pool.sweep()
@@ -83,7 +83,7 @@ class PoolTests(SynchronousTestCase):
         self.assertIsNone(self.pool.take("alpha", "kubernetes"))
 
     def test_large(self) -> None:
-        """What has a large window is kept only for those who come soon, so that others can have as much."""
+        """A channel with a large window is closed earlier, so that others can use the memory."""
         self.pool.give("alpha", "kubernetes", self.open())
         self.tunnel.pipes[0].is_large = True
         self.pool.sweep()
@@ -92,7 +92,7 @@ class PoolTests(SynchronousTestCase):
         self.assertTrue(self.tunnel.pipes[0].aborted)
 
     def test_draining(self) -> None:
-        """Channels of a tunnel that is going away are neither used nor kept."""
+        """Channels of a closing tunnel are neither used nor kept."""
         one, two = self.open(), self.open()
         self.pool.give("alpha", "kubernetes", one)
         self._drain()
@@ -101,7 +101,7 @@ class PoolTests(SynchronousTestCase):
         self.assertTrue(all(pipe.aborted for pipe in self.tunnel.pipes))
 
     def test_draining_is_swept(self) -> None:
-        """A draining tunnel gets its unused channels back soon, so that it can go."""
+        """A draining tunnel's idle channels are closed soon, so that it can end."""
         self.pool.give("alpha", "kubernetes", self.open())
         self._drain()
         self.pool.sweep()
@@ -112,17 +112,17 @@ class PoolTests(SynchronousTestCase):
             pipe.is_leaving = True
 
     def test_stop(self) -> None:
-        """Stopping closes the unused ones."""
+        """Stopping closes the idle channels."""
         self.pool.give("alpha", "kubernetes", self.open())
         self.pool.stop()
         self.assertTrue(self.tunnel.pipes[0].aborted)
 
 
 class OpeningTests(SynchronousTestCase):
-    """Channels that are not there yet."""
+    """Opening of channels."""
 
     def setUp(self) -> None:
-        """Have no tunnel."""
+        """Start without a tunnel."""
         self.tunnels = FakeTunnels([])
         self.pool = pool(self.tunnels)
 
@@ -137,7 +137,7 @@ class OpeningTests(SynchronousTestCase):
         self.failureResultOf(opening, ClusterUnreachable)
 
     def test_cancelled(self) -> None:
-        """Who does not want the channel any more gets rid of it, whenever it comes."""
+        """After a cancellation the channel is closed, whenever it opens."""
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
         opening = self.pool.open("alpha", "kubernetes")
@@ -150,7 +150,7 @@ class OpeningTests(SynchronousTestCase):
         self.failureResultOf(opening, CancelledError)
 
     def test_refused(self) -> None:
-        """The far end's reason is told with the names of cluster and target."""
+        """The far end's reason is reported with the names of cluster and target."""
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
         opening = self.pool.open("alpha", "database")
@@ -162,7 +162,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(refusal.code, 503)
 
     def test_refused_in_words_of_its_own(self) -> None:
-        """What an agent says is quoted as its words, in one line and within the limit."""
+        """An agent's text is quoted, in one line and within the limit."""
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
         for code, begin in (
@@ -178,4 +178,4 @@ class OpeningTests(SynchronousTestCase):
             self.assertEqual(text[: len(begin)], begin)
             self.assertTrue(text.endswith('x…"'))
             self.assertTrue(text.isprintable())
-            self.assertEqual(len(text.partition("reports: ")[2]), LONGEST_SAID + 2)
+            self.assertEqual(len(text.partition("reports: ")[2]), PEER_TEXT_LIMIT + 2)

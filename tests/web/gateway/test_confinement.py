@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.confinement`, and of what it does in the relay."""
+"""Tests for `tower.web.gateway.confinement`, and for its use in the relay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCOPE = b"/clusters/alpha"
 PATH = b"/clusters/alpha/apps/shop/cart"
 WIKI = b"/clusters/alpha/targets/wiki"
 
-#: What follows a cookie's name and value, and what follows them after that.
+#: Attributes after a cookie's name and value, and the expected ones.
 COOKIES = (
     (b"", b"; Path=/clusters/alpha/apps/shop/"),
     (b"; Path=/", b"; Path=/clusters/alpha/"),
@@ -55,7 +55,7 @@ COOKIES = (
     (b"; \xa0Path=/x; unknown=1", b"; Path=/clusters/alpha/apps/shop/"),
 )
 
-#: What a member may write behind them.
+#: Attributes that a member may send.
 ATTRIBUTES = [
     *(b"Path=/", b"path=/clusters/beta", b"PATH", b"Path=", b" path = /", b"\tPath\t=\t/x", b'Path="/"'),
     *(b"Path=/clusters/beta/; Path=/", b"Path=/clusters/alpha/..", b"\x85path=/", b"Domain=tower.example"),
@@ -64,7 +64,7 @@ ATTRIBUTES = [
 
 
 class Response:
-    """What `http.cookiejar` wants of one."""
+    """The interface that `http.cookiejar` expects of a response."""
 
     def __init__(self, *cookies: bytes) -> None:
         self._text = b"".join(b"Set-Cookie: %b\n" % cookie for cookie in cookies).decode("latin-1")
@@ -75,7 +75,7 @@ class Response:
 
 
 def sent_to(path: str, cookie: bytes, asked: bytes) -> str | None:
-    """Return what a browser that got *cookie* from *asked* sends to *path* on the same host."""
+    """Return the Cookie field for *path* of a browser that got *cookie* from *asked* on the same host."""
     jar = CookieJar()
     origin = "https://tower.example:8443"
     response: Any = Response(cookie)
@@ -89,12 +89,12 @@ class CookieTests(SynchronousTestCase):
     """``Set-Cookie`` on the front door."""
 
     def test_table(self) -> None:
-        """Every attribute is read as browsers read it, and the path that comes out is the cluster's."""
+        """Every attribute is parsed as browsers do, and the resulting path is the cluster's."""
         for given_, expected in COOKIES:
             self.assertEqual(confined_cookie(b" a=b" + given_, SCOPE, PATH), b"a=b" + expected, given_)
 
     def test_root(self) -> None:
-        """The root of a cluster, whose directory is everybody's, makes a cookie for the cluster alone."""
+        """At the root of a cluster, whose default path would be shared, a cookie is confined too."""
         for path in (
             b"/clusters/alpha",
             b"/clusters/alpha/",
@@ -105,12 +105,12 @@ class CookieTests(SynchronousTestCase):
             self.assertEqual(confined_cookie(b"a=b", SCOPE, path), b"a=b; Path=/clusters/alpha/", path)
 
     def test_targets(self) -> None:
-        """A target's cookie is the target's, not its cluster's."""
+        """A target's cookie is confined to the target, not to its cluster."""
         cookie = confined_cookie(b"a=b; Path=/", WIKI, WIKI + b"/login")
         self.assertEqual(cookie, b"a=b; Path=/clusters/alpha/targets/wiki/")
 
     def test_none(self) -> None:
-        """What cannot be confined, or is no cookie, is dropped; a name and value are not touched else."""
+        """A cookie that is invalid or cannot be confined is dropped; name and value are never changed."""
         for value in (
             b"",
             b" ; Path=/",
@@ -143,13 +143,13 @@ class CookieTests(SynchronousTestCase):
         st.sampled_from([SCOPE, SCOPE + b"/", SCOPE + b"/a/b", b"/api/v1"]),
     )
     def test_no_neighbour_gets_one(self, attributes: list[bytes], separator: bytes, asked: bytes) -> None:
-        """Whatever attributes a member writes, a cookie jar sends its cookie to that member alone."""
+        """A cookie jar returns a member's cookie to that member only, for any attributes."""
         cookie = confined_cookie(separator.join([b"a=b", *attributes]), SCOPE, asked)
         for path in ("/clusters/beta/", "/clusters/alphabet", "/clusters/", "/", "/apis/x", "/clusters/beta"):
             self.assertIsNone(sent_to(path, cookie, asked), cookie)
 
     def test_jar(self) -> None:
-        """The jar of the test above does take cookies: without the cure a neighbour has them."""
+        """The jar of the test above works: without confinement another cluster gets the cookie."""
         raw = b"a=b; Path=/"
         self.assertEqual(sent_to("/clusters/beta/", raw, PATH), "a=b")
         cookie = confined_cookie(raw, SCOPE, PATH)
@@ -160,7 +160,7 @@ class FieldTests(SynchronousTestCase):
     """The other fields."""
 
     def test_dropped(self) -> None:
-        """What acts on the whole origin is dropped in every spelling, and everything else stays in order."""
+        """Fields that affect the whole origin are dropped in every spelling; the others stay in order."""
         lines = (
             b"HTTP/1.1 200 OK\r\nA: 1\r\nstrict-TRANSPORT-security: max-age=1\r\n"
             b"Alt-Svc:x\r\nSet-Cookie-X: y\r\nB:\r\n"
@@ -170,7 +170,7 @@ class FieldTests(SynchronousTestCase):
         )
 
     def test_found(self) -> None:
-        """The search that spares ordinary answers finds each of these fields, however it is spelt."""
+        """The fast search finds each of these fields, in every spelling."""
         for name in (*ORIGIN_FIELDS, b"set-cookie"):
             for spelt in (name, name.upper(), name.title(), name.swapcase()):
                 lines = b"HTTP/1.1 200 OK\r\nAccept: a\r\n%b:x\r\n" % spelt
@@ -182,17 +182,17 @@ class FieldTests(SynchronousTestCase):
         self.assertIsNone(ACTS_ON_ORIGIN.search(ordinary))
 
     def test_trailers(self) -> None:
-        """Behind a body they are refused, where their place is the front door."""
+        """As trailers, such fields are rejected on the front door."""
         wire = b"0\r\nSet-Cookie: a=b\r\n\r\n"
         self.assertEqual(ChunkedBody().feed(wire), len(wire))
         self.assertRaises(BadBody, ChunkedBody(forbidden=TRAILERS).feed, wire)
 
 
 class RelayTests(SynchronousTestCase):
-    """The same on the way through a proxy."""
+    """Confinement in the relay."""
 
     def answer(self, wire: bytes, *fields: bytes, scope: bytes = SCOPE, step: int = 1 << 20) -> bytes:
-        """Return what a user gets when the cluster answers *wire*, in pieces of *step* bytes."""
+        """Return the answer for the user to *wire*, sent in pieces of *step* bytes."""
         kit = Kit(scope=scope)
         kit.user.deliver(get(b"/clusters/alpha/apps/shop/cart", *fields))
         for start in range(0, len(wire), step):
@@ -200,7 +200,7 @@ class RelayTests(SynchronousTestCase):
         return kit.user.taken()
 
     def test_plain(self) -> None:
-        """An answer that else passes as it came has its cookie confined; its other bytes are the same."""
+        """In an answer without other changes, the cookie is confined; all other bytes are the same."""
         for step in (1 << 20, 7):
             answer = self.answer(ok(b"{}", b"SET-cookie: a=b; Domain=x", b"Clear-Site-Data: *"), step=step)
             self.assertIn(b"\r\nSET-cookie: a=b; Path=/clusters/alpha/apps/shop/\r\n", answer)
@@ -209,12 +209,12 @@ class RelayTests(SynchronousTestCase):
         self.assertEqual(self.answer(ok(b"{}", b"X: Set-Cookie: a=b")), ok(b"{}", b"X: Set-Cookie: a=b"))
 
     def test_ports(self) -> None:
-        """A port of one cluster passes all of it."""
+        """A cluster's own port passes all of it."""
         wire = ok(b"{}", b"Set-Cookie: a=b; Domain=x", b"Strict-Transport-Security: max-age=1")
         self.assertEqual(self.answer(wire, scope=b""), wire)
 
     def test_interim_and_upgrade(self) -> None:
-        """Interim answers and the answer to an upgrade are no way around it."""
+        """Interim answers and the answer to an upgrade are confined too."""
         early = b"HTTP/1.1 103 Early Hints\r\nSet-Cookie: a=b\r\nLink: </x>\r\n\r\n"
         answer = self.answer(early + ok(b"{}", b"Set-Cookie: c=d; Path=/"))
         self.assertEqual(answer.count(b"; Path=/clusters/alpha/"), 2)
@@ -228,7 +228,7 @@ class RelayTests(SynchronousTestCase):
         self.assertTrue(answer.endswith(b"\r\n\r\nraw Set-Cookie: x"))
 
     def test_trailers(self) -> None:
-        """An answer with such a trailer does not come to its end."""
+        """An answer with such a trailer is cut."""
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
         for more in (b"\r\n", b"Set-Cookie: c=d\r\n\r\n"):
             answer = self.answer(head + more + b"1\r\nx\r\n0\r\nSet-Cookie: a=b\r\n\r\n")

@@ -19,12 +19,12 @@ from tower.web.outcome import HandOver, Outcome, Response
 
 
 def hello(request: Request) -> Outcome:
-    """Answer at once."""
+    """Answer immediately."""
     return Response(200, b"hello", ((b"Content-Type", b"text/plain"),))
 
 
 def known(router: Callable[[Request], Outcome]) -> Callable[[Request], Outcome]:
-    """Return *router*, whose users show a valid credential."""
+    """Return *router* for users with a valid credential."""
 
     def route(request: Request) -> Outcome:
         request.channel.prove()
@@ -34,10 +34,10 @@ def known(router: Callable[[Request], Outcome]) -> Callable[[Request], Outcome]:
 
 
 class HeadTests(SynchronousTestCase):
-    """Heads that come in pieces, too late, too long or broken."""
+    """Heads that are fragmented, late, too long or invalid."""
 
     def answer(self, data: bytes) -> bytes:
-        """Return what a user gets who sends *data*; his connection is closed then."""
+        """Return the answer to *data*, after which the connection is closed."""
         kit = Kit()
         kit.user.deliver(data)
         self.assertTrue(kit.user.closing, data[:80])
@@ -46,7 +46,7 @@ class HeadTests(SynchronousTestCase):
         return kit.user.taken()
 
     def test_any_split(self) -> None:
-        """Two requests are served however the stream was cut."""
+        """Two requests are served whatever the fragmentation."""
         wire = get(b"/1") + get(b"/2", b"Content-Length: 3", method=b"POST", body=b"abc")
         for cut in range(len(wire)):
             kit = Kit(hello)
@@ -56,14 +56,14 @@ class HeadTests(SynchronousTestCase):
             self.assertEqual([request.target for request in kit.requests], [b"/1", b"/2"])
 
     def test_byte_by_byte(self) -> None:
-        """The same one byte at a time, an empty line before each request forgiven."""
+        """The same in single bytes, with an empty line before each request, which is ignored."""
         kit = Kit(hello)
         for value in (b"\r\n" + get(b"/1")) * 2:
             kit.user.deliver(bytes((value,)))
         self.assertEqual([request.target for request in kit.requests], [b"/1", b"/1"])
 
     def test_shapes(self) -> None:
-        """What is not plain HTTP/1.1 is answered with its status and the end of the connection."""
+        """A request that is not plain HTTP/1.1 is answered with its status, and the connection closes."""
         for wire, status in (
             (b"GET / HTTP/1.1\r\n\r\n", b"400"),
             (b"GET / HTTP/1.1\nHost: a\n\n", b"400"),
@@ -83,14 +83,14 @@ class HeadTests(SynchronousTestCase):
             self.assertIn(b'"kind": "Status"', answer)
 
     def test_nothing_behind_a_bad_head(self) -> None:
-        """What follows a refused head is not looked at."""
+        """Bytes after a rejected head are ignored."""
         kit = Kit(hello)
         kit.user.deliver(get(b"/..") + get())
         kit.user.deliver(get())
         self.assertEqual(kit.requests, [])
 
     def test_shapes_in_pieces(self) -> None:
-        """A head that came in pieces is refused as soon as it cannot become a good one."""
+        """A fragmented head is rejected as soon as it cannot become valid."""
         for first, second, status in (
             (b"GET / HTTP/1.1\r\nA: ", b"a" * 65_536, b"431"),
             (b"GET / HTTP/1.1\r", b"\nHost: a\n", b"400"),
@@ -104,7 +104,7 @@ class HeadTests(SynchronousTestCase):
             self.assertTrue(kit.user.closing)
 
     def test_slow_head(self) -> None:
-        """A head has 10 s from its first byte, however often another byte comes."""
+        """A head must be complete within 10 s, even if bytes keep arriving."""
         kit = Kit(hello)
         kit.user.deliver(get())
         kit.user.taken()
@@ -118,7 +118,7 @@ class HeadTests(SynchronousTestCase):
         self.assertTrue(kit.user.closing)
 
     def test_silence(self) -> None:
-        """A connection may be idle for two minutes between requests, and half a minute before the first."""
+        """A connection may be idle for two minutes between requests, and 30 s before the first."""
         kit = Kit(hello)
         kit.sweep(30)
         self.assertFalse(kit.user.closing)
@@ -132,7 +132,7 @@ class HeadTests(SynchronousTestCase):
         self.assertTrue(kit.user.closing)
 
     def test_user_who_takes_nothing(self) -> None:
-        """A user who does not read gets a long time, and no 408 for what he pipelined."""
+        """A user who does not read has more time, without a 408 for pipelined requests."""
         kit = Kit(known(hello))
         kit.user.full = True
         kit.user.deliver(get() + get())
@@ -147,7 +147,7 @@ class ConnectionTests(SynchronousTestCase):
     """Connections as a whole."""
 
     def test_slot(self) -> None:
-        """A slot is kept by whoever has authenticated, not by whoever was let in without."""
+        """Authentication keeps a connection's slot; a request that requires none does not."""
         jane: Any = Jane()
         for authenticated, proven in ((None, False), ((b"token", jane), True)):
             kit = Kit()
@@ -159,13 +159,13 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual((len(kit.sessions.inside), slot.proven), (1, proven))
 
     def test_stopping(self) -> None:
-        """A gateway that is stopping takes no more connections."""
+        """A gateway that is stopping rejects new connections."""
         kit = Kit(hello)
         kit.gateway.stop(1)
         self.assertIsNone(kit.gateway.accept(connection(FakeUser())))
 
     def test_half_close(self) -> None:
-        """A user who has said all he wants gets what was answered already."""
+        """A user who half-closes gets the answers that are complete."""
         kit = Kit(hello)
         kit.user.deliver(get())
         kit.user.end()
@@ -173,7 +173,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertIn(b"hello", kit.user.taken())
 
     def test_full_user_with_many_requests(self) -> None:
-        """Answers made here wait, one at a time, for a user who does not read."""
+        """Answers of Tower wait, one at a time, for a user who does not read."""
         kit = Kit(hello)
         kit.user.full = True
         kit.user.deliver(get() * 3)
@@ -186,7 +186,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(len(kit.requests), 4)
 
     def test_thousands_at_once(self) -> None:
-        """Pipelined requests with instant answers do not exhaust the stack."""
+        """Pipelined requests with immediate answers do not exhaust the stack."""
         for router in (hello, known(hello)):
             kit = Kit(router)
             kit.user.deliver(get() * 3000)
@@ -194,7 +194,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(len(kit.requests), 3000)
 
     def test_stop_idle(self) -> None:
-        """Stopping closes idle connections at once and takes no new ones."""
+        """Stopping closes idle connections at once and rejects new ones."""
         kit = Kit(hello)
         stopped = kit.gateway.stop(5.0)
         self.assertTrue(kit.user.closing)
@@ -205,7 +205,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(kit.clock.getDelayedCalls(), [])
 
     def test_stop_busy(self) -> None:
-        """An answer under way is finished, with a word that it is the last."""
+        """An answer in progress is finished, with `Connection: close`."""
         kit = Kit()
         kit.user.deliver(get())
         stopped = kit.gateway.stop(5.0)
@@ -216,7 +216,7 @@ class ConnectionTests(SynchronousTestCase):
         self.successResultOf(stopped)
 
     def test_stop_cuts(self) -> None:
-        """After the grace, whatever goes on is cut."""
+        """After the grace, all requests are cut."""
         kit = Kit()
         kit.user.deliver(get())
         kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -226,13 +226,13 @@ class ConnectionTests(SynchronousTestCase):
         self.successResultOf(stopped)
 
     def test_stop_nobody(self) -> None:
-        """Without connections stopping is over at once."""
+        """Without connections, stopping ends at once."""
         kit = Kit()
         kit.user.lose()
         self.successResultOf(kit.gateway.stop(5.0))
 
     def test_certificate_once(self) -> None:
-        """The certificate is asked for once for each connection."""
+        """The certificate is read once for each connection."""
         kit = Kit(hello)
         kit.user.deliver(get())
         self.assertEqual(kit.requests[0].certificate, b"DER")
@@ -242,10 +242,10 @@ class ConnectionTests(SynchronousTestCase):
 
 
 class HandOverTests(SynchronousTestCase):
-    """Giving a connection away."""
+    """Handing a connection over."""
 
     def test_all_bytes(self) -> None:
-        """The taker gets the connection, paused, and every byte that came."""
+        """The new owner gets the connection, paused, and all bytes received."""
         taken: list[Any] = []
 
         def take(pipe: Pipe, received: bytes) -> None:
@@ -260,7 +260,7 @@ class HandOverTests(SynchronousTestCase):
         self.assertEqual(kit.gateway.connections, 0)
 
     def test_later(self) -> None:
-        """A later verdict may be a hand-over too; what came meanwhile is not lost."""
+        """A Deferred may fire with a hand-over; bytes received meanwhile are not lost."""
         taken: list[bytes] = []
         verdict: Deferred[Outcome] = Deferred()
         kit = Kit(lambda request: verdict)
@@ -270,7 +270,7 @@ class HandOverTests(SynchronousTestCase):
         self.assertEqual(taken, [get(b"/agent") + b"more"])
 
     def test_taker_fails(self) -> None:
-        """A taker that fails leaves no connection behind."""
+        """If the new owner fails, the connection is closed."""
         kit = Kit(lambda request: HandOver(lambda pipe, received: 1 // 0))  # type: ignore[arg-type]
         kit.user.deliver(get(b"/agent"))
         self.assertTrue(kit.user.aborted)
@@ -284,10 +284,10 @@ class HandOverTests(SynchronousTestCase):
 
 
 class BudgetTests(SynchronousTestCase):
-    """What is kept of users who send faster than it can be placed."""
+    """Memory for bytes that arrive faster than they can be forwarded."""
 
     def test_partial_heads(self) -> None:
-        """Heads under way borrow from the budget, and give back however they end."""
+        """Incomplete heads borrow from the budget, and give back however they end."""
         budget = Budget(10_000)
         kit = Kit(known(hello), budget=budget)
         kit.user.deliver(get())
@@ -309,7 +309,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual(budget.lent, 0)
 
     def test_early_bodies(self) -> None:
-        """A body that nobody takes yet borrows too, until somebody does."""
+        """A body without a taker borrows until it has one."""
         budget = Budget(10_000)
         kit = Kit(budget=budget)
         kit.tunnel.at_once = False
@@ -328,7 +328,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual(budget.lent, 0)
 
     def test_pipelined(self) -> None:
-        """So do requests ahead of their turn."""
+        """Pipelined requests borrow too."""
         budget = Budget(10_000)
         kit = Kit(budget=budget)
         kit.user.deliver(get())

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.gateway.inflight`, and of upstream's derived cases about who is let in and how many."""
+"""Tests of `tower.web.gateway.inflight`, and upstream's cases of authentication and limits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PODS = b"/clusters/alpha/api/v1/pods"
 
 
 class InFlightTests(SynchronousTestCase):
-    """Counts."""
+    """Counting."""
 
     def test_each_cluster_for_itself(self) -> None:
-        """One cluster's requests leave the others their places, and nothing is kept of who has none."""
+        """Each cluster has its own limit, and no counter is kept without requests."""
         inflight = InFlight(1)
         inflight.enter("alpha")
         inflight.enter("beta")
@@ -32,26 +32,26 @@ class InFlightTests(SynchronousTestCase):
         inflight.enter("alpha")
         for name in ("alpha", "beta"):
             inflight.leave(name)
-        self.assertEqual(inflight._counts, {})
+        self.assertEqual(inflight.counts, {})
 
 
 class LimitedTests(SynchronousTestCase):
-    """A gateway that counts."""
+    """A gateway with a limit."""
 
     def setUp(self) -> None:
-        """Have one, in place of the kit's."""
+        """Replace the kit's gateway."""
         self.kit = kit = Kit()
         self.inflight = InFlight(LIMIT)
         kit.gateway = Gateway(Clock(), kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.inflight)
 
     def ask(self, target: bytes = PODS, *fields: bytes) -> Any:
-        """Return somebody who asked."""
+        """Return a user with a request."""
         user = self.kit.connect()
         user.deliver(get(target, *fields))
         return user
 
     def test_7_3_14_one_too_many(self) -> None:
-        """The 401st request is answered 429 with Retry-After; a place that is left is for the next one."""
+        """The 401st request is answered 429 with Retry-After; after an answer the next one is accepted."""
         users = [self.ask() for _ in range(LIMIT)]
         pipes = self.kit.tunnel.pipes[:]
         late = self.ask()
@@ -65,7 +65,7 @@ class LimitedTests(SynchronousTestCase):
         self.assertEqual(late.taken(), b"")
 
     def test_7_3_14_watches_never_count(self) -> None:
-        """What may take for ever has no number, and is let in however many there are."""
+        """Long-running requests are not counted, and always accepted."""
         for _ in range(LIMIT):
             self.ask()
         for target, fields in (
@@ -77,10 +77,10 @@ class LimitedTests(SynchronousTestCase):
             ),
         ):
             self.assertEqual(self.ask(target, *fields).taken(), b"")
-        self.assertEqual(self.inflight._counts, {"alpha": LIMIT})
+        self.assertEqual(self.inflight.counts, {"alpha": LIMIT})
 
     def test_every_end_frees_a_place(self) -> None:
-        """An answer, a user who leaves, a cluster that breaks: nobody is counted after the end."""
+        """A request is not counted after its answer, a disconnect, or the loss of its cluster."""
         answered, gone, broken = self.ask(), self.ask(), self.ask()
         pipes = self.kit.tunnel.pipes
         pipes[0].deliver(ok())
@@ -88,14 +88,14 @@ class LimitedTests(SynchronousTestCase):
         pipes[2].deliver(b"nonsense\r\n\r\n")
         self.assertTrue(answered.taken().startswith(b"HTTP/1.1 200 "))
         self.assertTrue(broken.taken().startswith(b"HTTP/1.1 502 "))
-        self.assertEqual(self.inflight._counts, {})
+        self.assertEqual(self.inflight.counts, {})
 
 
 class AuthenticationTests(SynchronousTestCase):
-    """Who is let in."""
+    """Authentication."""
 
     def test_7_3_13_who_shows_what(self) -> None:
-        """A bad token is 401, also where upstream has anonymous users; a good certificate goes before it."""
+        """A bad token is 401, even if upstream allows anonymous users; a valid certificate comes first."""
         issues = Issues()
         issues.put(b"certificate", issue("jane"))
         authenticator = issues.authenticator(Clock())

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.local_answers` and `tower.web.gateway.request`: what is answered here."""
+"""Tests for `tower.web.gateway.local_answers` and `tower.web.gateway.request`: answers made by Tower."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 
 
 class ResponseTests(SynchronousTestCase):
-    """Whole answers."""
+    """Complete answers."""
 
     def test_answer(self) -> None:
-        """Status, fields, date and length; the connection goes on."""
+        """Status, fields, date and length; the connection is kept."""
         kit = Kit(lambda request: Response(201, b"{}"))
         kit.user.deliver(get())
         self.assertEqual(
@@ -41,7 +41,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertTrue(answer.endswith(b"\r\n\r\n"))
 
     def test_close(self) -> None:
-        """Who asks for it is closed, and so is HTTP/1.0."""
+        """A connection closes if the client requests it, or with HTTP/1.0."""
         for wire in (get(b"/", b"Connection: close"), b"GET / HTTP/1.0\r\n\r\n"):
             kit = Kit(lambda request: Response(200))
             kit.user.deliver(wire)
@@ -49,7 +49,7 @@ class ResponseTests(SynchronousTestCase):
             self.assertTrue(kit.user.closing)
 
     def test_unread_body(self) -> None:
-        """Behind an answer that did not wait for it a short body is dropped; the next request is served."""
+        """A short unread body is discarded after the answer; the next request is served."""
         kit = Kit(lambda request: Response(200))
         kit.user.deliver(get(b"/", b"Content-Length: 9", method=b"POST", body=b"abc"))
         self.assertNotIn(b"Connection: close", kit.user.taken())
@@ -61,7 +61,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertFalse(kit.user.closing)
 
     def test_long_unread_body(self) -> None:
-        """Behind any other unread body the connection closes, whether it is here already or not."""
+        """With any other unread body the connection closes, whether or not the body has arrived."""
         long = DISCARD_LIMIT + 1
         for fields, body in (
             ((b"Content-Length: %d" % long,), bytes(long)),
@@ -75,7 +75,7 @@ class ResponseTests(SynchronousTestCase):
                 self.assertTrue(kit.user.closing)
 
     def test_unread_body_never_comes(self) -> None:
-        """A body that is to be discarded and does not come in time closes the connection."""
+        """A body that is discarded, but does not arrive in time, closes the connection."""
         kit = Kit(lambda request: Response(200))
         kit.user.deliver(get(b"/", b"Content-Length: 900", method=b"POST"))
         for _ in range(int(kit.gateway.limits.head)):
@@ -97,7 +97,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertTrue(kit.user.lost)
 
     def test_errors(self) -> None:
-        """Errors become Statuses with a request id."""
+        """Errors become Statuses with a request ID."""
         for error, code, reason in (
             (Unauthorized("who?", "secret"), 401, "Unauthorized"),
             (Forbidden("no"), 403, "Forbidden"),
@@ -121,7 +121,7 @@ class ResponseTests(SynchronousTestCase):
             self.assertEqual(kit.gateway.failures, 1)
 
     def test_mistake(self) -> None:
-        """Our own mistakes are a 500 without their text, and a log entry."""
+        """Internal errors are a 500 without their text, and are logged."""
         kit = Kit(lambda request: 1 // 0)
         kit.user.deliver(get() + get())
         kit.take_turns()
@@ -139,7 +139,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertIn(b"there is no cluster x", kit.user.taken())
 
     def test_no_verdict(self) -> None:
-        """A router that never answers is a 504, and cancelled."""
+        """A router that does not answer in time is a 504, and is cancelled."""
         verdict: Deferred[Outcome] = Deferred()
         kit = Kit(lambda request: verdict)
         kit.user.deliver(get())
@@ -149,7 +149,7 @@ class ResponseTests(SynchronousTestCase):
 
 
 class BodyTests(SynchronousTestCase):
-    """Bodies that are read here."""
+    """Bodies that Tower reads."""
 
     def setUp(self) -> None:
         """Answer with the body."""
@@ -161,7 +161,7 @@ class BodyTests(SynchronousTestCase):
         return request.body(limit=20).addCallback(lambda body: Response(200, body))
 
     def test_with_the_head(self) -> None:
-        """A body that came with the head."""
+        """A body that arrived with the head."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST", body=b"abc") + get())
         self.kit.take_turns()
         answers = self.user.taken()
@@ -169,7 +169,7 @@ class BodyTests(SynchronousTestCase):
         self.assertIn(b"\r\n\r\nabcHTTP", answers)
 
     def test_gone_at_once(self) -> None:
-        """Who waits for the body of a user who goes while that is asked for does not wait for ever."""
+        """A router that waits for the body is notified if the user disconnects during the 100 Continue."""
         bodies: list[Deferred[bytes]] = []
 
         def take(request: Request) -> Any:
@@ -183,7 +183,7 @@ class BodyTests(SynchronousTestCase):
         self.assertTrue(bodies[0].called)
 
     def test_in_pieces(self) -> None:
-        """A body in pieces, chunked or not, in any split."""
+        """A fragmented body, chunked or not."""
         chunked = b"3\r\nabc\r\n0\r\n\r\n"
         for head, body in (
             (get(b"/", b"Content-Length: 3", method=b"POST"), b"abc"),
@@ -204,21 +204,21 @@ class BodyTests(SynchronousTestCase):
         self.assertTrue(self.user.closing)
 
     def test_continue(self) -> None:
-        """Who waits for 100 Continue gets it when somebody wants the body."""
+        """A client that expects 100 Continue gets it when the body is read."""
         self.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
         self.assertEqual(self.user.taken(), b"HTTP/1.1 100 Continue\r\n\r\n")
         self.user.deliver(b"abc")
         self.assertTrue(self.user.taken().endswith(b"\r\n\r\nabc"))
 
     def test_slow(self) -> None:
-        """A body that stops coming is a 408."""
+        """A body that does not arrive in time is a 408."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
         self.kit.sweep(31)
         self.assertIn(b" 408 ", self.user.taken())
         self.assertTrue(self.user.closing)
 
     def test_router_that_goes_on(self) -> None:
-        """A router may answer in spite of a body that is too long; what still comes of it is dropped."""
+        """A router may answer although the body is too long; the rest of the body is discarded."""
         verdict: Deferred[Outcome] = Deferred()
 
         def router(request: Request) -> Any:
@@ -231,14 +231,14 @@ class BodyTests(SynchronousTestCase):
         self.assertTrue(kit.user.taken().endswith(b"never mind"))
 
     def test_router_that_never_answers(self) -> None:
-        """A router that has the body and makes nothing of it is a 504."""
+        """A router that has the body and does not answer in time is a 504."""
         kit = Kit(lambda request: request.body().addCallback(lambda body: Deferred()))
         kit.user.deliver(get(b"/", b"Content-Length: 1", method=b"POST", body=b"a"))
         kit.sweep(121)
         self.assertIn(b" 504 ", kit.user.taken())
 
     def test_mistake_after_the_user_has_gone(self) -> None:
-        """A router that fails when nobody waits any more is logged."""
+        """A router that fails after its client disconnected is logged."""
         verdict: Deferred[Outcome] = Deferred(lambda verdict: verdict.errback(ZeroDivisionError()))
         kit = Kit(lambda request: verdict)
         kit.user.deliver(get(b"/a?b=c"))
@@ -247,14 +247,14 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_gone(self) -> None:
-        """A user who goes before the body is complete ends the reading."""
+        """A disconnect before the end of the body ends the reading."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
         self.user.lose()
         self.assertEqual(self.kit.gateway.connections, 0)
 
 
 class StreamTests(SynchronousTestCase):
-    """Answers made piece by piece."""
+    """Streamed answers."""
 
     def setUp(self) -> None:
         """Answer with a stream."""
@@ -268,7 +268,7 @@ class StreamTests(SynchronousTestCase):
         return StreamingResponse(self.streams.append)
 
     def test_chunks(self) -> None:
-        """Each write is a chunk at once; the connection goes on after the end."""
+        """Each write is a chunk, sent at once; the connection is kept after the end."""
         self.user.deliver(get())
         self.assertIn(b"\r\nTransfer-Encoding: chunked\r\n", self.user.taken())
         stream = self.streams[0]
@@ -285,7 +285,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(self.streams), 2)
 
     def test_http10(self) -> None:
-        """HTTP/1.0 gets the bare bytes and the end of the connection."""
+        """HTTP/1.0 gets the bytes without chunks, and the connection closes."""
         self.user.deliver(b"GET / HTTP/1.0\r\n\r\n")
         self.user.taken()
         self.streams[0].write(b"abc")
@@ -294,13 +294,13 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(self.user.closing)
 
     def test_head(self) -> None:
-        """A HEAD starts nothing."""
+        """A HEAD does not start the producer."""
         self.user.deliver(get(method=b"HEAD"))
         self.assertEqual(self.streams, [])
         self.assertTrue(self.user.taken().endswith(b"\r\n\r\n"))
 
     def test_back_pressure(self) -> None:
-        """A user who does not read is reported, and when he reads again."""
+        """The producer is notified when a user stops reading and when it continues."""
         self.user.deliver(get())
         events: list[str] = []
         self.streams[0].on_drained = lambda: events.append("drained")
@@ -310,7 +310,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(events, ["drained"])
 
     def test_gone(self) -> None:
-        """The producer learns that the user has gone, once."""
+        """The producer is notified once that the client disconnected."""
         self.user.deliver(get())
         events: list[str] = []
         self.streams[0].on_closed = lambda: events.append("closed")
@@ -327,7 +327,7 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(self.user.aborted)
 
     def test_silent_for_hours(self) -> None:
-        """A watch may be silent."""
+        """A watch has no deadline."""
         self.user.deliver(get())
         self.kit.sweep(10_000)
         self.assertFalse(self.user.aborted)

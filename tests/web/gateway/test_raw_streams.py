@@ -26,7 +26,7 @@ class StreamTests(SynchronousTestCase):
         return RawStream("alpha", "database")
 
     def test_opened(self) -> None:
-        """After our 101 bytes pass both ways; those that came early go first."""
+        """After the 101 bytes pass both ways; bytes that arrived before go first."""
         self.kit.tunnel.at_once = False
         self.user.deliver(ASKED + b"early")
         self.user.deliver(b"bird")
@@ -54,7 +54,7 @@ class StreamTests(SynchronousTestCase):
         self.assertFalse(pipe.paused)
 
     def test_early_bytes_are_bounded(self) -> None:
-        """A user who sends before the stream is open is not read for ever."""
+        """The user is paused if too many bytes arrive before the stream is open."""
         self.kit.tunnel.at_once = False
         self.user.deliver(ASKED)
         self.user.deliver(b"x" * 70_000)
@@ -63,7 +63,7 @@ class StreamTests(SynchronousTestCase):
         self.assertFalse(self.user.paused)
 
     def test_refused(self) -> None:
-        """A refusal is a Status; the connection goes on."""
+        """A rejection is a Status; the connection is kept."""
         self.kit.tunnel.at_once = False
         self.user.deliver(ASKED)
         self.kit.tunnel.openings[0].errback(StreamRefused("no-such-target", "there is no database"))
@@ -73,7 +73,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(self.kit.tunnel.openings), 2)
 
     def test_no_upgrade(self) -> None:
-        """A request without the upgrade is told what is missing; one with a body is refused."""
+        """A request without the upgrade gets the missing fields; one with a body is rejected."""
         for wire, status in (
             (get(), b" 426 "),
             (get(b"/", b"Connection: upgrade", b"Upgrade: websocket"), b" 426 "),
@@ -87,14 +87,14 @@ class StreamTests(SynchronousTestCase):
             self.assertIn(status, kit.user.taken())
 
     def test_nobody(self) -> None:
-        """Nobody's stream is not opened."""
+        """A stream without an identity is not opened."""
         kit = Kit(lambda request: RawStream("alpha", "database"))
         kit.user.deliver(ASKED)
         self.assertIn(b" 401 ", kit.user.taken())
         self.assertEqual(kit.tunnel.openings, [])
 
     def test_gone(self) -> None:
-        """A user who goes while it opens leaves nothing behind; one who goes later ends it."""
+        """A disconnect while the stream opens leaves nothing behind; a later one ends the stream."""
         self.kit.tunnel.at_once = False
         self.user.deliver(ASKED)
         self.user.lose()
@@ -107,7 +107,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(kit.sessions.inside, [])
 
     def test_no_answer(self) -> None:
-        """A tunnel that never answers is given up."""
+        """A tunnel that does not answer in time is a failure."""
         self.kit.tunnel.at_once = False
         self.user.deliver(ASKED)
         self.kit.sweep(121)

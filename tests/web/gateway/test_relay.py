@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.relay`: requests on their way into a cluster, answers on their way back."""
+"""Tests for `tower.web.gateway.relay`: requests to a cluster, and their answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:
 
 
 class LostTunnel(FakeTunnel):
-    """A tunnel that is gone, which nobody has noticed yet."""
+    """A tunnel that is lost, but still registered."""
 
     def open(self, target: str) -> Any:
         """Fail at once."""
@@ -34,13 +34,13 @@ class LostTunnel(FakeTunnel):
 
 
 def status_of(answer: bytes) -> dict[str, Any]:
-    """Return the Status that *answer* carries."""
+    """Return the Status in *answer*."""
     result: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
     return result
 
 
 class RequestTests(SynchronousTestCase):
-    """What goes to the agent."""
+    """Requests to the agent."""
 
     def setUp(self) -> None:
         """Connect."""
@@ -48,11 +48,11 @@ class RequestTests(SynchronousTestCase):
         self.user = self.kit.user
 
     def sent(self) -> bytes:
-        """Return what went to the agent since the last call."""
+        """Return the bytes sent to the agent since the last call."""
         return self.kit.pipe.taken()
 
     def test_canonical_head(self) -> None:
-        """Request line, identity, the user's fields in one form, the proxy's; the credential stays here."""
+        """The agent gets request line, identity, the user's fields in canonical form, and the proxy's."""
         self.user.deliver(
             get(b"/clusters/alpha/api?x=%2F", b"accept:*/*  ", b"Authorization: Bearer tower-x")
         )
@@ -66,7 +66,7 @@ class RequestTests(SynchronousTestCase):
         )
 
     def test_framing_first(self) -> None:
-        """The framing field stands right behind the request line, and a small body goes with the head."""
+        """The framing field is right after the request line, and a small body is sent with the head."""
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 3", method=b"POST", body=b"abc"))
         sent = self.sent()
         self.assertTrue(
@@ -75,7 +75,7 @@ class RequestTests(SynchronousTestCase):
         self.assertTrue(sent.endswith(b"\r\n\r\nabc"))
 
     def test_target_byte_for_byte(self) -> None:
-        """What follows the prefix is not touched; nothing but the prefix means the root."""
+        """The path after the prefix is unchanged; the bare prefix means the root."""
         for target, expected in (
             (b"/clusters/alpha//a/%2f%2F/b%20c;d?e=/../", b"//a/%2f%2F/b%20c;d?e=/../"),
             (b"/clusters/alpha/", b"/"),
@@ -87,19 +87,19 @@ class RequestTests(SynchronousTestCase):
             self.assertEqual(kit.pipe.taken().split(b" ")[1], expected)
 
     def test_prefix_mismatch(self) -> None:
-        """A router that sends a request where it does not belong causes a 500, not another path."""
+        """A wrong prefix from the router causes a 500, not a request to another path."""
         for target in (b"/clusters/alphabet/x", b"/other"):
             self.assertRaises(StatusError, relative_target, target, b"/clusters/alpha")
 
     def test_no_identity(self) -> None:
-        """A request that nobody vouches for is refused, whatever the router says."""
+        """A request without an identity is rejected, whatever the router returns."""
         kit = Kit(lambda request: Relay("alpha"))
         kit.user.deliver(get(b"/api"))
         self.assertIn(b" 401 ", kit.user.taken())
         self.assertEqual(kit.tunnel.pipes, [])
 
     def test_foreign_identity(self) -> None:
-        """A request that claims an identity is refused with a Status, never stripped and sent."""
+        """A request with an impersonation header is rejected with a Status, not sent without it."""
         for field in (
             b"Impersonate-User: root",
             b"impersonate-group: system:masters",
@@ -115,14 +115,14 @@ class RequestTests(SynchronousTestCase):
             self.assertEqual(kit.tunnel.pipes, [])
 
     def test_forwarding_is_ours(self) -> None:
-        """What the user says about who forwarded for whom is dropped."""
+        """The user's own forwarding fields are dropped."""
         self.user.deliver(get(b"/clusters/alpha/api", b"X-Forwarded-For: 10.0.0.1", b"X-Real-IP: 10.0.0.1"))
         sent = self.sent()
         self.assertNotIn(b"10.0.0.1", sent)
         self.assertEqual(sent.count(b"X-Forwarded-For"), 1)
 
     def test_hop_by_hop(self) -> None:
-        """Hop-by-hop fields and those that Connection names stay here."""
+        """Hop-by-hop fields and those that Connection names are not forwarded."""
         self.user.deliver(
             get(
                 b"/clusters/alpha/api",
@@ -138,7 +138,7 @@ class RequestTests(SynchronousTestCase):
         self.assertIn(b"\r\nA: b\r\n", sent)
 
     def test_body_streams(self) -> None:
-        """A long body is passed on piece by piece, unchanged, and what follows it is the next request."""
+        """A long body is streamed unchanged, and the bytes after it are the next request."""
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 9", method=b"PUT", body=b"abc"))
         self.sent()
         self.user.deliver(b"def")
@@ -150,7 +150,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(len(self.kit.tunnel.pipes), 1)
 
     def test_chunked_streams(self) -> None:
-        """A chunked body passes byte for byte, extensions and trailers too, in any split."""
+        """A chunked body passes byte for byte, with extensions and trailers, whatever the fragmentation."""
         body = b"3;ext=1\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n"
         for cut in range(len(body) + 1):
             kit = Kit()
@@ -164,7 +164,7 @@ class RequestTests(SynchronousTestCase):
             self.assertEqual(len(kit.tunnel.pipes), 1)
 
     def test_broken_chunks(self) -> None:
-        """A chunked body that breaks its framing ends the connection and the channel."""
+        """A chunked body with invalid framing ends the connection and the channel."""
         self.user.deliver(
             get(b"/clusters/alpha/x", b"Transfer-Encoding: chunked", method=b"POST", body=b"3\r\nabc\r\n")
         )
@@ -174,7 +174,7 @@ class RequestTests(SynchronousTestCase):
         self.assertTrue(self.kit.pipe.aborted)
 
     def test_upload_back_pressure(self) -> None:
-        """A full channel pauses the user, a drained one resumes him."""
+        """A full channel pauses the user, a drained one resumes it."""
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 100", method=b"PUT"))
         self.assertFalse(self.user.paused)
         self.kit.pipe.full = True
@@ -191,14 +191,14 @@ class RequestTests(SynchronousTestCase):
         kit = Kit()
         kit.tunnel.at_once = False
         kit.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 100", method=b"PUT", body=b"abc"))
-        self.assertTrue(kit.user.paused)  # nobody takes the body yet
+        self.assertTrue(kit.user.paused)  # the body has no taker yet
         kit.user.deliver(b"d")
         kit.tunnel.confirm()
         self.assertFalse(kit.user.paused)
         self.assertTrue(kit.pipe.taken().endswith(b"\r\n\r\nabcd"))
 
     def test_http10(self) -> None:
-        """A request of HTTP/1.0 goes on as HTTP/1.1; its answer has no chunks and ends by closing."""
+        """An HTTP/1.0 request is sent as HTTP/1.1; its answer has no chunks and ends by closing."""
         self.user.deliver(b"GET /clusters/alpha/api HTTP/1.0\r\n\r\n")
         self.assertIn(b"\r\nHost: kubernetes\r\n", self.sent())
         self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde")
@@ -208,7 +208,7 @@ class RequestTests(SynchronousTestCase):
 
 
 class AnswerTests(SynchronousTestCase):
-    """What goes to the user."""
+    """Answers to the user."""
 
     def setUp(self) -> None:
         """Send a request."""
@@ -218,7 +218,7 @@ class AnswerTests(SynchronousTestCase):
         self.pipe = self.kit.pipe
 
     def test_any_split(self) -> None:
-        """An answer reaches the user unchanged however it was cut, and the channel is used again."""
+        """An answer is forwarded unchanged whatever the fragmentation, and the channel is reused."""
         for wire in (
             ok(b"x" * 20, b"Audit-Id: 1", b"Content-Type: application/json"),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
@@ -237,14 +237,14 @@ class AnswerTests(SynchronousTestCase):
                 self.assertEqual(len(kit.tunnel.pipes), 1, (wire, cut))
 
     def test_byte_by_byte(self) -> None:
-        """The same one byte at a time."""
+        """The same in single bytes."""
         wire = ok(b"abc", b"A: b")
         for value in wire:
             self.pipe.deliver(bytes((value,)))
         self.assertEqual(self.user.taken(), wire)
 
     def test_head_request(self) -> None:
-        """The answer to a HEAD has no body, whatever its Content-Length says."""
+        """The answer to a HEAD has no body, with any Content-Length."""
         self.pipe.deliver(ok())
         self.user.taken()
         self.user.deliver(get(method=b"HEAD"))
@@ -259,7 +259,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(len(self.kit.tunnel.pipes), 1)
 
     def test_events_at_once(self) -> None:
-        """Each piece of an endless answer goes to the user when it comes."""
+        """Each piece of an endless answer is forwarded when it arrives."""
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         self.pipe.deliver(head)
         self.assertEqual(self.user.taken(), head)
@@ -268,7 +268,7 @@ class AnswerTests(SynchronousTestCase):
             self.assertEqual(self.user.taken(), event)
 
     def test_back_pressure(self) -> None:
-        """A user who does not read stops the channel, and only until he reads."""
+        """A user who does not read pauses the channel, until the user reads again."""
         self.user.full = True
         self.pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + b"a" * 50)
         self.assertTrue(self.pipe.paused)
@@ -276,7 +276,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertFalse(self.pipe.paused)
 
     def test_full_at_the_end(self) -> None:
-        """A channel whose answer is complete goes on for others; the user's next request waits."""
+        """After a complete answer the channel serves others; the user's next request waits."""
         self.user.full = True
         self.pipe.deliver(ok())
         self.assertFalse(self.pipe.paused)
@@ -286,14 +286,14 @@ class AnswerTests(SynchronousTestCase):
         self.assertIn(b"GET /second", self.pipe.taken())
 
     def test_connection_close_of_the_upstream(self) -> None:
-        """The upstream's Connection is its own: the user's connection lives on, that channel does not."""
+        """The upstream's Connection field closes only its channel; the user's connection is kept."""
         self.pipe.deliver(ok(b"{}", b"Connection: close, X-Hop", b"Keep-Alive: timeout=5", b"X-Hop: 1"))
         self.assertEqual(self.user.taken(), ok())
         self.assertTrue(self.pipe.aborted)
         self.assertFalse(self.user.closing)
 
     def test_connection_close_of_the_user(self) -> None:
-        """A user who wants to close gets told so and is closed; the channel is kept."""
+        """A user who requests a close gets it, with the field; the channel is kept."""
         self.pipe.deliver(ok())
         self.user.taken()
         self.user.deliver(get(b"/clusters/alpha/api", b"Connection: close"))
@@ -305,7 +305,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertFalse(self.pipe.aborted)
 
     def test_until_close(self) -> None:
-        """A body that ends with its connection ends with the user's, and a cut one is cut."""
+        """A body delimited by its connection ends with the user's connection; a cut one is cut."""
         wire = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nabc"
         self.pipe.deliver(wire)
         self.assertEqual(self.user.taken(), b"HTTP/1.1 200 OK\r\nA: b\r\nConnection: close\r\n\r\nabc")
@@ -318,7 +318,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertTrue(kit.user.aborted)
 
     def test_truncated(self) -> None:
-        """An answer that ends early is cut for the user too, never completed."""
+        """An incomplete answer is cut for the user too, never completed."""
         for wire in (ok(b"abc")[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"):
             for end in ("end", "lose"):
                 kit = Kit()
@@ -329,21 +329,21 @@ class AnswerTests(SynchronousTestCase):
                 self.assertEqual(kit.user.taken(), wire)
 
     def test_extra_bytes(self) -> None:
-        """Bytes behind an answer are nobody's answer: they are dropped and the channel is closed."""
+        """Bytes after an answer are dropped, and the channel is closed."""
         self.pipe.deliver(ok() + ok(b"evil"))
         self.assertEqual(self.user.taken(), ok())
         self.assertTrue(self.pipe.aborted)
         self.user.deliver(get())
         self.assertEqual(len(self.kit.tunnel.pipes), 2)
         self.kit.pipe.deliver(ok())
-        self.kit.pipe.deliver(ok(b"evil"))  # while unused
+        self.kit.pipe.deliver(ok(b"evil"))  # while idle
         self.assertEqual(self.user.taken(), ok())
         self.assertTrue(self.kit.pipe.aborted)
         self.user.deliver(get())
         self.assertEqual(len(self.kit.tunnel.pipes), 3)
 
     def test_no_http(self) -> None:
-        """An answer that is no HTTP, or framed in two ways, is a 502 and the end of that channel."""
+        """An answer that is not HTTP, or has ambiguous framing, is a 502, and the channel is closed."""
         for wire in (
             b"SSH-2.0-OpenSSH\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -370,20 +370,20 @@ class AnswerTests(SynchronousTestCase):
             self.assertFalse(kit.user.closing)
 
     def test_bad_chunks(self) -> None:
-        """An answer whose chunks break is cut."""
+        """An answer with invalid chunks is cut."""
         self.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n")
         self.assertTrue(self.user.aborted)
         self.assertTrue(self.pipe.aborted)
 
     def test_bad_chunks_later(self) -> None:
-        """So is one whose chunks break after the first."""
+        """So is one whose chunks become invalid after the first."""
         self.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
         self.pipe.deliver(b"xyz\r\n")
         self.assertTrue(self.user.aborted)
         self.assertTrue(self.pipe.aborted)
 
     def test_many_interim_answers(self) -> None:
-        """Interim answers obey back-pressure; a channel that had to stop is not kept."""
+        """Interim answers obey back-pressure; a channel that was paused is not kept."""
         self.user.full = True
         self.pipe.deliver(b"HTTP/1.1 103 Early Hints\r\n\r\n")
         self.assertTrue(self.pipe.paused)
@@ -395,7 +395,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertFalse(self.user.aborted)
 
     def test_endless_interim_answers(self) -> None:
-        """A hundred interim answers pass; whoever sends more is not waited for, and that is said."""
+        """A hundred interim answers pass; more are a 502 with the reason."""
         interim = b"HTTP/1.1 100 Continue\r\n\r\n"
         for _ in range(100):
             self.pipe.deliver(interim)
@@ -408,12 +408,12 @@ class AnswerTests(SynchronousTestCase):
         self.assertTrue(self.pipe.aborted)
 
     def test_204_with_framing(self) -> None:
-        """A 204 goes on without the framing that it may not have."""
+        """A 204 is forwarded without framing fields, which it must not have."""
         self.pipe.deliver(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n")
         self.assertEqual(self.user.taken(), b"HTTP/1.1 204 No Content\r\n\r\n")
 
     def test_location(self) -> None:
-        """Location is rewritten to the path that the user called, and left alone where it leads elsewhere."""
+        """Location is rewritten to the user's path, but not if it is on another host."""
         for location, expected in (
             (b"/login", b"/clusters/alpha/login"),
             (b"https://tower:8443/login?a", b"https://tower:8443/clusters/alpha/login?a"),
@@ -431,7 +431,7 @@ class AnswerTests(SynchronousTestCase):
             )
 
     def test_location_without_prefix(self) -> None:
-        """On the cluster's own port Location stays as it is."""
+        """On the cluster's own port Location is unchanged."""
         kit = Kit(prefix=b"")
         kit.user.deliver(get(b"/api"))
         kit.pipe.deliver(b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n")
@@ -443,7 +443,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertIn(b"\r\nLocation: /login\r\n", kit.user.taken())
 
     def test_early_answer_to_an_upload(self) -> None:
-        """An answer before the upload is complete reaches the user, who is then closed, as is the channel."""
+        """An answer before the end of the upload is forwarded; then connection and channel are closed."""
         self.pipe.deliver(ok())
         self.user.taken()
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 100", method=b"PUT", body=b"abc"))
@@ -455,7 +455,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertTrue(self.pipe.aborted)
 
     def test_user_gone(self) -> None:
-        """A user who goes away, or half closes, ends his channel, so that the far end stops."""
+        """A user who disconnects, or half-closes, ends the channel, so that the far end stops."""
         for end in ("end", "lose"):
             kit = Kit()
             kit.user.deliver(get())
@@ -465,7 +465,7 @@ class AnswerTests(SynchronousTestCase):
             self.assertEqual(kit.sessions.inside, [])
 
     def test_expect_continue(self) -> None:
-        """The expectation goes to the API server, and its 100 comes back before the body is sent."""
+        """The expectation is forwarded to the API server, and its 100 comes back before the body is sent."""
         self.pipe.deliver(ok())
         self.user.taken()
         self.pipe.taken()
@@ -486,7 +486,7 @@ class PipeliningTests(SynchronousTestCase):
     """Several requests at once."""
 
     def test_in_order(self) -> None:
-        """Pipelined requests go on one at a time, in order, on one channel."""
+        """Pipelined requests are sent one at a time, in order, on one channel."""
         kit = Kit()
         kit.user.deliver(get(b"/clusters/alpha/1") + get(b"/clusters/alpha/2") + get(b"/clusters/alpha/3"))
         for number in (b"1", b"2", b"3"):
@@ -498,7 +498,7 @@ class PipeliningTests(SynchronousTestCase):
         self.assertEqual(len(kit.tunnel.pipes), 1)
 
     def test_bounded(self) -> None:
-        """A user who pipelines too far ahead is not read until his turn comes."""
+        """A user who pipelines too far ahead is paused until its next turn."""
         kit = Kit()
         kit.user.deliver(get())
         request = get(b"/clusters/alpha/" + b"a" * 1000)
@@ -511,7 +511,7 @@ class PipeliningTests(SynchronousTestCase):
         self.assertEqual(kit.user.taken(), ok() * 81)
 
     def test_many_answered_at_once(self) -> None:
-        """A thousand pipelined requests with instant answers do not exhaust the stack."""
+        """A thousand pipelined requests with immediate answers do not exhaust the stack."""
         kit = Kit()
         kit.user.deliver(get())
         pipe = kit.pipe
@@ -525,7 +525,7 @@ class UpgradeTests(SynchronousTestCase):
     """SPDY and WebSocket."""
 
     def setUp(self) -> None:
-        """Use a channel, so that one is in the pool, then ask for an upgrade."""
+        """Use a channel, so that one is in the pool, then request an upgrade."""
         self.kit = Kit()
         self.user = self.kit.user
         self.user.deliver(get())
@@ -543,14 +543,14 @@ class UpgradeTests(SynchronousTestCase):
         self.pipe = self.kit.pipe
 
     def test_asks_on_a_channel_of_its_own(self) -> None:
-        """The request goes on a new channel, its Connection and Upgrade last."""
+        """The request is sent on a new channel, with Connection and Upgrade last."""
         self.assertEqual(len(self.kit.tunnel.pipes), 2)
         self.assertTrue(
             self.pipe.taken().endswith(FORWARDING + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
         )
 
     def test_raw_after_101(self) -> None:
-        """Bytes go both ways unparsed after the 101, those that came early too."""
+        """After the 101 bytes pass both ways unparsed, including those that arrived early."""
         self.pipe.taken()
         self.user.deliver(b"early")
         self.assertEqual(self.pipe.taken(), b"")
@@ -592,13 +592,13 @@ class UpgradeTests(SynchronousTestCase):
         self.assertTrue(self.pipe.aborted)
 
     def test_raw_has_no_deadline(self) -> None:
-        """An upgraded connection may be silent for hours."""
+        """An upgraded connection has no deadline."""
         self.pipe.deliver(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
         self.kit.sweep(10_000)
         self.assertFalse(self.user.aborted)
 
     def test_refused(self) -> None:
-        """A refusal passes with status and body; neither that channel nor that connection is used again."""
+        """A rejection passes with status and body; neither that channel nor that connection is reused."""
         self.pipe.taken()
         self.pipe.deliver(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
         self.assertEqual(
@@ -608,7 +608,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertTrue(self.pipe.aborted)
 
     def test_body_refused(self) -> None:
-        """An upgrade with a body is refused."""
+        """An upgrade with a body is rejected."""
         kit = Kit()
         kit.user.deliver(
             get(
@@ -622,7 +622,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertIn(b" 400 ", kit.user.taken())
 
     def test_bearer_in_the_subprotocol(self) -> None:
-        """A token in a WebSocket subprotocol is found, and not passed on."""
+        """A token in a WebSocket subprotocol is used, and not forwarded."""
         kit = Kit()
         token = b"base64url.bearer.authorization.k8s.io.dG93ZXIteA"
         kit.user.deliver(
@@ -639,7 +639,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertNotIn(b"bearer", sent)
 
     def test_h2c_is_no_upgrade(self) -> None:
-        """An offer of h2c is ignored, as a server may."""
+        """An offer of h2c is ignored, as is allowed for a server."""
         kit = Kit()
         kit.user.deliver(
             get(
@@ -654,11 +654,11 @@ class UpgradeTests(SynchronousTestCase):
         self.assertNotIn(b"HTTP2", sent)
 
 
-class WayTests(SynchronousTestCase):
-    """Finding a channel, or saying why not."""
+class OpeningTests(SynchronousTestCase):
+    """Opening a channel, and the errors."""
 
     def test_retried_once(self) -> None:
-        """A GET that meets a pooled channel just closing is sent again on a new one, once."""
+        """A GET on an idle channel that is just closing is retried on a new one, once."""
         kit = Kit()
         kit.user.deliver(get())
         kit.pipe.deliver(ok())
@@ -674,7 +674,7 @@ class WayTests(SynchronousTestCase):
         self.assertIn("was lost before its answer", status_of(answer)["message"])
 
     def test_not_retried(self) -> None:
-        """What may have been acted upon is not sent twice: a POST, or an answer that has begun."""
+        """A request that may have had an effect is not retried: a POST, or one whose answer has begun."""
         for method, begun in ((b"POST", b""), (b"DELETE", b""), (b"GET", b"HTTP/1.1 2")):
             kit = Kit()
             kit.user.deliver(get())
@@ -687,7 +687,7 @@ class WayTests(SynchronousTestCase):
             self.assertIn(b" 502 ", kit.user.taken())
 
     def test_retried_while_the_body_is_to_come(self) -> None:
-        """A POST whose body has not begun is sent again; one of whose body a byte is gone is not."""
+        """A POST is retried if no byte of its body was sent."""
         for sent, pipes in ((b"", 2), (b"a", 1)):
             kit = Kit()
             kit.user.deliver(get())
@@ -704,7 +704,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual(len(kit.tunnel.pipes), 2)
 
     def test_retried_with_the_body(self) -> None:
-        """The body goes to the new channel."""
+        """The body is sent on the new channel."""
         kit = Kit()
         kit.user.deliver(get())
         kit.pipe.deliver(ok())
@@ -716,7 +716,7 @@ class WayTests(SynchronousTestCase):
         self.assertTrue(kit.pipe.taken().endswith(b"\r\n\r\nabc"))
 
     def test_waits_for_an_agent(self) -> None:
-        """A request that meets a reconnecting agent waits for it."""
+        """A request waits for an agent that is reconnecting."""
         kit = Kit()
         kit.tunnels.tunnels.clear()
         kit.user.deliver(get())
@@ -726,7 +726,7 @@ class WayTests(SynchronousTestCase):
         self.assertIn(b"GET /api", tunnel.pipes[0].taken())
 
     def test_waits_five_seconds(self) -> None:
-        """After 5 s the user learns since when the agent is gone, and the request's id."""
+        """After 5 s the user gets the time of the agent's last connection, and the request ID."""
         kit = Kit()
         kit.tunnels.tunnels.clear()
         kit.user.deliver(get())
@@ -737,7 +737,7 @@ class WayTests(SynchronousTestCase):
         self.assertFalse(kit.user.closing)
 
     def test_gone_while_waiting(self) -> None:
-        """A user who goes while a channel is being opened leaves none behind."""
+        """A user who disconnects while a channel is being opened leaves none behind."""
         kit = Kit()
         kit.tunnel.at_once = False
         kit.user.deliver(get())
@@ -745,7 +745,7 @@ class WayTests(SynchronousTestCase):
         self.assertTrue(kit.tunnel.confirm().aborted)
 
     def test_refusals(self) -> None:
-        """Each reason of the far end has its own status and says which cluster."""
+        """Each reason of the far end has its own status, and the text names the cluster."""
         for code, status in (
             ("refused", b"503"),
             ("unreachable", b"503"),
@@ -767,7 +767,7 @@ class WayTests(SynchronousTestCase):
             self.assertIn("this is why", message)
 
     def test_tunnel_lost_while_opening(self) -> None:
-        """A tunnel that breaks while a channel is being opened costs the request nothing, once."""
+        """A tunnel that is lost while a channel is being opened has no effect on the request, once."""
         kit = Kit()
         kit.tunnel.at_once = False
         kit.user.deliver(get())
@@ -782,7 +782,7 @@ class WayTests(SynchronousTestCase):
         self.assertIn(b" 503 ", kit.user.taken())
 
     def test_no_answer(self) -> None:
-        """A cluster that does not answer in time is given up, and the channel with it."""
+        """A cluster that does not answer in time is a 504, and the channel is closed."""
         kit = Kit()
         kit.user.deliver(get(b"/clusters/alpha/api/v1/pods"))
         kit.sweep(120)
@@ -792,7 +792,7 @@ class WayTests(SynchronousTestCase):
         self.assertTrue(kit.pipe.aborted)
 
     def test_long_running(self) -> None:
-        """A quiet log may take for ever to begin."""
+        """A log without output has no deadline."""
         kit = Kit()
         kit.user.deliver(get(b"/clusters/alpha/api/v1/namespaces/a/pods/b/log?follow=true"))
         kit.sweep(1000)
@@ -829,7 +829,7 @@ class ExtensionTests(SynchronousTestCase):
     """The extension points of ``twisted.web.proxy``."""
 
     def test_proxy_client_factory_class(self) -> None:
-        """A request's proxyClientFactoryClass decides who receives the answer."""
+        """A request's proxyClientFactoryClass makes the receiver of the answer."""
         parts: list[bytes] = []
 
         class Client(ProxyClient):
@@ -864,7 +864,7 @@ class ExtensionTests(SynchronousTestCase):
         self.assertEqual(parts, [b"abc", b"def", b"end"])
 
     def test_one_hook(self) -> None:
-        """What is not overridden passes answers on unchanged."""
+        """Without overridden methods, answers pass unchanged."""
         ends: list[bytes] = []
 
         class Client(ProxyClient):
@@ -912,10 +912,10 @@ class ExtensionTests(SynchronousTestCase):
 
 
 class GarbageTests(SynchronousTestCase):
-    """What a request leaves behind."""
+    """Memory after requests."""
 
     def test_no_cycles(self) -> None:
-        """Requests and answers are freed as they end, without the collector."""
+        """Requests and answers are freed at their end, without the garbage collector."""
         kit = Kit()
         kit.gateway.router = kit.relay_it
         for method in (b"GET", b"HEAD"):
@@ -929,7 +929,7 @@ class GarbageTests(SynchronousTestCase):
         self.assertNoGarbage(ask)
 
     def test_users_who_go(self) -> None:
-        """Nothing is left of a user who goes: in an upload, a download, or before there is a channel."""
+        """A user who disconnects leaves nothing behind: in an upload, a download, or before the channel."""
         kit = Kit()
 
         def go(request: bytes, answer: bytes = b"") -> None:
@@ -946,7 +946,7 @@ class GarbageTests(SynchronousTestCase):
         self.assertNoGarbage(partial(go, upload))
 
     def test_lost_channel(self) -> None:
-        """A channel that broke under a request leaves nothing behind."""
+        """A channel that is lost during a request leaves nothing behind."""
         kit = Kit()
 
         def broken() -> None:
@@ -960,12 +960,12 @@ class GarbageTests(SynchronousTestCase):
         self.assertNoGarbage(broken)
 
     def test_streams(self) -> None:
-        """Connections that were HTTP once leave nothing behind when they end."""
+        """Upgraded connections leave nothing behind when they end."""
         kit = Kit()
 
         def end(user: FakeUser) -> None:
             user.lose()
-            user.receiver = kit.pipe.receiver = Unread()  # as a real pipe does it
+            user.receiver = kit.pipe.receiver = Unread()  # as with a real pipe
             kit.tunnel.pipes.clear()
             kit.tunnel.openings.clear()
             kit.requests.clear()
@@ -992,7 +992,7 @@ class GarbageTests(SynchronousTestCase):
         self.assertNoGarbage(stream)
 
     def test_no_way(self) -> None:
-        """Answers that say why there is no way into a cluster leave nothing behind."""
+        """Answers for unreachable clusters leave nothing behind."""
         kit = Kit()
 
         def refused() -> None:
@@ -1020,7 +1020,7 @@ class GarbageTests(SynchronousTestCase):
         self.assertNoGarbage(nobody)
 
     def assertNoGarbage(self, deed: Callable[[], None]) -> None:
-        """Check that *deed*, done again and again, leaves nothing of Tower to the collector."""
+        """Check that repeating *deed* leaves none of Tower's objects to the garbage collector."""
         deed()
         gc.collect()
         gc.disable()
@@ -1038,10 +1038,10 @@ class GarbageTests(SynchronousTestCase):
 
 
 class DecidingTests(SynchronousTestCase):
-    """Routers that take their time."""
+    """Routers that answer later."""
 
     def test_deferred(self) -> None:
-        """A verdict may come later; the body waits for it."""
+        """A decision may come later; the body waits for it."""
         verdict: Deferred[Any] = Deferred()
         kit = Kit(lambda request: verdict)
         kit.user.deliver(get(b"/x", b"Content-Length: 6", method=b"POST", body=b"abc"))
@@ -1053,7 +1053,7 @@ class DecidingTests(SynchronousTestCase):
         self.assertTrue(kit.pipe.taken().endswith(b"abcdef"))
 
     def test_user_gone(self) -> None:
-        """A verdict nobody waits for any more is cancelled."""
+        """A pending decision is cancelled when the client disconnects."""
         verdict: Deferred[Any] = Deferred()
         kit = Kit(lambda request: verdict)
         kit.user.deliver(get())

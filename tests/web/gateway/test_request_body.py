@@ -10,30 +10,30 @@ from tower.web.gateway.request_body import RequestBody
 
 
 class FollowTests(SynchronousTestCase):
-    """Where a body ends."""
+    """The end of a body."""
 
     def test_sized(self) -> None:
-        """One of known length ends there, in whatever pieces it comes."""
+        """A body of known length ends there, whatever the fragmentation."""
         self.assertEqual(RequestBody(3).follow(b"head" + b"abc" + b"next", 4), 7)
         self.assertEqual(RequestBody(3).follow(b"headabc", 4), 7)
         body = RequestBody(5)
         self.assertEqual([body.follow(piece) for piece in (b"", b"ab", b"cd", b"eGET")], [-1, -1, -1, 1])
 
     def test_chunked(self) -> None:
-        """One in chunks ends behind the last."""
+        """A chunked body ends after its last chunk."""
         body = RequestBody(CHUNKED)
         self.assertEqual([body.follow(b"head3\r\nab", 4), body.follow(b"c\r\n0\r\n\r\nGET")], [-1, 8])
 
     def test_broken(self) -> None:
-        """Broken chunks are refused."""
+        """Invalid chunks are rejected."""
         self.assertRaises(BadBody, RequestBody(CHUNKED).follow, b"x\r\n")
 
 
 class TakerTests(SynchronousTestCase):
-    """Who takes a body."""
+    """The taker of a body."""
 
     def test_blocked(self) -> None:
-        """Nothing may come while there is no taker, or it is full."""
+        """Without a taker, or with a full one, the body is blocked."""
         taken: list[Buffer] = []
         roomy = True
 

@@ -13,7 +13,7 @@ from tower.web.gateway.round_robin import SLICE, RoundRobin
 
 
 class Reactor:
-    """A clock that makes calls as a reactor does: what is asked for in one turn is done in the next."""
+    """A clock that makes calls as a reactor does: those scheduled in one turn run in the next."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ class Reactor:
 
 
 class Worker:
-    """One with so much to do, each piece of which takes its time."""
+    """A worker with several pieces, each of which takes time."""
 
     def __init__(self, name: str, kit: RoundRobinTests, pieces: int, takes: float = 0.0) -> None:
         self.name = name
@@ -55,17 +55,17 @@ class Worker:
 
 class RoundRobinTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have nobody wait."""
+        """Start with an empty queue."""
         self.reactor = Reactor()
         self.turns = RoundRobin(cast(IReactorTime, self.reactor))
         self.done: list[str] = []
 
     def join(self, worker: Any) -> None:
-        """Queue a worker in the place of a connection."""
+        """Queue a worker in place of a connection."""
         self.turns.join(cast(HTTPChannel, worker))
 
     def test_one_after_the_other(self) -> None:
-        """Everybody who waits has one turn, then the reactor has its own."""
+        """Each waiting one has one turn, then the reactor runs."""
         for name, pieces in (("a", 3), ("b", 1), ("c", 2)):
             self.join(Worker(name, self, pieces))
         self.assertEqual(self.done, [])
@@ -78,7 +78,7 @@ class RoundRobinTests(SynchronousTestCase):
         self.assertEqual(self.reactor.calls, [])
 
     def test_slice(self) -> None:
-        """Turns that take long are spread over several of the reactor's; nobody loses his place."""
+        """Long turns are spread over several of the reactor's, in the same order."""
         for name in "abc":
             self.join(Worker(name, self, 2, takes=SLICE))
         for expected in ("a", "ab", "abc", "abca", "abcab", "abcabc"):
@@ -87,7 +87,7 @@ class RoundRobinTests(SynchronousTestCase):
         self.assertEqual(len(self.turns), 0)
 
     def test_failure(self) -> None:
-        """One that fails does not keep the others from their turn."""
+        """A failure does not affect the turns of others."""
 
         class Failing(Worker):
             def take_turn(self) -> None:

@@ -13,17 +13,17 @@ from tower.web.gateway.user_session import Peer, UserSession
 
 
 class UserSessionTests(SynchronousTestCase):
-    """In whose name a connection is used."""
+    """The session of a connection."""
 
     def setUp(self) -> None:
-        """Have jane use alpha."""
+        """Begin a session of jane with alpha."""
         self.sessions, self.ends = FakeSessions(), list[str]()
         self.jane: Any = cast(Any, Jane())
         self.session = UserSession(as_sessions(self.sessions), Peer(connection(FakeUser())))
         self.session.enter(self.jane, "alpha", self.ends.append)
 
     def test_one_at_a_time(self) -> None:
-        """Whoever enters leaves what was entered before; who leaves twice leaves once."""
+        """A new session ends the one before; leaving twice ends it once."""
         self.assertEqual((self.session.identity, self.session.cluster), (self.jane, "alpha"))
         joe: Any = cast(Any, Jane("joe"))
         self.session.enter(joe, "beta", self.ends.append)
@@ -34,7 +34,7 @@ class UserSessionTests(SynchronousTestCase):
             self.assertIsNone(self.session.identity)
 
     def test_lines(self) -> None:
-        """The lines of equal fields are written once for an identity and all clusters, anew for another."""
+        """The lines of equal fields are cached for an identity and all clusters, but not for another one."""
         fields = Fields(b"Host: h\r\n\r\n")
         lines = self.session.write(fields)
         self.assertEqual(lines, IDENTITY + b"Host: h\r\n" + FORWARDING + b"\r\n")
@@ -48,17 +48,17 @@ class UserSessionTests(SynchronousTestCase):
         self.assertIn(b"\r\nHost: i\r\n", self.session.write(Fields(b"Host: i\r\n\r\n")))
 
     def test_refused(self) -> None:
-        """Fields that were refused are refused again."""
+        """Rejected fields are rejected again."""
         fields = Fields(b"Host: h\r\nImpersonate-User: root\r\n\r\n")
         for _ in range(2):
             self.assertRaises(Forbidden, self.session.write, fields)
 
 
 class PeerTests(SynchronousTestCase):
-    """What a connection tells."""
+    """The client's end of a connection."""
 
     def test_once(self) -> None:
-        """Each thing is asked for when it is needed, and once."""
+        """Each property is read on first use, and once."""
         user = FakeUser()
         peer = Peer(connection(user))
         user.certificate = b"other"

@@ -20,7 +20,7 @@ from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSpherePort
 
 
 class FakeGateway:
-    """A gateway that only remembers."""
+    """A gateway that records calls."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -29,23 +29,23 @@ class FakeGateway:
         self.stopping: Deferred[None] = succeed(None)
 
     def accept(self, connection: object) -> None:
-        """Take nothing."""
+        """Reject the connection."""
 
     def sweep(self) -> None:
         """Count."""
         self.swept += 1
 
     def stop(self, grace: float) -> Deferred[None]:
-        """Remember with how much grace."""
+        """Record the grace."""
         self.stopped.append(grace)
         return self.stopping
 
 
 class TakenPorts(MemoryReactorClock):
-    """A reactor on which some ports are taken, and one that is closed stays so until the next turn.
+    """A reactor with ports that are in use; a closed one is free in the next turn.
 
-    :ivar taken: those.
-    :ivar opened: the ports that were opened, and on which address.
+    :ivar taken: their numbers.
+    :ivar opened: the opened ports with their addresses.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class TakenPorts(MemoryReactorClock):
         self.opened: list[tuple[int, str]] = []
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
-        """Refuse the taken ones."""
+        """Fail if the port is in use."""
         if port in self.taken:
             raise CannotListenError("", port, OSError(98, "Address already in use"))
         self.taken.add(port)
@@ -63,26 +63,26 @@ class TakenPorts(MemoryReactorClock):
 
 
 class OpenPort:
-    """A port that is listened on."""
+    """An open port."""
 
     def __init__(self, reactor: TakenPorts, number: int) -> None:
         self._reactor = reactor
         self._number = number
 
     def stopListening(self) -> Deferred[None]:
-        """Close it, in the next turn as Twisted's does."""
+        """Close it in the next turn, as Twisted does."""
         return deferLater(self._reactor, 0, self._reactor.taken.discard, self._number)
 
 
 class Others:
-    """A reactor that listens on another one's ports, and notes which."""
+    """A reactor that opens another one's ports, and records them."""
 
     def __init__(self, reactor: TakenPorts) -> None:
         self._reactor = reactor
         self.opened: list[int] = []
 
     def listenTCP(self, port: int, *arguments: Any, **named: Any) -> Any:
-        """Listen."""
+        """Open a port."""
         listening = self._reactor.listenTCP(port, *arguments, **named)
         self.opened.append(port)
         return listening
@@ -99,7 +99,7 @@ def warnings(events: Sequence[LogEvent]) -> list[str]:
 
 
 class ProxiesTestCase(SynchronousTestCase):
-    """Has a cluster, and a service of its ports that is not started."""
+    """Tests with a cluster, and a service of its ports that is not started yet."""
 
     kind = PORT_OPEN
 
@@ -112,25 +112,25 @@ class ProxiesTestCase(SynchronousTestCase):
         self.successResultOf(self.clusters.add("alpha"))
 
     def policy(self) -> Any:
-        """Return which ports."""
+        """Return the policy."""
         return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway)
 
     def gateway(self, cluster: str) -> Any:
-        """Make a gateway and remember it."""
+        """Make a gateway and record it."""
         self.gateways[cluster] = FakeGateway(cluster)
         return self.gateways[cluster]
 
     def start(self) -> None:
-        """Start, and stop when the test is over."""
+        """Start, and stop after the test."""
         self.service.startService()
         self.addCleanup(self.service.stopService)
 
     def open_now(self) -> list[int]:
-        """Return the ports that the service has open."""
+        """Return the open ports of the service."""
         return [service.spec.number for service in self.service if isinstance(service, ClusterProxy)]
 
     def condition(self, name: str) -> tuple[str, str]:
-        """Return status and reason of the condition about the port."""
+        """Return status and reason of the port condition."""
         found = self.clusters.require(name).condition(self.kind)
         assert found is not None
         return found.status, found.reason
@@ -146,13 +146,13 @@ class ClusterProxiesTests(ProxiesTestCase):
     """Ports follow the clusters."""
 
     def test_there_at_the_start(self) -> None:
-        """A cluster that is there when the service starts gets its port, on the host alone."""
+        """A cluster that exists at the start gets its port, only on the given host."""
         self.start()
         self.assertEqual(self.reactor.opened, [(6000, "127.0.0.1")])
         self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
 
     def test_added(self) -> None:
-        """So does one that comes later; each has a gateway of its own."""
+        """A cluster that is added later gets its port; each has its own gateway."""
         self.start()
         self.successResultOf(self.clusters.add("beta"))
         self.assertEqual(self.open_now(), [6000, 6001])
@@ -160,7 +160,7 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertEqual([g.swept for g in self.gateways.values()], [1, 1])
 
     def test_changed(self) -> None:
-        """A change that has nothing to do with the port leaves it alone."""
+        """An unrelated change of the cluster does not affect its port."""
         self.start()
         self.successResultOf(self.clusters.set_condition("alpha", "AgentAvailable", "True", "R", "m"))
         self.service.retry()
@@ -180,20 +180,20 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertIsNot(self.gateways["alpha"], gateway)
 
     def test_disabled_before(self) -> None:
-        """A cluster whose port was never open has no condition that says so."""
+        """A cluster whose port was never open has no condition."""
         self.successResultOf(self.clusters.set_enabled("alpha", False))
         self.start()
         self.assertIsNone(self.clusters.require("alpha").condition(PORT_OPEN))
 
     def test_without_ports(self) -> None:
-        """What an earlier run with ports has left in the condition is corrected by one without."""
+        """Without ports, a condition from an earlier run is updated."""
         self.start()
         self.clusters._ports.range = None
         self.service.retry()
         self.assertEqual((self.open_now(), self.condition("alpha")), ([], ("False", "Off")))
 
     def test_removed(self) -> None:
-        """Removing closes it too."""
+        """Removing the cluster closes its port."""
         self.start()
         self.successResultOf(self.clusters.remove("alpha"))
         self.assertEqual(self.open_now(), [])
@@ -202,7 +202,7 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertEqual(self.open_now(), [6000])
 
     def test_taken(self) -> None:
-        """A taken port is in the log and in the condition, harms no other, and is tried again."""
+        """A port in use is logged and in the condition, does not affect others, and is retried."""
         self.reactor.taken.add(6000)
         self.start()
         self.successResultOf(self.clusters.add("beta"))
@@ -214,7 +214,7 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
 
     def test_stopped(self) -> None:
-        """A stopped service has closed everything and follows nothing any more."""
+        """A stopped service has closed all ports and follows no clusters."""
         self.service.startService()
         self.service.stopService()
         self.assertEqual(self.gateways["alpha"].stopped, [0])
@@ -224,7 +224,7 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertEqual((len(self.reactor.opened), self.reactor.taken), (1, set()))
 
     def test_drained(self) -> None:
-        """A drain closes the ports at once, waits for each gateway's requests, and opens no port again."""
+        """A drain closes the ports at once and for good, and waits for each gateway's requests."""
         self.start()
         self.successResultOf(self.clusters.add("beta"))
         for gateway in self.gateways.values():
@@ -245,10 +245,10 @@ class ClusterProxiesTests(ProxiesTestCase):
 
 
 class OpenPortsTests(ProxiesTestCase):
-    """Ports that are open to everybody, for as long as somebody says so."""
+    """Ports without required authentication."""
 
     def policy(self) -> Any:
-        """Have those of some clusters opened."""
+        """Open some clusters' ports without authentication."""
         self.opened: set[str] = set()
         self.others = Others(self.reactor)
         self.open_gateways: dict[str, FakeGateway] = {}
@@ -256,12 +256,12 @@ class OpenPortsTests(ProxiesTestCase):
         return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway, opened)
 
     def open_gateway(self, cluster: str) -> Any:
-        """Make another gateway and remember it."""
+        """Make another gateway and record it."""
         self.open_gateways[cluster] = FakeGateway(cluster)
         return self.open_gateways[cluster]
 
     def test_open(self) -> None:
-        """They listen with the other TLS and the other gateway; condition and log say what that means."""
+        """They have their own TLS and gateway; condition and log name the risk."""
         self.opened.add("alpha")
         self.successResultOf(self.clusters.add("beta"))
         with capturedLogs() as events:
@@ -281,7 +281,7 @@ class OpenPortsTests(ProxiesTestCase):
         self.assertIn("cluster alpha", line)
 
     def test_opened_and_closed(self) -> None:
-        """A port that is to be another one is closed at once, its connections too, and opened again."""
+        """A port that changes is closed at once with its connections, and opened again."""
         self.start()
         self.service.recheck("alpha")
         self.service.recheck("nobody")
@@ -291,7 +291,7 @@ class OpenPortsTests(ProxiesTestCase):
             self.service.recheck("alpha")
             self.assertEqual((self.open_now(), gateways["alpha"].stopped), ([], [0]))
             self.service.retry()
-            self.assertEqual(self.condition("alpha")[0], "True")  # nobody tried while it was being closed
+            self.assertEqual(self.condition("alpha")[0], "True")  # no attempt while it is being closed
             self.reactor.advance(0)
             self.assertEqual(self.open_now(), [6000])
             self.assertEqual(self.condition("alpha")[1], "OpenToEverybody" if now_open else "PortOpen")
@@ -301,17 +301,17 @@ class OpenPortsTests(ProxiesTestCase):
 
 
 class KubeSpherePortsTests(ProxiesTestCase):
-    """The ports for KubeSphere."""
+    """KubeSphere ports."""
 
     kind = KUBESPHERE_PORT_OPEN
     range: range | None = range(16000, 16002)
 
     def policy(self) -> Any:
-        """Return them."""
+        """Return the policy."""
         return KubeSpherePorts(listening(self.reactor), "127.0.0.9", self.range, self.gateway)
 
     def test_open(self) -> None:
-        """They are 10,000 above; condition and log say where, and that nobody is authenticated there."""
+        """They are 10,000 higher; condition and log have the address and the missing authentication."""
         with capturedLogs() as events:
             self.start()
         self.assertEqual(self.reactor.opened, [(16000, "127.0.0.9")])
@@ -322,7 +322,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
                 self.assertIn(word, text)
 
     def test_follow(self) -> None:
-        """They go with their clusters."""
+        """They follow their clusters."""
         self.start()
         gateway = self.gateways["alpha"]
         self.successResultOf(self.clusters.set_enabled("alpha", False))
@@ -335,7 +335,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
         self.assertEqual(self.open_now(), [])
 
     def test_taken(self) -> None:
-        """A taken one is tried again."""
+        """A port in use is retried."""
         self.reactor.taken.add(16000)
         self.start()
         self.assertEqual(self.condition("alpha"), ("False", "PortUnavailable"))
@@ -344,7 +344,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
         self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
 
     def test_out_of_range(self) -> None:
-        """Only those within the range are opened, and the condition says where the range is."""
+        """Only ports in the range are opened, and the condition has the range."""
         for name in ("beta", "gamma"):
             self.successResultOf(self.clusters.add(name))
         self.start()
@@ -353,14 +353,14 @@ class KubeSpherePortsTests(ProxiesTestCase):
         self.assertIn("16002 is not within --kubesphere-ports 16000-16001", self.message("gamma"))
 
     def test_no_port(self) -> None:
-        """A cluster without a port for Kubernetes has none for KubeSphere."""
+        """A cluster without a Kubernetes port has no KubeSphere port."""
         self.clusters._ports.range = None
         self.successResultOf(self.clusters.add("beta"))
         self.start()
         self.assertEqual(self.condition("beta"), ("False", "NoPort"))
 
     def test_off(self) -> None:
-        """Without the option there are none; only a condition from before is corrected."""
+        """Without the option there are no ports; only an existing condition is updated."""
         self.range = None
         self.service = ClusterProxies(self.clusters, self.policy())
         self.successResultOf(self.clusters.add("beta"))

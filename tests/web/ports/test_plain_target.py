@@ -1,4 +1,4 @@
-"""Tests for relays that leave the header as it came, and for heads that the proxy makes for the agent."""
+"""Tests for relays that do not change the header, and for heads that the proxy makes for the API server."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ HEAD = (
 
 
 def status_of(answer: bytes) -> tuple[int, str]:
-    """Return code and message of the Status that *answer* carries."""
+    """Return code and message of the Status in *answer*."""
     status: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
     return status["code"], status["message"]
 
 
 class Machine:
-    """Stands in for what makes heads for an API server.
+    """Rewrites heads for an API server.
 
-    :ivar seen: the heads that came, and whether plain.
+    :ivar seen: the heads with their plain flag.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Machine:
         self.refuse = False
 
     def __call__(self, head: bytes, plain: bool) -> bytes:
-        """Note, and number the heads."""
+        """Record and number the heads."""
         self.seen.append((head, plain))
         if self.refuse:
             raise StatusError(403, "the agent's rights are not lent for this")
@@ -55,23 +55,23 @@ class Machine:
 
 
 class ToKubelets(FakeTunnel):
-    """Makes the heads for kubelets, too."""
+    """Rewrites heads for kubelets too."""
 
     def rewrite_for(self, target: str) -> Any:
-        """Return the same for all."""
+        """Return the same rewriter for all targets."""
         return self.rewrite
 
 
 class KubeSpherePortTests(SynchronousTestCase):
-    """What comes to a KubeSphere port."""
+    """Requests to a KubeSphere port."""
 
     def setUp(self) -> None:
-        """Have one for alpha."""
+        """Make a gateway for alpha."""
         self.kit = Kit(KubeSpherePort("alpha"))
         self.user = self.kit.user
 
     def test_untouched(self) -> None:
-        """Every field goes on as it came, identities and credentials too; nothing is added."""
+        """Every field is forwarded unchanged, identities and credentials too; nothing is added."""
         self.user.deliver(b"".join(HEAD) + b"Content-Length: 3\r\n\r\nabc")
         self.assertEqual(self.kit.tunnel.targets, ["kubesphere"])
         line, *fields = HEAD
@@ -84,14 +84,14 @@ class KubeSpherePortTests(SynchronousTestCase):
             self.assertIn(line, answer)
 
     def test_slot(self) -> None:
-        """Whoever reaches the port keeps the slot: there is nobody to authenticate."""
+        """A client of the port keeps its slot without authentication."""
         self.user.slot = slot = Slots(self.kit.clock).take(None)  # type: ignore[attr-defined]
         self.user.deliver(get(b"/kapis"))
         assert slot is not None
         self.assertTrue(slot.proven)
 
     def test_channels_are_used_again(self) -> None:
-        """Requests of all kinds of people share the channels, and only those to KubeSphere."""
+        """Requests of all users share the channels, but only those to KubeSphere."""
         for fields in ((), (b"Cookie: a=b",), (b"Authorization: Basic YTpi",)):
             self.user.deliver(get(b"/kapis", *fields))
             self.assertEqual(self.kit.pipe.taken(), get(b"/kapis", *fields))
@@ -101,7 +101,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         self.assertIsNone(self.kit.pool.take("alpha", "kubernetes"))
 
     def test_chunked(self) -> None:
-        """A body in chunks stays one."""
+        """A chunked body stays chunked."""
         self.user.deliver(
             get(b"/x", b"Transfer-Encoding: chunked", method=b"PUT", body=b"3\r\nabc\r\n0\r\n\r\n")
         )
@@ -111,7 +111,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         )
 
     def test_websocket(self) -> None:
-        """A WebSocket gets its handshake as it came, and raw bytes both ways after the 101."""
+        """A WebSocket gets its handshake unchanged, and raw bytes both ways after the 101."""
         fields = (b"Sec-WebSocket-Key: a", b"Sec-WebSocket-Protocol: x", b"Cookie: token=a")
         self.user.deliver(get(b"/ws", b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", *fields))
         self.assertEqual(
@@ -125,7 +125,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         self.assertEqual(self.kit.pipe.taken(), b"other")
 
     def test_shapes(self) -> None:
-        """What could be read in two ways is refused here as everywhere, and nothing of it goes on."""
+        """Ambiguous requests are rejected, and nothing of them is forwarded."""
         for wire, status in (
             (get(b"/", b"Content-Length: 1", b"Transfer-Encoding: chunked"), b" 400 "),
             (get(b"/", b"Content-Length: 1", b"Content-Length: 2"), b" 400 "),
@@ -145,7 +145,7 @@ class KubeSpherePortTests(SynchronousTestCase):
             self.assertEqual(kit.tunnel.pipes, [], wire)
 
     def test_nobody_there(self) -> None:
-        """Without an agent there is a Status that says since when."""
+        """Without an agent there is a Status with the time of the last connection."""
         self.kit.tunnels.tunnels.clear()
         self.user.deliver(get(b"/kapis"))
         self.kit.clock.advance(5)
@@ -165,34 +165,34 @@ class KubeSpherePortTests(SynchronousTestCase):
 
 
 class TargetTests(SynchronousTestCase):
-    """Requests to a target through the front door, of people whom it has asked who they are."""
+    """Requests of authenticated users to a target through the front door."""
 
     relay = Relay("alpha", b"/clusters/alpha/targets/wiki", "wiki", plain=True)
 
     def setUp(self) -> None:
-        """Have jane there, with a token."""
+        """Add jane, with a token."""
         self.jane: Any = Jane(token=b"towerk-secret")
         self.kit = Kit(self.route)
 
     def route(self, request: Request) -> Outcome:
-        """Send her to the wiki."""
+        """Relay the request of jane to the wiki."""
         request.identity = self.jane
         return self.relay
 
     def sent(self, target: bytes, *fields: bytes) -> bytes:
-        """Return what the wiki gets for a request of hers."""
+        """Return the bytes that the wiki receives for a request of jane."""
         self.kit.user.deliver(get(b"/clusters/alpha/targets/wiki" + target, *fields))
         sent = self.kit.pipe.taken()
         self.kit.pipe.deliver(ok())
         return sent
 
     def test_path(self) -> None:
-        """The wiki sees its own paths, byte for byte, and no words of ours."""
+        """The wiki receives its own paths, byte for byte, and no fields of Tower."""
         for target, seen in ((b"/a%2fb//c?d=/../", b"/a%2fb//c?d=/../"), (b"", b"/"), (b"?a", b"/?a")):
             self.assertEqual(self.sent(target, b"Cookie: a=b"), get(seen, b"Cookie: a=b"))
 
     def test_our_credential_stays_here(self) -> None:
-        """The token that opened Tower does not go on, however it was sent; other credentials do."""
+        """The token for Tower is not forwarded, however it was sent; other credentials are."""
         for ours in (
             b"Authorization: Bearer towerk-secret",
             b"authorization:bearer   towerk-secret ",
@@ -205,12 +205,12 @@ class TargetTests(SynchronousTestCase):
             self.assertIn(b"\r\nCookie: a=b\r\nX-Api-Key: c\r\n", sent)
 
     def test_credentials_of_the_wiki(self) -> None:
-        """Beside a certificate the request's own Authorization is for the wiki."""
+        """With a client certificate, the request's Authorization is for the wiki."""
         for field in (b"Authorization: Bearer eyJ", b"Authorization: Basic YTpi"):
             self.assertEqual(self.sent(b"/x", field), get(b"/x", field))
 
     def test_location(self) -> None:
-        """Where the wiki sends somebody to is where he finds it, with TLS; other places are left alone."""
+        """The wiki's Location is rewritten to the front door with TLS; other hosts are unchanged."""
         for said, told in (
             (b"/login", b"/clusters/alpha/targets/wiki/login"),
             (b"http://tower:8443/login?a", b"/clusters/alpha/targets/wiki/login?a"),
@@ -224,14 +224,14 @@ class TargetTests(SynchronousTestCase):
             self.assertIn(b"\r\nLocation: " + told + b"\r\n", self.kit.user.taken())
 
     def test_nobody(self) -> None:
-        """A request that nobody vouches for is refused, plain or not."""
+        """A request without an identity is rejected, plain or not."""
         kit = Kit(lambda request: self.relay)
         kit.user.deliver(get())
         self.assertIn(b" 401 ", kit.user.taken())
         self.assertEqual(kit.tunnel.pipes, [])
 
     def test_in_turn(self) -> None:
-        """On one connection requests to the wiki and to the API server keep their own ways."""
+        """On one connection, requests to the wiki and to the API server use their own channels."""
         kit = Kit()
         wanted = [Relay("alpha", b"/clusters/alpha"), self.relay] * 2
         relays = iter(wanted)
@@ -254,10 +254,10 @@ class TargetTests(SynchronousTestCase):
 
 
 class RewritingTests(SynchronousTestCase):
-    """Tunnels whose agents leave the heads for the API server to the proxy."""
+    """Tunnels for which the proxy makes the heads for the API server."""
 
     def setUp(self) -> None:
-        """Have one."""
+        """Add a rewriter to the tunnel."""
         self.machine = Machine()
         self.open = False
         self.kit = Kit(self.route)
@@ -265,14 +265,14 @@ class RewritingTests(SynchronousTestCase):
         self.user = self.kit.user
 
     def route(self, request: Request) -> Outcome:
-        """Let jane in, or anybody while it is open."""
+        """Authenticate as jane, or anonymously while `open` is set."""
         if self.open:
             request.identity = ANONYMOUS
             return Relay("alpha", plain=True)
         return self.kit.relay_it(request)
 
     def test_users(self) -> None:
-        """The head in our one form goes through it right before it is sent; the body does not."""
+        """The canonical head is rewritten right before it is sent; the body is not."""
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 3", method=b"PUT", body=b"abc"))
         ((head, plain),) = self.machine.seen
         self.assertTrue(head.startswith(b"PUT /x HTTP/1.1\r\nContent-Length: 3\r\n" + IDENTITY))
@@ -284,14 +284,14 @@ class RewritingTests(SynchronousTestCase):
         self.assertTrue(self.kit.pipe.taken().startswith(b"#2 GET "))
 
     def test_plain(self) -> None:
-        """What comes to an open port goes through it as it came, and it is told so."""
+        """On an open port the head is passed unchanged, with the plain flag."""
         self.open = True
         self.user.deliver(b"".join(HEAD) + b"\r\n")
         self.assertEqual(self.machine.seen, [(b"".join(HEAD) + b"\r\n", True)])
         self.assertTrue(self.kit.pipe.taken().startswith(b"#1 POST "))
 
     def test_refused(self) -> None:
-        """What is refused gets the reason; nothing was sent, and the channel serves the next request."""
+        """A rejected request gets the reason; nothing was sent, and the channel serves the next request."""
         for fields in ((), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
             self.machine.refuse = True
             self.user.deliver(get(b"/clusters/alpha/x", *fields))
@@ -303,10 +303,10 @@ class RewritingTests(SynchronousTestCase):
             self.assertIn(b" GET /y ", self.kit.pipe.taken())
             self.kit.pipe.deliver(ok())
             self.assertEqual(self.user.taken(), ok())
-        self.assertEqual(len(self.kit.tunnel.pipes), 2)  # an upgrade takes no used one
+        self.assertEqual(len(self.kit.tunnel.pipes), 2)  # an upgrade uses a new one
 
     def test_refused_with_a_body(self) -> None:
-        """What is refused before its body has come reaches nobody, and neither does the body."""
+        """After a rejection before the end of the body, nothing is forwarded."""
         self.machine.refuse = True
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 9", method=b"PUT", body=b"abc"))
         self.assertEqual(status_of(self.user.taken())[0], 403)
@@ -315,7 +315,7 @@ class RewritingTests(SynchronousTestCase):
         self.assertFalse(self.user.closing)
 
     def test_refused_when_it_opens(self) -> None:
-        """A channel that comes late is not lost either, and one that has ended meanwhile is no matter."""
+        """A channel that opens late is kept, and one that has closed meanwhile is ignored."""
         for ended in (False, True):
             kit = Kit()
             kit.tunnel.rewrite, kit.tunnel.at_once = self.machine, False
@@ -330,7 +330,7 @@ class RewritingTests(SynchronousTestCase):
             self.assertEqual(pipe.closing, ended)
 
     def test_again(self) -> None:
-        """A request that is sent again is made anew by the tunnel that it goes through then."""
+        """A retried request is rewritten again by its new tunnel."""
         self.user.deliver(get())
         self.kit.pipe.deliver(ok())
         self.user.taken()
@@ -344,7 +344,7 @@ class RewritingTests(SynchronousTestCase):
         self.assertEqual(later.pipes[-1].taken(), b"#1 " + other.seen[0][0])
 
     def test_credential_not_known(self) -> None:
-        """That the API server does not know the lent credential is not told as the user's own mistake."""
+        """If the API server rejects the proxy's credential, the text does not blame the user."""
         for answer in (
             b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nUnau",
             b"HTTP/1.1 401 No\r\nConnection: close\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nUnau",
@@ -363,7 +363,7 @@ class RewritingTests(SynchronousTestCase):
         self.assertTrue(self.user.taken().startswith(b"HTTP/1.1 401 "))
 
     def test_credential_not_known_to_a_kubelet(self) -> None:
-        """Nor that a kubelet does not, which has other ways to know somebody."""
+        """The same for a kubelet, which has other authentication methods."""
 
         def route(request: Request) -> Outcome:
             kit.relay_it(request)
@@ -380,14 +380,14 @@ class RewritingTests(SynchronousTestCase):
             self.assertEqual((code, "--authentication-token-webhook" in text), (502, True))
 
     def test_other_targets(self) -> None:
-        """Only what goes to the API server is rewritten."""
+        """Only requests to the API server are rewritten."""
         kit = Kit(KubeSpherePort("alpha"))
         kit.tunnel.rewrite = self.machine
         kit.user.deliver(get(b"/kapis"))
         self.assertEqual((kit.pipe.taken(), self.machine.seen), (get(b"/kapis"), []))
 
     def test_agents_that_lend_nothing(self) -> None:
-        """Through an agent that keeps its credential to itself nobody passes an open port without one."""
+        """On an open port, an agent without its own credential rejects anonymous requests."""
         self.open = True
         self.kit.tunnel.rewrite = None
         for fields in ((), (b"Impersonate-User: jane",), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
@@ -402,7 +402,7 @@ class RewritingTests(SynchronousTestCase):
         self.assertIsNotNone(self.kit.pool.take("alpha", "kubernetes"))
 
     def test_anybody_is_nobody(self) -> None:
-        """Who has not been asked is not impersonated as anybody, whatever a router says."""
+        """An anonymous user is never impersonated, whatever the router returns."""
 
         def route(request: Request) -> Outcome:
             request.identity = ANONYMOUS

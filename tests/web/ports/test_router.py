@@ -15,7 +15,8 @@ from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
 from tower.web.access.authentication import ANONYMOUS
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
+from tower.web.ports.plain_port import PlainPort
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
@@ -42,7 +43,7 @@ class FakeChannel:
     admission: Any = None
 
 
-#: Where what follows /clusters/alpha goes.
+#: The relay of requests below /clusters/alpha.
 ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
 
 
@@ -58,7 +59,7 @@ class NoGeneration:
 
 @define
 class FakeRequest:
-    """What a router looks at."""
+    """The parts of a request that routers use."""
 
     target: bytes
     method: bytes = b"GET"
@@ -69,7 +70,7 @@ class FakeRequest:
     audited: list[str] = field(factory=list)
 
     def audit(self, cluster: str) -> None:
-        """Note that it was to be written down."""
+        """Record the call."""
         self.audited.append(cluster)
 
     @property
@@ -80,7 +81,7 @@ class FakeRequest:
 
 @define
 class FakeCredential:
-    """What somebody showed."""
+    """A credential."""
 
     cluster: str
     term: tuple[float, float] = (0.0, 0.0)
@@ -88,7 +89,7 @@ class FakeCredential:
 
 @define
 class FakeIdentity:
-    """Who somebody is."""
+    """An identity."""
 
     credential: FakeCredential
     user: str = "jane"
@@ -96,7 +97,7 @@ class FakeIdentity:
 
 
 class FakeKubelets:
-    """Lets nobody, somebody, or somebody later."""
+    """Authorizes no user, a user, or a user later."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -105,7 +106,7 @@ class FakeKubelets:
     def authorize(
         self, user: str, groups: Any, name: str, method: bytes, path: bytes, *, upgrade: bool
     ) -> Any:
-        """Note who wants what."""
+        """Record the request."""
         self.asked.append((user, groups, name, method, path, upgrade))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -113,10 +114,10 @@ class FakeKubelets:
 
 
 class RouterTestCase(SynchronousTestCase):
-    """Asks a router."""
+    """Calls a router."""
 
     def setUp(self) -> None:
-        """Have routers whose chain notes who wants where, and lets nobody pass while `closed`."""
+        """Make routers whose chain records the cluster, and rejects all requests while `closed` is set."""
         self.asked: list[str] = []
         self.taken: list[bytes] = []
         self.closed = False
@@ -145,7 +146,7 @@ class RouterTestCase(SynchronousTestCase):
         self.port = ClusterPort(chain, "alpha", generation)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
-        """Let a request pass, or nobody."""
+        """Accept or reject a request."""
         self.asked.append(cluster)
         if self.closed:
             raise Unauthorized
@@ -163,7 +164,7 @@ class RouterTestCase(SynchronousTestCase):
         return router(FakeRequest(target, method, fields))
 
     def refused(self, code: int, router: Any, target: bytes, *arguments: Any, **lines: bytes) -> str:
-        """Have a request refused with *code*; return the text."""
+        """Check that a request is rejected with *code*; return the text."""
         with self.assertRaises(TowerError) as caught:
             self.ask(router, target, *arguments, **lines)
         self.assertEqual(refusal_of(caught.exception).code, code, target)
@@ -171,22 +172,22 @@ class RouterTestCase(SynchronousTestCase):
 
 
 class FrontDoorTests(RouterTestCase):
-    """The one TLS port for everything."""
+    """The front door."""
 
     def test_clusters(self) -> None:
-        """What follows the cluster's name is the cluster's, byte for byte."""
+        """The path after the cluster's name is the cluster's, byte for byte."""
         for rest in (b"", b"/", b"/api/v1/pods", b"?a=b", b"/a%2fb/..%2f?x=/clusters/beta", b"//x\\y"):
             relay = self.ask(self.front, b"/clusters/alpha" + rest)
             self.assertEqual(relay, ALPHA)
         self.assertEqual(set(self.asked), {"alpha"})
 
     def test_same_object(self) -> None:
-        """The way to a cluster is made once."""
+        """The route to a cluster is cached."""
         first = self.ask(self.front, b"/clusters/alpha/x")
         self.assertIs(self.ask(self.front, b"/clusters/alpha/y"), first)
 
     def test_no_name(self) -> None:
-        """What no cluster can be called is not found; escapes in the name are refused."""
+        """An invalid name is not found; escapes in the name are rejected."""
         for name in (b"", b"Alpha", b"-a", b"a-", b"a.b", b"a" * 64, b"a_b"):
             self.refused(404, self.front, b"/clusters/" + name + b"/api")
         for name in (b"%61lpha", b"alpha%2fapi", b"alpha%2Fx", b"al\\pha"):
@@ -194,7 +195,7 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.asked, [])
 
     def test_escapes_in_our_own_paths(self) -> None:
-        """Elsewhere escapes, backslashes and empty segments are refused before anybody looks further."""
+        """On other paths, escapes, backslashes and empty segments are rejected first."""
         for path in (
             b"/%61pis",
             b"/apis/cluster.kubesphere.io%2fv1alpha1",
@@ -207,26 +208,26 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.asked, [])
 
     def test_api(self) -> None:
-        """Tower's own API is behind the chain, as no cluster."""
+        """Tower's own API is behind the chain, without a cluster."""
         for path in (b"/api", b"/apis", b"/apis/x?y=%20", b"/openapi/v3", b"/api/v1"):
             self.assertIs(self.ask(self.front, path), API)
         self.assertEqual(set(self.asked), {""})
 
     def at_root(self, cluster: str, target: bytes) -> Any:
-        """Ask for *target* with a credential for *cluster*."""
+        """Request *target* with a credential for *cluster*."""
         request = FakeRequest(target, fields=FakeFields(bearer=b"secret"))
         request.identity = FakeIdentity(FakeCredential(cluster))
         router: Any = self.front
         return router(request)
 
     def test_at_home(self) -> None:
-        """Kubernetes' own paths, with the credential of a cluster, are that cluster's, byte for byte."""
+        """Kubernetes' paths, with a cluster's credential, are that cluster's, byte for byte."""
         for target in (b"/version", b"/api/v1/pods?x=%2e", b"/apis/apps//v1", b"/openapi/v3", b"/healthz"):
             self.assertEqual(self.at_root("alpha", target), Relay("alpha", scope=ALPHA.scope))
         self.assertEqual(self.asked, ["", "alpha"] * 5)
 
     def test_not_at_home(self) -> None:
-        """Tower's own group stays Tower's, other paths too, and an administrator is at home here."""
+        """Tower's own group and other paths stay Tower's, as do all paths of an administrator."""
         for target in (b"/apis/cluster.kubesphere.io", b"/apis/cluster.kubesphere.io/v1alpha1/clusters"):
             self.assertIs(self.at_root("alpha", target), API)
         self.assertEqual(self.asked, ["", ""])
@@ -237,12 +238,12 @@ class FrontDoorTests(RouterTestCase):
                 self.at_root("alpha", target)
 
     def test_nothing_else(self) -> None:
-        """There is nothing elsewhere, and only whole segments count."""
+        """Other paths do not exist; only whole segments match."""
         for path in (b"/", b"/apisx", b"/clusters", b"/metrics", b"/openapix", b"*"):
             self.refused(404, self.front, path)
 
     def test_probes(self) -> None:
-        """The state of the process is open to all; ready is something else than alive."""
+        """Health pages are public; readiness differs from liveness."""
         for path in (b"/healthz", b"/livez", b"/readyz?verbose"):
             self.assertEqual(self.ask(self.front, path).body, b"ok\n")
         self.ready = False
@@ -251,7 +252,7 @@ class FrontDoorTests(RouterTestCase):
         self.refused(405, self.front, b"/healthz", b"POST")
 
     def test_ssh_tunnel_check(self) -> None:
-        """On both ports whoever asks is told whether nodes and keys are looked after, in upstream's words."""
+        """Both ports have the check of nodes and keys, with upstream's texts."""
         path = b"/healthz/ssh-tunnel"
         for router in (self.front, self.plain):
             self.problem = ""
@@ -270,11 +271,11 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.asked, [])
 
     def test_version(self) -> None:
-        """The version is open to all."""
+        """The version is public."""
         self.assertIn("gitVersion", json.loads(self.ask(self.front, b"/version").body))
 
     def test_agents(self) -> None:
-        """Agents come to /agent, or anywhere with the exact subprotocol."""
+        """Agents use /agent, or any path with the exact subprotocol."""
         for path, protocol in ((b"/agent", None), (b"/", b"tower-v2"), (b"/old/path", b"tower-v2")):
             lines = {} if protocol is None else {"sec_websocket_protocol": protocol}
             outcome = self.ask(self.front, path, b"GET", b"WebSocket", **lines)
@@ -283,21 +284,21 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.taken, [b"/agent", b"/", b"/old/path"])
 
     def test_not_quite_agents(self) -> None:
-        """Another subprotocol, a list of them, or no WebSocket is no agent."""
+        """Another subprotocol, a list of them, or no WebSocket is not an agent."""
         for protocol in (b"tower-v1", b"tower-v2, x", b"TOWER-V2", b""):
             self.refused(404, self.front, b"/", b"GET", b"websocket", sec_websocket_protocol=protocol)
         self.refused(426, self.front, b"/agent")
         self.refused(426, self.front, b"/agent", b"GET", b"spdy/3.1")
 
     def test_agent_protocol_below_a_cluster(self) -> None:
-        """Below /clusters everything is the user's, whatever protocol it asks for."""
+        """Below /clusters every request is a user's, with any protocol."""
         outcome = self.ask(
             self.front, b"/clusters/alpha/x", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2"
         )
         self.assertIsInstance(outcome, Relay)
 
     def test_raw_streams(self) -> None:
-        """A target is opened by an upgrade to tower-stream, through the chain."""
+        """A raw stream to a target requires an upgrade to tower-stream, and passes the chain."""
         for upgrade in (b"tower-stream", b"Tower-Stream"):
             outcome = self.ask(self.front, b"/clusters/alpha/targets/pg-1.main", b"GET", upgrade)
             self.assertEqual(outcome, RawStream("alpha", "pg-1.main"))
@@ -305,11 +306,11 @@ class FrontDoorTests(RouterTestCase):
         self.refused(401, self.front, b"/clusters/alpha/targets/pg", b"GET", b"tower-stream")
 
     def test_no_raw_way_to_the_api_server(self) -> None:
-        """The target kubernetes believes what comes on a stream about who asks: no raw stream leads there."""
+        """The target kubernetes trusts the identity in a stream, so it has no raw streams."""
         self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes", b"GET", b"tower-stream")
 
     def test_bad_raw_streams(self) -> None:
-        """An upgrade to tower-stream is for targets alone, plainly written."""
+        """An upgrade to tower-stream is only valid for targets with a valid name."""
         for rest in (
             b"",
             b"/",
@@ -325,7 +326,7 @@ class FrontDoorTests(RouterTestCase):
             self.refused(400, self.front, b"/clusters/alpha" + rest, b"GET", b"tower-stream")
 
     def test_targets_without_an_upgrade(self) -> None:
-        """Requests without the upgrade go to the target as they came; what follows its name is its own."""
+        """Requests without the upgrade are relayed unchanged; the path after the target's name is its own."""
         prefix = b"/clusters/alpha/targets/wiki-1.main"
         for rest in (b"", b"/", b"?a=b", b"/a%2fb//..%2f?x", b"/targets/kubernetes"):
             self.assertEqual(
@@ -340,7 +341,7 @@ class FrontDoorTests(RouterTestCase):
         self.refused(401, self.front, prefix + b"/")
 
     def test_no_targets(self) -> None:
-        """The API server is no target to be asked plainly, nor is what cannot be the name of one."""
+        """The API server and an invalid name are not plain targets."""
         for rest in (b"", b"/", b"/api", b"?x"):
             self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes" + rest)
         for rest in (
@@ -362,7 +363,7 @@ class FrontDoorTests(RouterTestCase):
         self.refused(401, self.front, b"/clusters/alpha/targets/")
 
     def test_kubelets(self) -> None:
-        """A kubelet is a target below a node's name; its cluster is asked about each request."""
+        """A kubelet is a target below a node's name; the cluster authorizes each request."""
         prefix = b"/clusters/beta/targets/kubelet/n1.example"
         for rest in (b"/stats/summary?x=/y", b"", b"/", b"?a"):
             relay = self.ask(self.front, prefix + rest)
@@ -376,13 +377,13 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(set(self.asked), {"beta"})
 
     def test_kubelets_at_ipv6(self) -> None:
-        """A node may be called by its address, however that begins and ends."""
+        """A node's address is a valid name."""
         for node in (b"::1", b"2001:db8::", b"fd00::2"):
             relay: Any = self.ask(self.front, b"/clusters/beta/targets/kubelet/%b/pods" % node)
             self.assertEqual(relay.target, f"kubelet/{node.decode()}")
 
     def test_kubelets_are_asked_about_each_time(self) -> None:
-        """What was decided about one request says nothing about the next one of its connection."""
+        """An authorization for one request does not cover the next one of its connection."""
         fields, channel = FakeFields(), FakeChannel()
         router: Any = self.front
         for path in (b"/a", b"/b"):
@@ -391,7 +392,7 @@ class FrontDoorTests(RouterTestCase):
         self.assertIsNone(channel.admission)
 
     def test_kubelets_of_those_who_may(self) -> None:
-        """Who may not goes nowhere; who waits for the answer is let when it comes."""
+        """A rejected request is not relayed; one that waits is relayed after the authorization."""
         target = b"/clusters/beta/targets/kubelet/n1/pods"
         self.kubelets.answer = StatusError(403, "no")
         self.refused(403, self.front, target)
@@ -405,21 +406,21 @@ class FrontDoorTests(RouterTestCase):
         self.failureResultOf(self.ask(self.front, target), StatusError)
 
     def test_kubelets_behind_the_chain(self) -> None:
-        """Who is not let into the cluster is not told anything of its nodes."""
+        """A user without access to the cluster learns nothing about its nodes."""
         self.closed = True
         for rest in (b"", b"/", b"/n1", b"/n1/pods"):
             self.refused(401, self.front, b"/clusters/beta/targets/kubelet" + rest)
         self.assertEqual(self.kubelets.asked, [])
 
     def test_no_kubelets(self) -> None:
-        """What cannot be a node's name leads to none, and no raw stream leads to a kubelet."""
+        """An invalid node name has no kubelet, and a kubelet has no raw streams."""
         for rest in (b"", b"/", b"?x", b"//", b"/-a/", b"/a%2fb", b"/..", b"/" + b"a" * 300):
             self.refused(404, self.front, b"/clusters/beta/targets/kubelet" + rest)
         self.refused(400, self.front, b"/clusters/beta/targets/kubelet/n1", b"GET", b"tower-stream")
         self.assertEqual(self.kubelets.asked, [])
 
     def test_targets_of_that_name(self) -> None:
-        """A cluster with an agent may have a target of its own that is called kubelet."""
+        """The target `kubelet` of a cluster with an agent is an ordinary one."""
         prefix = b"/clusters/alpha/targets/kubelet"
         for rest in (b"", b"/n1/pods"):
             relay = self.ask(self.front, prefix + rest)
@@ -431,7 +432,7 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.ask(self.port, b"/targets/kubelet/n1/pods"), Relay("alpha"))
 
     def test_ways_are_bounded(self) -> None:
-        """Names that nobody has do not fill the memory."""
+        """Names that do not exist do not fill the cache."""
         self.closed = True
         for number in range(20_010):
             for path in (b"/clusters/x%d/", b"/clusters/a/targets/x%d/"):
@@ -443,7 +444,7 @@ class PlainPortTests(RouterTestCase):
     """The port without TLS."""
 
     def test_health_and_version(self) -> None:
-        """Health and version are there, as KubeSphere's Tower has them."""
+        """Health and version are as in KubeSphere Tower."""
         self.assertEqual(self.ask(self.plain, b"/health").body, b"OK\n")
         for path in (b"/healthz", b"/readyz", b"/livez"):
             self.assertEqual(self.ask(self.plain, path).body, b"ok\n")
@@ -451,12 +452,12 @@ class PlainPortTests(RouterTestCase):
         self.refused(405, self.plain, b"/health", b"DELETE")
 
     def test_agents(self) -> None:
-        """Agents are taken."""
+        """Agents are accepted."""
         for path, lines in ((b"/agent", {}), (b"/", {"sec_websocket_protocol": b"tower-v2"})):
             self.assertIsInstance(self.ask(self.plain, path, b"GET", b"websocket", **lines), HandOver)
 
     def test_nothing_for_users(self) -> None:
-        """Neither clusters nor the API, whoever asks and however."""
+        """Neither clusters nor the API are served, with any credential or path."""
         for path in (
             b"/clusters/alpha/api",
             b"/apis",
@@ -474,7 +475,7 @@ class ClusterPortTests(RouterTestCase):
     """A cluster's own port."""
 
     def test_everything_is_the_clusters(self) -> None:
-        """Whatever the path, it goes to the cluster, and nowhere else."""
+        """Every path is relayed to the cluster."""
         for target in (b"/", b"/apis", b"/clusters/beta/api", b"/agent", b"/healthz", b"/version", b"/a%2f"):
             self.assertEqual(self.ask(self.port, target), Relay("alpha", b""))
         outcome = self.ask(self.port, b"/", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2")
@@ -488,22 +489,22 @@ class ClusterPortTests(RouterTestCase):
 
 
 class OpenClusterPortTests(RouterTestCase):
-    """A cluster's own port that was opened to everybody."""
+    """A cluster's own port without required authentication."""
 
     def ask_with(self, bearer: bytes | None, **more: Any) -> tuple[Any, Any]:
-        """Return the outcome for somebody with that token, and who he is taken for."""
+        """Return the outcome for a request with that token, and its identity."""
         request: Any = FakeRequest(b"/clusters/beta/api", fields=FakeFields(bearer=bearer, **more))
         return self.open(request), request.identity
 
     def setUp(self) -> None:
-        """Open it."""
+        """Make the router."""
         super().setUp()
         chain: Any = self.chain
         generation: Any = NoGeneration()
         self.open = OpenClusterPort(chain, "alpha", generation)
 
     def test_anybody(self) -> None:
-        """Who shows nothing, or what is not Tower's, is asked nothing and passes as he came."""
+        """A request without a token of Tower is relayed unchanged, without authentication."""
         self.closed = True
         for bearer in (None, b"", b"eyJhbGciOi", b"tower-v1-x", b"Towerk-"):
             outcome, who = self.ask_with(bearer, upgrade=b"websocket")
@@ -511,7 +512,7 @@ class OpenClusterPortTests(RouterTestCase):
         self.assertEqual(self.asked, [])
 
     def test_tokens_of_tower(self) -> None:
-        """A token of Tower's is looked at, and if it is no good that is the end."""
+        """A token of Tower is authenticated, and rejected if it is not valid."""
         outcome, who = self.ask_with(b"towerk-secret")
         self.assertEqual((outcome, self.asked), (Relay("alpha", b""), ["alpha"]))
         self.assertIsNot(who, ANONYMOUS)
@@ -520,7 +521,7 @@ class OpenClusterPortTests(RouterTestCase):
             self.ask_with(b"towerk-ended")
 
     def test_one_after_the_other(self) -> None:
-        """On one connection each request is what its own header makes it."""
+        """On one connection each request depends only on its own header."""
         channel = FakeChannel()
         for bearer, plain in ((b"towerk-a", False), (None, True), (b"towerk-a", False), (b"x", True)):
             request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)

@@ -1,19 +1,18 @@
 """An SSH channel (RFC 4254 section 5) as a pipe: windows, half close, bounded queues.
 
-While the channel is paused, received data waits in it and no credit is granted for it.  That bounds the queue
-by the window and stops the sender at the far end.  Data that cannot be sent, because the window is empty or
-the tunnel is congested, waits too, and `Channel.send` returns False: a well-behaved sender then waits for
-`drained`.
+Data received while the channel is paused waits in it without credit: the window bounds it and stops the
+sender.  Data that cannot be sent, for want of window or of room in the tunnel, waits too; then `Channel.send`
+returns False.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tower.conch.connection.messages import ALWAYS_FITS, LARGEST_WINDOW, data_head
+from tower.conch.connection.messages import ALWAYS_FITS, LARGEST_WINDOW, BadSequence, data_head
 from tower.conch.connection.receive_queue import ReceiveQueue
 from tower.conch.connection.window import SHARED, Window
-from tower.errors import PeerError, TowerError
+from tower.errors import TowerError
 from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
 from tower.net.send_queue import SendQueue
 
@@ -28,21 +27,15 @@ class ChannelEnded(TowerError):
     """The channel is closed."""
 
 
-class BadSequence(PeerError):
-    """A message that the peer must not send after its earlier ones."""
-
-
 class Channel:
     """One stream in a tunnel; a `tower.net.pipes.Pipe`.  It starts paused.
 
     To the peer, a channel closed without `finish` looks like a cut one: `Receiver.closed` comes without
     `Receiver.ended` before it.
 
-    :ivar local: our channel number.
-    :ivar remote: the peer's channel number.
+    :ivar local, remote: our channel number and the peer's.
     :ivar head: first bytes of a message with data for it.
-    :ivar bytes_in: bytes received.
-    :ivar bytes_out: bytes sent.
+    :ivar bytes_in, bytes_out: bytes received and sent.
     :ivar close_sent: whether CLOSE was sent: then nothing more must be sent about the channel.
     :ivar is_waiting: whether it is in the queue of the mux, to send or to call `Receiver.drained`.
     """
@@ -174,11 +167,7 @@ class Channel:
         return False
 
     def lease(self) -> memoryview | None:
-        """Return the buffer for data to send, or None: then wait for `Receiver.drained`.
-
-        The buffer is shared by the process: fill it and call `commit` before anything else.  After `finish`
-        or `close` there is none, and `Receiver.drained` is not called.
-        """
+        """See `tower.net.pipes.Lender.lease`; all channels share one buffer: fill it and `commit` at once."""
         if self._shut:
             return None
         room = min(self._out_window, self._longest, self._fairness.largest)
@@ -384,11 +373,10 @@ class Channel:
 
     def _drop_received(self) -> None:
         """Drop undelivered data, with credit for it: the peer must be able to reach its end."""
-        dropped, self._uncredited = self._uncredited, 0
         if self._receive_queue is not None:
-            dropped += self._receive_queue.size
+            self._uncredited += self._receive_queue.size
             self._receive_queue = None
-        self._grant(dropped)
+        self._credit()
 
     def _send_close(self, reason: Exception) -> None:
         if not self.close_sent:

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tower.errors import PeerError, StreamRefused
-from tower.escaping import LONGEST_SAID, reported, shortened
+from tower.escaping import PEER_TEXT_LIMIT, reported, shortened
 
 if TYPE_CHECKING:
     from tower.conch.connection.channel import Channel
@@ -73,8 +73,8 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
 
 def refused(text: bytes, reason: int = 0) -> StreamRefused:
     """Return the error for a peer's refusal; only known codes are recognised."""
-    words = text[: 8 * LONGEST_SAID].decode(errors="replace")
+    words = text[: 8 * PEER_TEXT_LIMIT].decode(errors="replace")
     code, colon, rest = words.partition(": ")
     if not (colon and code in KNOWN_CODES):
         code, rest = "failed", words
-    return StreamRefused(code, reported("the far end", rest), reason, shortened(rest, LONGEST_SAID))
+    return StreamRefused(code, reported("the far end", rest), reason, shortened(rest, PEER_TEXT_LIMIT))

@@ -136,18 +136,18 @@ class ConnectionService(SSHService):
         if not self._allowance.take(self._clock.seconds()):
             raise PeerError("too many global requests")
         fields = MessageReader(packet)
-        name, wants_reply, data = fields.string(), fields.boolean(), fields.rest()
+        name, wants_reply, data = fields.string(), fields.boolean(), fields.remaining()
         answer = self.answers.get(name)
         try:
             if answer is None:
                 raise RequestRefused("unknown", self.unknown)
-            reply, kind, told = answer(transport, data), MSG_REQUEST_SUCCESS, transport.answered
+            reply, kind, callback = answer(transport, data), MSG_REQUEST_SUCCESS, transport.answered
         except RequestRefused as refused:
-            reply, kind, told = refused.reply, MSG_REQUEST_FAILURE, transport.refused
+            reply, kind, callback = refused.reply, MSG_REQUEST_FAILURE, transport.refused
         if wants_reply:
             transport.sendPacket(kind, reply)
         if not self._over:  # sending may have ended the connection
-            told(name)
+            callback(name)
 
     def _replied(self, kind: int, packet: bytes) -> None:
         if not self._pending:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import ConnectionService, RequestRefused, Unanswered
-from tower.reactor.timers import Call, Clock
+from tower.reactor.timers import Clock, DelayedCall
 
 if TYPE_CHECKING:
     from tower.conch.connection.liveness import LivenessTransport
@@ -74,8 +74,8 @@ class Keepalive:
         self._interval = interval
         self._peer: LivenessTransport | None = peer
         self._probe_with = probe
-        self._timer: Call | None = None
-        self._first: Call | None = None
+        self._timer: DelayedCall | None = None
+        self._first: DelayedCall | None = None
         self._asked = False
         self._before: object = None
         self._silent = 0

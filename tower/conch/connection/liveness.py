@@ -12,9 +12,8 @@ from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import Answer, ConnectionService, RequestRefused, Unanswered
 from tower.conch.connection.keepalive import KEEPALIVE, Keepalive
-from tower.conch.connection.mux import Mux
 from tower.conch.transport.limits import TransportLimits
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.transport.transport import SecureTransport
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
@@ -54,18 +53,9 @@ class LivenessTransport(SecureTransport):
     def __init__(self, clock: Clock, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, limits)
         self.auth: SSHService | None = None
-        self.on_drain: Callable[[], None] = nothing
+        self.on_drain: Callable[[], None] = do_nothing
         self.connection = ConnectionService(clock, self.answers)
         self._keepalive = Keepalive(clock, self.connection, keepalive, self, self.probe)
-
-    @property
-    def mux(self) -> Mux | None:
-        """Receiver of the messages 90 to 100 until the parsing is released."""
-        return self.connection.mux
-
-    @mux.setter
-    def mux(self, mux: Mux | None) -> None:
-        self.connection.mux = mux
 
     @property
     def round_trip(self) -> float | None:
@@ -108,7 +98,7 @@ class LivenessTransport(SecureTransport):
         """Stop keepalives, global requests and authentication."""
         self._keepalive.stop()
         self.connection.serviceStopped()
-        self.on_drain = nothing
+        self.on_drain = do_nothing
         auth, self.auth = self.auth, None
         if auth is not None:
             auth.serviceStopped()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from tower.errors import PeerError
+
 OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
 
 #: Data of the longest packet, and of one that always fits, B.
@@ -28,6 +30,10 @@ ABOUT_WITH = Struct(">BII")
 NUMBER, PAIR, THREE = Struct(">I"), Struct(">II"), Struct(">III")
 
 _CONFIRMATION = Struct(">BIIII")
+
+
+class BadSequence(PeerError):
+    """A message that the peer must not send after its earlier ones."""
 
 
 def data_head(remote: int) -> bytes:

@@ -367,7 +367,7 @@ class Wire(Protocol):
         """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
 
     def commit(self, size: int) -> None:
-        """Send the first *size* bytes of the leased packet; the padding length is filled in."""
+        """Send the first *size* bytes of the leased packet; the caller does not set the padding length."""
 
     def soon(self) -> None:
         """Call `Mux.drained` later in this turn of the reactor, never within this call."""

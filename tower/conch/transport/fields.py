@@ -57,7 +57,7 @@ class MessageReader:
         text = self.string()
         return text.split(b",") if text else []
 
-    def rest(self) -> bytes:
+    def remaining(self) -> bytes:
         """Return the remaining bytes."""
         return self._take(len(self._message) - self._offset)
 

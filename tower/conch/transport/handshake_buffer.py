@@ -90,7 +90,7 @@ class HandshakeBuffer:
         self._awaited = 0
         return opener.open(wire)
 
-    def rest(self) -> bytes:
+    def remaining(self) -> bytes:
         """Remove and return all remaining bytes."""
-        rest, self._bytes, self._awaited = bytes(self._bytes), bytearray(), 0
-        return rest
+        remaining, self._bytes, self._awaited = bytes(self._bytes), bytearray(), 0
+        return remaining

@@ -98,7 +98,7 @@ class KexOrder:
         self.strict = False
         self.first = True
 
-    def admit(self, kind: int) -> None:
+    def check(self, kind: int) -> None:
         """Accept a message of type *kind* or raise `OutOfOrder`."""
         if self.awaited is None:
             if kind == MSG_NEWKEYS or MSG_KEXDH_INIT <= kind < 50:

@@ -65,7 +65,7 @@ class _QuietLog:
     info = warn = error = failure = debug
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """No-op, for unset callbacks."""
 
 
@@ -116,8 +116,8 @@ class PacketTransport(SSHTransportBase):
         self.limits = limits
         self.sealer = ClearSealer(0)
         self.opener = ClearOpener(limit=limits.early_packet)
-        self.on_exchange: Callable[[], None] = nothing
-        self.on_keys: Callable[[], None] = nothing
+        self.on_exchange: Callable[[], None] = do_nothing
+        self.on_keys: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
         self.awaits_keys = False
         self._order = KexOrder(is_client=self.isClient)
@@ -158,7 +158,7 @@ class PacketTransport(SSHTransportBase):
         self.lost.callback(why)
         # No cycles remain: a proxy with many short-lived agents need not wait for the garbage collector.
         self.transport = None
-        self.on_exchange = self.on_keys = nothing
+        self.on_exchange = self.on_keys = do_nothing
 
     def ended(self, reason: Exception) -> None:
         """Called once when the connection is lost, before `lost` fires.  Override."""
@@ -255,7 +255,7 @@ class PacketTransport(SSHTransportBase):
         """
         buffer, self._handshake_buffer = self._handshake_buffer, None
         assert buffer is not None, "the parsing was released before"
-        return buffer.rest()
+        return buffer.remaining()
 
     def dispatch(self, payload: Buffer) -> None:
         """Handle one message; an invalid one closes the connection."""
@@ -268,7 +268,7 @@ class PacketTransport(SSHTransportBase):
             if kind >= 50 and service is not None and self._order.awaited is None:
                 service.packetReceived(kind, message[1:])  # most messages; a short cut
                 return
-            self._order.admit(kind)
+            self._order.check(kind)
             self.dispatchMessage(kind, message[1:])
         except PeerError as error:
             self.fail(error)

@@ -11,7 +11,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.mux import Mux
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.tunnel.framing import Reader, Writer
 from tower.conch.tunnel.inlet import Inlet
 from tower.conch.tunnel.outlet import Outlet
@@ -80,7 +80,7 @@ class SSHTunnel:
         self.server = b""
         self.since = 0.0
         self.draining = False
-        self.on_change: Callable[[], None] = nothing
+        self.on_change: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
         self.peer = f"{address.host}:{address.port}" if address is not None else ""
@@ -175,5 +175,5 @@ class SSHTunnel:
         mux, self.mux = self.mux, None
         if mux is not None:
             mux.lost(reason)
-        self.on_change = nothing  # drops a reference to us
+        self.on_change = do_nothing  # drops a reference to us
         self.lost.callback(reason)

@@ -10,7 +10,7 @@ from twisted.conch.ssh.service import SSHService
 
 from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import MessageReader
-from tower.conch.transport.packet_transport import nothing
+from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
@@ -21,7 +21,7 @@ from tower.conch.transport.userauth_messages import (
     PUBLICKEY,
 )
 from tower.errors import PeerError
-from tower.escaping import LONGEST_SAID, quoted
+from tower.escaping import PEER_TEXT_LIMIT, quoted
 from tower.nodes.ssh.client_key import ClientKey
 
 #: Extension in which a server lists the signatures that it accepts (RFC 8308 section 3.1).
@@ -117,7 +117,7 @@ class KeyAuth(SSHService):
     def serviceStopped(self) -> None:
         """Drop the key and the callbacks."""
         self._key = self.transport = None
-        self._succeeded = nothing
+        self._succeeded = do_nothing
         self._accepted = lambda: None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
@@ -165,5 +165,5 @@ class KeyAuth(SSHService):
 
 def _shown(names: Sequence[bytes]) -> str:
     """Return a peer's list of names, fit for a message."""
-    text = b",".join(names)[: 2 * LONGEST_SAID].decode("ascii", "replace")
-    return quoted(text, LONGEST_SAID) if text else ""
+    text = b",".join(names)[: 2 * PEER_TEXT_LIMIT].decode("ascii", "replace")
+    return quoted(text, PEER_TEXT_LIMIT) if text else ""

@@ -22,7 +22,7 @@ from tower.conch.transport.kex import PLACEHOLDER_MACS
 from tower.conch.transport.limits import Closed, HandshakeTimeout, TransportLimits
 from tower.conch.transport.signatures import verify
 from tower.errors import PeerError
-from tower.escaping import LONGEST_VERSION, escaped, quoted, shortened
+from tower.escaping import VERSION_LIMIT, escaped, quoted, shortened
 from tower.net.connecting import ConnectFailed, connect
 from tower.nodes.ssh.auth import SERVER_SIG_ALGS, KeyAuth, read_extensions
 from tower.nodes.ssh.client_key import ClientKey
@@ -183,7 +183,7 @@ class NodeTransport(Client):
         assert self.host_key is not None
         self._host_keys.accepted(self._node, self.host_key)
         self.go_on()
-        version = shortened(escaped(self.otherVersionString.decode("ascii", "replace")), LONGEST_VERSION)
+        version = shortened(escaped(self.otherVersionString.decode("ascii", "replace")), VERSION_LIMIT)
         self.ready.callback(NodePeer(self.host_key, version))
 
     def go_on(self) -> None:

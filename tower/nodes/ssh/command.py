@@ -8,10 +8,9 @@ node.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
-from attrs import frozen
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR, SSHConnection
@@ -21,7 +20,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.clusters.node import Node, parse_node
+from tower.clusters.node import parse_node
 from tower.conch.transport.fields import MessageReader
 from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
@@ -41,6 +40,8 @@ RUN = 300.0
 LARGEST_OUTPUT = 1 << 20
 
 _NO_STATUS = "wait: remote command exited without exit status or exit signal"
+
+_T = TypeVar("_T")
 
 _log = Logger()
 
@@ -176,9 +177,24 @@ async def run_ssh_command(
     :raise SessionFailed: no session was opened.
     :raise RunFailed: the command did not finish.
     """
-    login = _Login(clock or reactor, user or environ.get("USER", ""), parse_node(host), key, host_keys)
-    connect = dial or tcp_dialer(reactor, CONNECT)
-    ssh = await (_retry(login, connect) if retry else login.get(connect))
+    clock, dial = clock or reactor, dial or tcp_dialer(reactor, CONNECT)
+    user, node = user or environ.get("USER", ""), parse_node(host)
+    target = f"{user}@{node.address}"
+
+    async def login() -> _CommandTransport:
+        ssh = _CommandTransport(clock, node, user, key, host_keys, keepalive=0.0)
+        try:
+            pipe = await dial_node(clock, node, dial, CONNECT)
+            opened = authenticated(ssh, pipe.abort)
+            PipeTransport(pipe, ssh).start()
+            await opened
+        except CancelledError:
+            raise
+        except Exception as error:
+            raise OpenFailed(user, node, error) from error
+        return ssh
+
+    ssh = await (_retry(clock, login, target) if retry else login())
     command = _Command(cmd)
 
     def late() -> TowerError:
@@ -186,12 +202,12 @@ async def run_ssh_command(
 
     try:
         ssh.sessions.openChannel(command)
-        code = await within(login.clock, timeout, command.done, late)
+        code = await within(clock, timeout, command.done, late)
     except TowerError as error:
         if not command.opened:
-            raise SessionFailed(f"error creating session to {login.target}: '{error}'") from error
+            raise SessionFailed(f"error creating session to {target}: '{error}'") from error
         raise RunFailed(
-            f"failed running `{cmd}` on {login.target}: '{error}'",
+            f"failed running `{cmd}` on {target}: '{error}'",
             bytes(command.stdout),
             bytes(command.stderr),
         ) from error
@@ -200,53 +216,19 @@ async def run_ssh_command(
     return bytes(command.stdout), bytes(command.stderr), code
 
 
-@frozen
-class _Login:
-    """Creates SSH connections to a node."""
-
-    clock: IReactorTime
-    user: str
-    node: Node
-    key: ClientKey
-    host_keys: HostKeys
-
-    @property
-    def target(self) -> str:
-        return f"{self.user}@{self.node.address}"
-
-    async def get(self, dial: Dial) -> _CommandTransport:
-        """Connect and log in.
-
-        :raise OpenFailed: with the reason.
-        """
-        ssh = _CommandTransport(self.clock, self.node, self.user, self.key, self.host_keys, keepalive=0.0)
-        try:
-            pipe = await dial_node(self.clock, self.node, dial, CONNECT)
-            opened = authenticated(ssh, pipe.abort)
-            PipeTransport(pipe, ssh).start()
-            await opened
-        except CancelledError:
-            raise
-        except Exception as error:
-            raise OpenFailed(self.user, self.node, error) from error
-        return ssh
-
-
-async def _retry(login: _Login, dial: Dial) -> _CommandTransport:
-    """Connect and log in; retry after each failure, for `RETRY_FOR` s.
+async def _retry(clock: IReactorTime, login: Callable[[], Awaitable[_T]], target: str) -> _T:
+    """Call *login*; call it again after each failure, for `RETRY_FOR` s.
 
     :raise OpenFailed: the last attempt failed, too.
     """
-    clock, until = login.clock, None
+    until = None
     while True:
         try:
-            return await login.get(dial)
+            return await login()
         except OpenFailed as error:
             if until is None:
                 until = clock.seconds() + RETRY_FOR
             if clock.seconds() + RETRY_EVERY > until:
                 raise
-            _log.warn(
-                "error dialing {target}: '{reason}', retrying", target=login.target, reason=str(error.cause)
-            )
+            _log.warn("error dialing {target}: '{reason}', retrying", target=target, reason=str(error.cause))
         await deferLater(clock, RETRY_EVERY)

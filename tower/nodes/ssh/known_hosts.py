@@ -135,6 +135,7 @@ class KnownHosts(HostKeys):
 
     :param may_be_missing: whether not to log that the file does not exist.
     :param files: opens *path*.
+    :ivar lines: the valid lines.
     """
 
     def __init__(self, path: str | Path, *, may_be_missing: bool = False, files: Files = ANYWHERE) -> None:
@@ -142,7 +143,7 @@ class KnownHosts(HostKeys):
         self._files = files
         self._may_be_missing = may_be_missing
         self._stamp: object = None
-        self._lines: Sequence[Line] = ()
+        self.lines: Sequence[Line] = ()
         self._found: dict[Node, Sequence[Line]] = {}
         self._problem = ""
 
@@ -157,7 +158,7 @@ class KnownHosts(HostKeys):
         :raise HostKeyRefused: the file has another key, or revokes this one.
         """
         lines = self._lines_of(node)
-        for line in self._lines:
+        for line in self.lines:
             if line.is_revoked and line.blob == blob and any(map(line.matches, _names(node))):
                 raise revoked_key(node, blob, self._location(line))
         if any(line.blob == blob for line in lines):
@@ -181,7 +182,7 @@ class KnownHosts(HostKeys):
         if found is None:
             if len(self._found) >= _CACHED:
                 self._found.clear()
-            valid = [line for line in self._lines if not line.is_revoked]
+            valid = [line for line in self.lines if not line.is_revoked]
             for name in _names(node):
                 found = [line for line in valid if line.matches(name)]
                 if found:
@@ -203,11 +204,11 @@ class KnownHosts(HostKeys):
             is_expected = self._may_be_missing and isinstance(error, FileNotFoundError)
             if stamp != self._stamp and not is_expected:
                 _log.warn("cannot read known hosts: {path}: {reason}", path=str(self.path), reason=problem)
-            self._stamp, self._lines, self._problem = stamp, (), f" (which cannot be read: {problem})"
+            self._stamp, self.lines, self._problem = stamp, (), f" (which cannot be read: {problem})"
             self._found.clear()
             return
         self._stamp, self._problem = stamp, ""
-        self._lines = tuple(self._parse(text))
+        self.lines = tuple(self._parse(text))
         self._found.clear()
 
     def _read(self) -> str:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
 from tower.nodes.tunnels.limiter import Limiter
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
@@ -17,7 +18,7 @@ from tower.nodes.tunnels.tunnel import NodeTunnel
 class NodeDialer(Protocol):
     """Opens streams through nodes: one tunnel, all tunnels of a cluster, or a health check's probe."""
 
-    def dial(self, host: str, port: int) -> Deferred[Any]:
+    def dial(self, host: str, port: int) -> Deferred[Channel]:
         """Return a channel to *host*, *port*, both as the node sees them."""
 
 

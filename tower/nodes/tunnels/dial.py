@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from tower.conch.connection.channel import Channel
 from tower.errors import StreamRefused
 from tower.net.addresses import join_address
 from tower.nodes.tunnels.slot import NodeSlot
@@ -35,31 +35,27 @@ class NodeDial:
     """
 
     def __init__(
-        self,
-        clock: IReactorTime,
-        pick: Callable[[list[NodeSlot]], NodeSlot | None],
-        host: str,
-        port: int,
+        self, clock: IReactorTime, pick: Callable[[list[NodeSlot]], NodeSlot | None], host: str, port: int
     ) -> None:
         self._clock = clock
         self._pick = pick
         self._host, self._port = host, port
         self._tried: list[NodeSlot] = []
-        self._openings: dict[NodeSlot, Deferred[Any]] = {}
+        self._openings: dict[NodeSlot, Deferred[Channel]] = {}
         self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
         self._next: Deadline | None = None
         self._over = False
         self._began = clock.seconds()
         self._end = Deadline(clock, TIMEOUT, self._timed_out)
-        self._done: Deferred[Any] | None = None
+        self._done: Deferred[Channel] | None = None
 
-    def start(self) -> Deferred[Any]:
+    def start(self) -> Deferred[Channel]:
         """Try the first node.
 
         :return: fires with the channel, paused; or fails with the last node's `StreamRefused` or
             `TunnelLost`.  Cancelling it leaves nothing.
         """
-        done: Deferred[Any] = Deferred(self._cancelled)
+        done: Deferred[Channel] = Deferred(self._cancelled)
         self._done = done
         self._try_next()
         return done
@@ -82,7 +78,7 @@ class NodeDial:
         slot.mark_suspect(f"no answer to a dial in {SILENCE:g} s")
         self._try_next()
 
-    def _opened(self, channel: Any, slot: NodeSlot) -> None:
+    def _opened(self, channel: Channel, slot: NodeSlot) -> None:
         self._openings.pop(slot, None)
         if self._over:
             channel.abort()
@@ -121,10 +117,10 @@ class NodeDial:
         if call is not None:
             call.cancel()
 
-    def _cancelled(self, _: Deferred[Any]) -> None:
+    def _cancelled(self, _: Deferred[Channel]) -> None:
         self._stop()
 
-    def _stop(self) -> Deferred[Any] | None:
+    def _stop(self) -> Deferred[Channel] | None:
         """Leave nothing behind; return the Deferred to fire."""
         self._over = True
         self._stop_waiting()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
@@ -99,6 +98,7 @@ class NodeTunnel:
     :param connect: time limit for the TCP connection, s.
     :param handshake: time limit for the SSH handshake and login, s.
     :param dial: connects to the node's sshd instead of *reactor*.
+    :ivar login: used by `open`.
     :ivar host_key: fingerprint of the node's key; empty before the login.
     :ivar version: of the node's SSH server.
     :ivar draining: whether it accepts no new streams.
@@ -125,7 +125,7 @@ class NodeTunnel:
         self.lost: Deferred[Exception] = Deferred()
         self._reactor = reactor
         self._clock = clock
-        self._login = login
+        self.login = login
         self._budget = budget
         self._epoch = epoch
         self._keepalive = keepalive
@@ -133,13 +133,13 @@ class NodeTunnel:
         self._limits = TransportLimits(handshake=handshake)
         self._dial = dial or tcp_dialer(reactor, connect)
         self._timers = Timers(clock)
-        self._opening: Deferred[Any] | None = None
+        self._opening: Deferred[None] | None = None
         self._tunnel: SSHTunnel | None = None
         self._was_opened = False
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._was_opened else "not open"
-        return f"<NodeTunnel {self._login.user}@{self.node.address} {state}>"
+        return f"<NodeTunnel {self.login.user}@{self.node.address} {state}>"
 
     # Opening
 
@@ -155,15 +155,9 @@ class NodeTunnel:
         return opening
 
     async def _open(self) -> None:
-        node, user, key = self.node, self._login.user, self._login.key()
+        node, user, key = self.node, self.login.user, self.login.key()
         ssh = NodeTransport(
-            self._clock,
-            node,
-            user,
-            key,
-            self._login.host_keys,
-            keepalive=self._keepalive,
-            limits=self._limits,
+            self._clock, node, user, key, self.login.host_keys, keepalive=self._keepalive, limits=self._limits
         )
         try:
             pipe = await dial_node(self._clock, node, self._dial, self._connect)
@@ -328,7 +322,7 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     """Translate a node's refusal; the server's text is more precise than its reason code."""
-    text = refused.told_by("its sshd")
+    text = refused.reported_by("its sshd")
     reason = refused.reason
     if reason == _PROHIBITED:
         return StreamRefused(

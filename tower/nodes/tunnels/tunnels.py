@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeStatus
+from tower.conch.connection.channel import Channel
 from tower.errors import ClusterUnreachable
 from tower.net.addresses import join_address
 from tower.nodes.tunnels.context import HealthCheck, ListContext, OpenCounters
@@ -249,7 +250,7 @@ class NodeTunnels:
 
     # Dialling
 
-    def dial(self, host: str, port: int) -> Deferred[Any]:
+    def dial(self, host: str, port: int) -> Deferred[Channel]:
         """Open a stream to *host*, *port* as the nodes see it; fires with a channel, paused.
 
         Uses the node with that name or address, else any working one; see `NodeDial`.  Cancelling leaves
@@ -279,7 +280,7 @@ class NodeTunnels:
             self._debug('SSH tunnel not found for address "{host}", picking random node', host=names[0])
             return self._best(usable)
 
-        def dialled(result: Any) -> Any:
+        def dialed(result: Channel | Failure) -> Channel | Failure:
             duration = self._clock.seconds() - began
             self._debug(
                 "[{number:x}: {address}] Dialed in {duration:.6f}s.",
@@ -289,7 +290,7 @@ class NodeTunnels:
             )
             return result
 
-        return NodeDial(self._clock, pick, names[0], port).start().addBoth(dialled)
+        return NodeDial(self._clock, pick, names[0], port).start().addBoth(dialed)
 
     def _debug(self, text: str, **values: Any) -> None:
         prefix = f"{self._context.cluster}: " if self._context.cluster else ""

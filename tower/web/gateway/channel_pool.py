@@ -216,5 +216,5 @@ def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) ->
     code, reason, text = _CODES.get(error.code, _OTHER)
     name = "the API server" if target == KUBERNETES else f"target {target}"
     end = "a node" if tunnel.protocol == SSH else "the agent"
-    why = error.told_by(f"{end} of {cluster}")
+    why = error.reported_by(f"{end} of {cluster}")
     return StatusError(code, text.format(end=end, cluster=cluster, target=name, text=why), reason=reason)

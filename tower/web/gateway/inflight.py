@@ -9,28 +9,29 @@ class InFlight:
     """Counts each cluster's requests in flight.
 
     :param limit: the largest number for each cluster; long-running requests do not count.
+    :ivar counts: the current numbers, without clusters that have none.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
 
     def enter(self, cluster: str) -> None:
         """Count one request until `leave`.
 
         :raise StatusError: 429 with upstream's text, if the limit is reached.
         """
-        count = self._counts.get(cluster, 0)
+        count = self.counts.get(cluster, 0)
         if count >= self._limit:
             raise StatusError(
                 429, "Too many requests, please try again later.", details={"retryAfterSeconds": 1}
             )
-        self._counts[cluster] = count + 1
+        self.counts[cluster] = count + 1
 
     def leave(self, cluster: str) -> None:
         """Count one request less."""
-        left = self._counts[cluster] - 1
+        left = self.counts[cluster] - 1
         if left:
-            self._counts[cluster] = left
+            self.counts[cluster] = left
         else:
-            del self._counts[cluster]
+            del self.counts[cluster]

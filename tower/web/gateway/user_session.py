@@ -146,5 +146,5 @@ class UserConnection:
         raise NotImplementedError
 
     def evict(self) -> None:
-        """See `tower.net.budget.Stranger.evict`."""
+        """See `tower.net.budget.MemoryHolder.evict`."""
         raise NotImplementedError

@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import PREFIX
 from tower.kube.status import StatusError
-from tower.net.pipes import Pipe
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
@@ -24,13 +23,13 @@ from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
-from tower.web.ports.kubelet_targets import KUBELET, NODE, FindKubelets, admitted, no_kubelets
-from tower.web.ports.probes import (
+from tower.web.ports.plain_port import (
     OK,
-    PLAIN,
     PROBES,
     SSH_TUNNEL,
     Check,
+    TakeAgent,
+    asks_for_agent,
     no_problem,
     only_read,
     ssh_tunnel_check,
@@ -38,8 +37,11 @@ from tower.web.ports.probes import (
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
 
-#: The subprotocols of agents.
-AGENT_PROTOCOLS = frozenset({b"tower-v2", b"kubesphere-v1"})
+#: The name of the target.
+KUBELET = "kubelet"
+
+#: Path segment after the target: a node's name, or its address (IPv6 as in ``::1``).
+NODE = re.compile(rb"/([:A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[:A-Za-z0-9])?)(?=[/?]|\Z)")
 
 _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -52,8 +54,12 @@ _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 _TOKEN_PREFIX = PREFIX.encode()
 
-#: Takes an agent's connection and all bytes received on it.
-TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
+#: Returns the kubelets of a cluster; None if the cluster has no target of this kind.
+FindKubelets: TypeAlias = Callable[[str], Kubelets | None]
+
+
+def no_kubelets(_cluster: str) -> None:
+    """Return None."""
 
 
 class _ClusterRouter:
@@ -184,7 +190,7 @@ class FrontDoor(_ClusterRouter):
         route = self._routes.get(prefix) or self._keep(
             prefix, _Route(cluster, prefix, f"{KUBELET}/{node}", prefix)
         )
-        return self._chain(request, cluster, lambda: admitted(request, kubelets, node, route.relay))
+        return self._chain(request, cluster, lambda: _authorized(request, kubelets, node, route.relay))
 
     def _new_route(self, name: bytes) -> _Route:
         _plain(name)
@@ -255,40 +261,6 @@ class OpenClusterPort(ClusterPort):
         return self._open
 
 
-class PlainPort:
-    """The router of the port without TLS: only agents and health checks.
-
-    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
-    """
-
-    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = no_problem) -> None:
-        self._agent = HandOver(take_agent)
-        self._ssh_tunnel = ssh_tunnel
-
-    def __call__(self, request: Request) -> Answer:
-        """Return the destination of *request*."""
-        path = request.path
-        if asks_for_agent(request, path):
-            return self._agent
-        answer = PLAIN.get(path)
-        if answer is not None:
-            only_read(request)
-            return answer
-        if path == SSH_TUNNEL:
-            return ssh_tunnel_check(request, self._ssh_tunnel)
-        raise StatusError(
-            404,
-            "this port is for agents only; clusters and Tower's API are served with TLS on --secure-port",
-        )
-
-
-def asks_for_agent(request: Request, path: bytes) -> bool:
-    """Return whether *request* is an agent's: a WebSocket at `/agent`, or with an agent's subprotocol."""
-    if request.fields.upgrade.lower() != b"websocket":
-        return False
-    return path == b"/agent" or request.fields.get(b"sec-websocket-protocol") in AGENT_PROTOCOLS
-
-
 def _is_kubernetes(path: bytes) -> bool:
     """Return whether *path* is one of every Kubernetes API server, except those of Tower's own group."""
     if path == _OWN_GROUP or path.startswith(_OWN_GROUP + b"/"):
@@ -341,3 +313,19 @@ def _nothing_here(path: bytes) -> StatusError:
         "clusters are below /clusters/, Tower's own API is below /apis/",
         reason="NotFound",
     )
+
+
+def _authorized(request: Request, kubelets: Kubelets, node: str, relay: Relay) -> Outcome | Deferred[Outcome]:
+    """Return *relay*, which is to a node's kubelet, once the cluster has authorized the user.
+
+    :raise TowerError: also through the Deferred: the user is not authorized.
+    """
+    identity = request.identity
+    assert identity is not None, "the request was authenticated"
+    path = request.target[len(relay.prefix) :].partition(b"?")[0]
+    asking = kubelets.authorize(
+        identity.user, identity.groups, node, request.method, path, upgrade=bool(request.fields.upgrade)
+    )
+    if asking is None:
+        return relay
+    return asking.addCallback(lambda _: relay)

@@ -1,19 +1,23 @@
-"""Health pages: probes of Kubernetes, monitoring, the version."""
+"""The port without TLS, for agents and health checks; the same pages are on the front door."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tower import __version__
 from tower.kube.status import StatusError
-from tower.web.outcome import Response
+from tower.net.pipes import Pipe
+from tower.web.gateway.request import Request
+from tower.web.outcome import HandOver, Response
 
-if TYPE_CHECKING:
-    from tower.web.gateway.request import Request
-
+#: Takes an agent's connection and all bytes received on it.
+TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
 #: Returns the current problem, or an empty string.
 Check: TypeAlias = Callable[[], str]
+
+#: The subprotocols of agents.
+AGENT_PROTOCOLS = frozenset({b"tower-v2", b"kubesphere-v1"})
 
 _TEXT = ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
 #: The answer to a successful probe.
@@ -53,3 +57,37 @@ def ssh_tunnel_check(request: Request, check: Check) -> Response:
         return Response(500, problem.encode() + b"\n", _TEXT)
     verbose = b"verbose" in request.target.partition(b"?")[2].split(b"&")
     return Response(200, b"[+]SSH Tunnel Check ok\nhealthz check passed\n", _TEXT) if verbose else OK
+
+
+def asks_for_agent(request: Request, path: bytes) -> bool:
+    """Return whether *request* is an agent's: a WebSocket at `/agent`, or with an agent's subprotocol."""
+    if request.fields.upgrade.lower() != b"websocket":
+        return False
+    return path == b"/agent" or request.fields.get(b"sec-websocket-protocol") in AGENT_PROTOCOLS
+
+
+class PlainPort:
+    """The router of the port without TLS: only agents and health checks.
+
+    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
+    """
+
+    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = no_problem) -> None:
+        self._agent = HandOver(take_agent)
+        self._ssh_tunnel = ssh_tunnel
+
+    def __call__(self, request: Request) -> Response | HandOver:
+        """Return the destination of *request*."""
+        path = request.path
+        if asks_for_agent(request, path):
+            return self._agent
+        answer = PLAIN.get(path)
+        if answer is not None:
+            only_read(request)
+            return answer
+        if path == SSH_TUNNEL:
+            return ssh_tunnel_check(request, self._ssh_tunnel)
+        raise StatusError(
+            404,
+            "this port is for agents only; clusters and Tower's API are served with TLS on --secure-port",
+        )

@@ -1,4 +1,4 @@
-"""Tests of what `tower.web.gateway.http_channel` grants to strangers, who have shown no valid credential."""
+"""Tests of the limits that `tower.web.gateway.http_channel` has for unauthenticated connections."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX: "
 TOKEN = b"Authorization: Bearer good"
 
 
-def door(request: Request) -> Outcome:
-    """Answer probes, and those with the good token; as the chain does."""
+def front_door(request: Request) -> Outcome:
+    """Answer probes, and requests with the good token, as the filter chain does."""
     if request.target != b"/healthz":
         if request.fields.bearer != b"good":
             raise Unauthorized("no valid credential", "no such token")
@@ -34,16 +34,16 @@ def door(request: Request) -> Outcome:
 
 
 def probe(*fields: bytes) -> bytes:
-    """Return what anybody may ask."""
+    """Return a public request."""
     return get(b"/healthz", *fields)
 
 
 class KitTestCase(SynchronousTestCase):
-    """Has a gateway with a `door`."""
+    """Tests with a gateway behind `front_door`."""
 
     def setUp(self) -> None:
-        """Open it."""
-        self.kit = Kit(door)
+        """Make it."""
+        self.kit = Kit(front_door)
         self.user = self.kit.user
 
     def channel(self, user: FakeUser) -> HTTPChannel:
@@ -52,11 +52,11 @@ class KitTestCase(SynchronousTestCase):
         return user.receiver
 
     def answers(self, user: FakeUser) -> list[int]:
-        """Return the codes of what a user got since the last call."""
+        """Return the status codes that a user got since the last call."""
         return [int(part[:3]) for part in user.taken().split(b"HTTP/1.1 ")[1:]]
 
     def known(self) -> FakeUser:
-        """Return a new connection whose user has shown the token."""
+        """Return a new authenticated connection."""
         user = self.kit.connect()
         user.deliver(get(b"/", TOKEN))
         self.assertEqual(self.answers(user), [200])
@@ -67,7 +67,7 @@ class TurnTests(KitTestCase):
     """Pipelined requests are served in turns."""
 
     def test_one_at_a_time(self) -> None:
-        """A stranger has one request served; the others wait while he is not read, for a turn each."""
+        """An unauthenticated connection is paused and has one request served per turn."""
         self.user.deliver(probe() * 3)
         self.assertEqual(self.answers(self.user), [200])
         self.assertTrue(self.user.paused)
@@ -80,7 +80,7 @@ class TurnTests(KitTestCase):
         self.assertFalse(self.user.paused)
 
     def test_known(self) -> None:
-        """Whoever is known has some more served in a turn."""
+        """An authenticated connection has some more served per turn."""
         user = self.known()
         user.deliver(get(b"/", TOKEN) * (TURN + 1))
         self.assertEqual(self.answers(user), [200] * TURN)
@@ -88,7 +88,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(self.answers(user), [200])
 
     def test_single(self) -> None:
-        """A single request, or one that comes when its predecessor is answered, waits for no turn."""
+        """A single request, or one that arrives after its predecessor's answer, does not wait for a turn."""
         for _ in range(3):
             self.user.deliver(probe())
             self.assertEqual(self.answers(self.user), [200])
@@ -96,7 +96,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(self.kit.clock.getDelayedCalls(), [])
 
     def test_relayed(self) -> None:
-        """Pipelined requests to a cluster go there one after the other, as the answers come."""
+        """Pipelined requests to a cluster are sent one after the other, as the answers arrive."""
         kit = Kit()
         kit.user.deliver(get(b"/clusters/alpha/a") + get(b"/clusters/alpha/b") * 2)
         for number in range(3):
@@ -105,7 +105,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(kit.user.taken().count(b"HTTP/1.1 200 OK"), 3)
 
     def test_dead(self) -> None:
-        """Nothing is served to a connection that has gone."""
+        """No request is served on a closed connection."""
         self.user.deliver(probe() * 3000)
         self.user.lose()
         self.kit.take_turns()
@@ -114,7 +114,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(self.kit.gateway.unproven.held, 0)
 
     def test_dies_meanwhile(self) -> None:
-        """Nor to one that turns out to be gone when it is answered."""
+        """No request is served on a connection whose loss is found while answering."""
 
         def send(data: Buffer) -> bool:
             self.user.lose()
@@ -126,7 +126,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(len(self.kit.requests), 2)
 
     def test_does_not_read(self) -> None:
-        """Nor to one that takes no more answers, until it does."""
+        """No request is served while the user does not read."""
         self.user.deliver(probe() * 5)
         self.user.full = True
         self.kit.take_turns()
@@ -136,7 +136,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(len(self.kit.requests), 5)
 
     def test_end_behind(self) -> None:
-        """Whoever ends his side behind pipelined requests gets all answers."""
+        """A user who half-closes after pipelined requests gets all answers."""
         self.user.deliver(probe() * 3)
         self.user.end()
         self.kit.take_turns()
@@ -144,7 +144,7 @@ class TurnTests(KitTestCase):
         self.assertTrue(self.user.closing)
 
     def test_bodies(self) -> None:
-        """Bodies in between, of known length or in chunks, are where they belong."""
+        """Bodies between requests, of known length or chunked, are attributed correctly."""
         kit = Kit(lambda request: request.body().addCallback(lambda body: Response(200, body)))
         chunked = get(b"/", b"Transfer-Encoding: chunked", method=b"POST", body=b"1\r\na\r\n0\r\n\r\n")
         sized = get(b"/", b"Content-Length: 3", method=b"PUT", body=b"abc")
@@ -154,7 +154,7 @@ class TurnTests(KitTestCase):
         self.assertEqual(bodies[1:], [b"a", b"abc"] * 3 + [b""])
 
     def test_stopping(self) -> None:
-        """What waits for its turn when the proxy stops is dropped, behind whole answers."""
+        """Requests that wait for their turn at a stop are dropped, after complete answers."""
         self.user.deliver(probe() * 3)
         self.kit.gateway.stop(5.0)
         self.kit.take_turns()
@@ -163,10 +163,10 @@ class TurnTests(KitTestCase):
 
 
 class PatienceTests(KitTestCase):
-    """A stranger who takes no answers has 10 s, others an hour."""
+    """A client that does not read has 10 s if unauthenticated, else an hour."""
 
     def test_stalled(self) -> None:
-        """The stranger is cut off, with what he pipelined."""
+        """The unauthenticated connection is cut, with its pipelined requests."""
         self.user.full = True
         self.user.deliver(probe() * 2)
         self.kit.sweep(10)
@@ -175,7 +175,7 @@ class PatienceTests(KitTestCase):
         self.assertTrue(self.user.aborted)
 
     def test_known(self) -> None:
-        """Who is known stays."""
+        """The authenticated connection is kept."""
         user = self.known()
         user.full = True
         user.deliver(get(b"/", TOKEN) * 2)
@@ -184,34 +184,34 @@ class PatienceTests(KitTestCase):
 
 
 class MemoryTests(KitTestCase):
-    """What strangers keep comes from a budget of their own."""
+    """Unauthenticated connections have their own budget."""
 
     def setUp(self) -> None:
-        """Have a budget of 20,000 B."""
+        """Make a budget of 20,000 B."""
         super().setUp()
         self.kit.gateway.unproven.capacity = 20_000
 
     def hold(self, size: int) -> FakeUser:
-        """Have a stranger come who sends so much of a head, beyond what is free."""
+        """Connect without a credential and send *size* B of a head, beyond the allowance."""
         user = self.kit.connect()
         user.deliver(HEAD.ljust(size + ALLOWANCE, b"x"))
         return user
 
     def test_own(self) -> None:
-        """A head that is not complete is a stranger's; the budget of users is left alone."""
+        """An incomplete head is unauthenticated; the budget of users is not used."""
         user = self.hold(15_000)
         self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (15_000, 0))
         user.lose()
         self.assertEqual(self.kit.gateway.unproven.held, 0)
 
     def test_little_is_free(self) -> None:
-        """Heads as they usually are need no budget."""
+        """Ordinary heads need no budget."""
         users = [self.hold(0) for _ in range(100)]
         self.assertEqual(self.kit.gateway.unproven.held, 0)
         self.assertFalse(any(user.closing for user in users))
 
     def test_the_newcomer_gets_through(self) -> None:
-        """When it is used up, who keeps most is answered 503 and closed; the newcomer is served."""
+        """When it is used up, the largest borrower is answered 503 and closed; the new one is served."""
         hostile = [self.hold(6_000) for _ in range(3)]
         self.kit.sweep(1)
         jane = self.hold(3_000)
@@ -222,7 +222,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual(self.kit.gateway.unproven.held, 12_000)
 
     def test_pipelined(self) -> None:
-        """What a stranger sends ahead counts as well."""
+        """Pipelined bytes of an unauthenticated connection count too."""
         user = self.kit.connect()
         user.deliver(probe() * 1000)
         self.assertEqual(self.answers(user), [200, 503])
@@ -231,7 +231,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual(len(self.kit.requests), 1)
 
     def test_known(self) -> None:
-        """Who is known borrows from the budget of users, for his next heads too."""
+        """An authenticated connection borrows from the budget of users, for its next heads too."""
         user = self.known()
         user.deliver(HEAD.ljust(15_000 + ALLOWANCE, b"x"))
         self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (0, 15_000))
@@ -240,7 +240,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual(self.kit.gateway.budget.lent, 0)
 
     def test_moves(self) -> None:
-        """What came together with the head that proves who it is moves from one budget to the other."""
+        """Bytes that arrived with the authenticating head move from one budget to the other."""
         kit = Kit()
         kit.tunnel.at_once = False
         head = get(b"/clusters/alpha/x", b"Content-Length: 100000", method=b"PUT")
@@ -253,7 +253,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual(kit.gateway.budget.lent, 0)
 
     def test_back_again(self) -> None:
-        """Who shows a wrong credential later is a stranger again."""
+        """A wrong credential later makes the connection unauthenticated again."""
         user = self.known()
         user.deliver(get(b"/", b"Authorization: Bearer bad"))
         self.assertEqual(self.answers(user), [401])
@@ -261,7 +261,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual((self.kit.gateway.unproven.held, self.kit.gateway.budget.lent), (15_000, 0))
 
     def test_evicted_behind_a_body(self) -> None:
-        """Who sends too much behind the end of a body is answered 503, whatever was to become of the body."""
+        """Too many bytes after a body are answered 503, whatever the router decided about the body."""
         kit = Kit(lambda request: request.body().addCallback(lambda body: Response(200, body)))
         kit.gateway.unproven.capacity = 20_000
         kit.user.deliver(get(b"/", b"Content-Length: 10", method=b"PUT", body=b"abc"))
@@ -271,7 +271,7 @@ class MemoryTests(KitTestCase):
         self.assertEqual(kit.gateway.unproven.held, 0)
 
     def test_known_and_no_more(self) -> None:
-        """Who is known gives all back when what he sends next is more than is left."""
+        """An authenticated connection gives everything back when its next bytes exceed the budget."""
         user = self.known()
         self.kit.gateway.budget.capacity = 10_000
         user.deliver(HEAD.ljust(5_000 + ALLOWANCE, b"x"))
@@ -282,10 +282,10 @@ class MemoryTests(KitTestCase):
 
 
 class AgeTests(KitTestCase):
-    """A stranger's connection lives for 2 minutes."""
+    """An unauthenticated connection has a lifetime of 2 minutes."""
 
     def serve(self, user: FakeUser, seconds: int, request: bytes) -> list[bytes]:
-        """Ask once a second; return the answers until there are no more."""
+        """Send a request each second; return the answers until there are no more."""
         answers = []
         for _ in range(seconds):
             self.kit.sweep(1)
@@ -296,7 +296,7 @@ class AgeTests(KitTestCase):
         return answers
 
     def test_probes(self) -> None:
-        """Who asks for the health page again and again is told in time that he has to come again."""
+        """Repeated health checks end with `Connection: close` in time."""
         answers = self.serve(self.user, 1000, probe())
         self.assertEqual(len(answers), 120 - NOTICE + 1)
         self.assertTrue(self.user.closing)
@@ -305,13 +305,13 @@ class AgeTests(KitTestCase):
         self.assertTrue(answers[-1].endswith(b"ok\n"))
 
     def test_rejected(self) -> None:
-        """So is who is answered 401."""
+        """So do repeated 401s."""
         answers = self.serve(self.user, 1000, get(b"/"))
         self.assertEqual(len(answers), 120 - NOTICE + 1)
         self.assertIn(b"\r\nConnection: close\r\n", answers[-1])
 
     def test_silent(self) -> None:
-        """Who says nothing in the last seconds is closed at the end of his time."""
+        """A connection without a request in the last seconds closes at the end of its lifetime."""
         self.serve(self.user, 100, probe())
         self.kit.sweep(20)
         self.assertFalse(self.user.closing)
@@ -319,7 +319,7 @@ class AgeTests(KitTestCase):
         self.assertTrue(self.user.closing)
 
     def test_under_way(self) -> None:
-        """A head that has begun is answered, not cut."""
+        """A request whose head has begun is answered, not cut."""
         self.serve(self.user, 110 - 1, probe())
         self.kit.sweep(11)
         self.user.deliver(probe()[:10])
@@ -329,13 +329,13 @@ class AgeTests(KitTestCase):
         self.assertIn(b"\r\nConnection: close\r\n", self.user.taken())
 
     def test_known(self) -> None:
-        """Who has shown a valid credential stays, whatever he asks for then."""
+        """A connection with a valid credential is kept, for any further requests."""
         user = self.known()
         self.assertEqual(len(self.serve(user, 500, probe())), 500)
         self.assertEqual(len(self.serve(user, 500, get(b"/", TOKEN))), 500)
 
     def test_known_at_last(self) -> None:
-        """Whoever shows one at the last moment does too."""
+        """So is one that authenticates at the last moment."""
         self.serve(self.user, 100, probe())
         self.kit.sweep(15)
         self.user.deliver(get(b"/", TOKEN))
@@ -343,7 +343,7 @@ class AgeTests(KitTestCase):
         self.assertEqual(len(self.serve(self.user, 200, get(b"/", TOKEN))), 200)
 
     def test_wrong_later(self) -> None:
-        """Who is rejected after having been known for long is told to come again at once."""
+        """A connection that fails authentication after a long authenticated time closes at once."""
         user = self.known()
         self.serve(user, 500, get(b"/", TOKEN))
         user.deliver(get(b"/"))
@@ -351,7 +351,7 @@ class AgeTests(KitTestCase):
         self.assertTrue(user.closing)
 
     def test_open_ports(self) -> None:
-        """Where nobody is asked who he is, whoever is let in is no stranger."""
+        """On a port without authentication, every connection counts as authenticated."""
         kit = Kit()
         kit.user.deliver(get())
         kit.sweep(119)
@@ -362,7 +362,7 @@ class AgeTests(KitTestCase):
 
 
 class LogTests(KitTestCase):
-    """What strangers cause to be logged is summed up."""
+    """Log lines of unauthenticated requests are summarized."""
 
     def log(self, user: FakeUser, request: bytes, times: int) -> list[str]:
         """Return the lines that requests cause within a second."""
@@ -372,8 +372,8 @@ class LogTests(KitTestCase):
             self.kit.clock.advance(1.0)
         return [str(formatEvent(event)) for event in events]
 
-    def test_strangers(self) -> None:
-        """A thousand requests that get 401 in a second are a few lines: the first, and how many more."""
+    def test_summary(self) -> None:
+        """A thousand requests with 401 in a second are a few lines: the first ones, and a count."""
         lines = self.log(self.user, get(b"/"), 1000)
         self.assertEqual(len(lines), FEW + 1, lines[:20])
         self.assertRegex(lines[0], r"^request [0-9a-f]{12} from 192\.0\.2\.7: 401 no such token$")
@@ -386,7 +386,7 @@ class LogTests(KitTestCase):
         self.assertEqual(len(self.log(self.user, get(b"/"), 1000)), FEW + 1)
 
     def test_known(self) -> None:
-        """What is refused to somebody known has a line of its own."""
+        """A rejection of an authenticated user has its own line."""
 
         def refuse(request: Request) -> Outcome:
             request.channel.prove()
