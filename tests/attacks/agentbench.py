@@ -36,7 +36,7 @@ OLD = re.compile(r"3\.11\.[0-4]")
 
 @cache
 def old_python() -> str:
-    """Return the path of a Python of `OLD` that works with this environment's packages, or nothing."""
+    """Return the path of a Python of `OLD` that works with this environment's packages, or ""."""
     named = (f"{folder}/{name}" for folder in os.get_exec_path() for name in ("python3.11", "python3"))
     for path in (sys.executable, *filter(os.path.exists, named)):
         asked = subprocess.run(
@@ -53,7 +53,7 @@ def old_python() -> str:
 
 
 def environment(python: str) -> dict[str, str]:
-    """Return what *python* has to be given to find the packages of this environment."""
+    """Return the settings with which *python* finds the packages of this environment."""
     if python == sys.executable:
         return clean_environment()
     return clean_environment({"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}"})
@@ -62,7 +62,7 @@ def environment(python: str) -> dict[str, str]:
 class RecordingServer:
     """An API server with TLS that answers every request with 200.
 
-    :ivar heads: of all requests, as they came.
+    :ivar heads: of all requests, in order.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Users of a cluster that is attacked, and agents that connect during the attack.
 
 Three users send a request every `PERIOD`: one on a new connection each time, one on a kept-alive connection,
-one that writes.  A request that is late makes the next ones late, and the latency of each is counted from
-when it was due, so that one long stall cannot hide behind many quick answers.
+one that writes.  The latency of each request is counted from the time at which it was due, so that one long
+stall cannot hide behind many quick answers.
 
 A fourth sends requests directly to the backend, without Tower.  Its latency is the machine's, not Tower's,
 and is added to the bounds a few times over, since a request through Tower passes through more processes.
@@ -42,7 +42,7 @@ class User:
     :param ask: sends one request and returns the answer.
     :param expected: the right answer.
     :ivar latencies: of each request, from when it was due, s.
-    :ivar errors: what failed.
+    :ivar errors: failures, in words.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class User:
 
 
 class Bystanders:
-    """Used as a context manager: the users work within it, and are judged at its end.
+    """A context manager: the users work within it, and are judged at its end.
 
-    :param person: whose credential the users have.
-    :param backend: what the cluster *control* leads to, for the control.
-    :param writers: how many write at the same time.
+    :param person: the owner of the users' credential.
+    :param backend: the backend of the cluster *control*, for the control.
+    :param writers: number of concurrent writers.
     :ivar users: all users, without the control.
     """
 
@@ -201,7 +201,7 @@ class Arrival:
         self.name = f"agent of {cluster}"
 
     def come_in(self) -> float:
-        """Start it; return how long it took from its first connection until it serves, s."""
+        """Start it; return the time from its first connection until it serves, s."""
         before = self._relay.accepted
         self._agent.program.start()
         wait_for(f"a connection of the {self.name}", lambda: self._relay.accepted > before, every=0.01)

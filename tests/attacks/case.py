@@ -1,4 +1,4 @@
-"""A Tower of real processes, with users at work, that is attacked."""
+"""A Tower of real processes, under attack, with users at work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AttackTestCase(TowerTestCase):
         return Bystanders(self.jane, self.backend, writers=writers)
 
     def arrivals(self, count: int = 3) -> list[Arrival]:
-        """Return agents that are enrolled, and not connected."""
+        """Return agents that are enrolled, but not connected."""
         made = [Arrival(self.tower, f"late-{n}", self.backend) for n in range(count)]
         for each in made:
             self.addCleanup(each.end)

@@ -1,7 +1,7 @@
 """Attacks of unauthenticated clients, as a separate program: it shares no interpreter with the measurement.
 
 ``python -m tests.attacks.flood KIND PORT [options]`` runs until it is ended, or for ``--seconds``.  It prints
-``ready`` once all its sockets did what they first do, and a line of JSON with what happened at its end.
+``ready`` once all its sockets have started, and a line of JSON with its counts at the end.
 
 | kind | attack |
 |---|---|
@@ -40,7 +40,7 @@ _GONE = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
 class Flood:
-    """:ivar counts: what happened."""
+    """:ivar counts: of events, by kind."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.counts: Counter[str] = Counter()
@@ -51,7 +51,7 @@ class Flood:
             self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
 
     async def run(self) -> None:
-        """Do it, for as long as it is to last."""
+        """Attack, for the wanted time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.seconds):
                 await getattr(self, self._options.kind)()
@@ -109,7 +109,7 @@ class Flood:
         await self._all(one)
 
     async def slow(self) -> None:
-        """Dribble."""
+        """Send a byte a second."""
 
         async def one() -> None:
             with contextlib.suppress(*_GONE):
@@ -124,7 +124,7 @@ class Flood:
         await self._all(one)
 
     async def handshakes(self) -> None:
-        """Shake hands, and go."""
+        """Do a TLS handshake, and disconnect."""
 
         async def one() -> None:
             with contextlib.suppress(*_GONE):
@@ -152,7 +152,7 @@ class Flood:
         await self._at_rate(one)
 
     async def nonsense(self) -> None:
-        """Come in as an agent does, and speak no SSH."""
+        """Connect as an agent does, and send something other than SSH."""
         frame = b"\x82\x8a" + bytes(4) + b"nonsense\r\n"
 
         async def one() -> None:
@@ -165,7 +165,7 @@ class Flood:
         await self._at_rate(one)
 
     async def requests(self) -> None:
-        """Ask on kept connections."""
+        """Send requests on kept-alive connections."""
         request = b"GET %b HTTP/1.1\r\nHost: t\r\n\r\n" % self._options.path.encode()
         options = self._options
         pause = options.sockets / options.rate if options.rate else 0.0
@@ -185,7 +185,7 @@ class Flood:
         await self._all(self._again(one))
 
     def _again(self, one: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Return what does *one*, for ever if that is wanted."""
+        """Repeat *one*, forever with ``--again``."""
         if not self._options.again:
             return one
 
@@ -213,7 +213,7 @@ class Flood:
         await asyncio.Event().wait()
 
     async def _at_rate(self, one: Callable[[], Awaitable[None]]) -> None:
-        """Begin one after the other, so many a second."""
+        """Start one after the other, at the given rate."""
         loop = asyncio.get_running_loop()
         print("ready", flush=True)
         pending: set[asyncio.Future[None]] = set()

@@ -1,4 +1,4 @@
-"""An API server that keeps the heads it gets, and names that no head may act as."""
+"""An API server that records request heads, and names that no head may act as."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = (
 class HeadServer(ThreadedServer):
     """An API server that allows everything.
 
-    :ivar heads: of the requests that came, as they came.
+    :ivar heads: of the requests so far.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class HeadServer(ThreadedServer):
         ]
 
     def kubeconfig(self, folder: Path) -> Path:
-        """Return a kubeconfig that leads here, without a credential."""
+        """Return a kubeconfig for this server, without a credential."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",

@@ -26,7 +26,7 @@ _NO_PORT = (
 
 
 class Holding:
-    """:ivar opened: how many connections there were so far."""
+    """:ivar opened: number of connections so far."""
 
     def __init__(self, ports: list[int], sources: list[str], hold: int) -> None:
         self.opened = 0
@@ -35,7 +35,7 @@ class Holding:
         self._open: deque[socket.socket] = deque()
 
     def come(self) -> None:
-        """Open a connection, from the next address to the next port; close the oldest if need be."""
+        """Open a connection, from the next address to the next port; close the oldest if necessary."""
         port, source = next(self._routes)
         sock = socket.socket()
         sock.setblocking(False)

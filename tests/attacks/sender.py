@@ -25,7 +25,7 @@ PEERS: list[Connection] = []
 
 
 class Peer(Recorder):
-    """Sends as many a sender does."""
+    """Sends in a loop, as many senders do."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(ended=connection.close, closed=lambda: PEERS.remove(connection))
@@ -33,7 +33,7 @@ class Peer(Recorder):
         PEERS.append(connection)
 
     def drained(self) -> None:
-        """Send on."""
+        """Send more."""
         while self.connection.send(PIECE):
             pass
 

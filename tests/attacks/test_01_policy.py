@@ -1,4 +1,4 @@
-"""A hostile proxy's heads, and the Pythons with which a regular expression once let them pass."""
+"""A hostile proxy's heads, and the Pythons whose regular expressions once let them pass."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ READERS = (
     ),
 )
 
-#: Runs a program of Twisted's whose check of fields takes all of them.
+#: Runs a Twisted program whose check of fields accepts all of them.
 BROKEN = (
     "import tower.kube.head_policy; from tower.kube.head_fields import CheckedFields; "
     r"tower.kube.head_policy.check_fields = "
@@ -89,7 +89,7 @@ class PolicyTests(SynchronousTestCase):
 
     @classmethod
     def python(cls) -> str:
-        """Return what the agent runs with."""
+        """Return the environment of the agent."""
         return sys.executable
 
     def setUp(self) -> None:
@@ -118,11 +118,11 @@ class OldPythonTests(PolicyTests):
 
     @classmethod
     def python(cls) -> str:
-        """Return such a one."""
+        """Return a broken Python."""
         return any_old_python()
 
     def test_units(self) -> None:
-        """The tests of all readers pass there, too."""
+        """The tests of all readers pass with it, too."""
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run(
                 [self.python(), "-m", "twisted.trial", f"--temp-directory={folder}/trial", *READERS],
@@ -138,10 +138,10 @@ class OldPythonTests(PolicyTests):
 
 
 class SelfTestTests(SynchronousTestCase):
-    """Both programs where the check does not work."""
+    """Both programs with a broken check."""
 
     def test_programs(self) -> None:
-        """They end with one line and exit code 1, and make no file."""
+        """They end with one line and exit code 1, without making a file."""
         ports = f"--port={free_port()}", f"--secure-port={free_port()}", f"--host={LOOPBACK}"
         join = f"--proxy-server=ws://{LOOPBACK}:9", f"--name={CLUSTER}", "--host-key=SHA256:" + "a" * 43
         for program, options in (("tower-agent", join), ("tower-proxy", ports)):

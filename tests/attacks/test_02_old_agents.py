@@ -29,7 +29,7 @@ class OldAgentTests(OldAgentTestCase):
         self.assertIn(b"\r\nImpersonate-User: jane\r\n", agent.servers[0].taken())
 
     def test_heads(self) -> None:
-        """Were one let pass before, its head would not get the agent's credential."""
+        """If one passed, its head would not get the agent's credential."""
         self.old()
         (tunnel,) = self.tower.tunnels.live("alpha")
         rewrite = tunnel.rewrite_for("kubernetes")

@@ -58,7 +58,7 @@ class AgentTests(ProxyTestCase):
     """A cluster with an agent, which would refuse them as well."""
 
     def test_issuing(self) -> None:
-        """No kubeconfig has such a user or group; the error names it, and the cure."""
+        """No kubeconfig has such a user or group; the error names it, and the fix."""
         self.tower.tower("cluster", "add", "alpha")
         for name in (*NAMES, "tower:admins", "system:authenticated"):
             for words in (("--user", name), ("--user", "jane", "--group", "dev", "--group", name)):

@@ -23,7 +23,7 @@ DOTS = (
     ),
 )
 
-#: Fine where the API server is asked, another path for some servers in front of one.
+#: Valid for an API server, another path for some servers in front of one.
 AMBIGUOUS = (b"//", b"//c-other/api", b"/api//v1", b"/api\\v1", b"/api%5cv1", b"/api/%2fv1")
 
 FINE = (
@@ -45,7 +45,7 @@ def request(*fields: bytes, target: bytes = b"/api") -> bytes:
 
 
 class HeadCase(SynchronousTestCase):
-    """An agent, and a proxy that is the test."""
+    """An agent of a hostile proxy."""
 
     def start(self, path: str = "") -> AgentBench:
         """Start the agent of an API server that is behind *path*."""
@@ -54,7 +54,7 @@ class HeadCase(SynchronousTestCase):
         return bench
 
     def refused(self, bench: AgentBench, words: str, *pieces: bytes, code: int = 403) -> None:
-        """Check that the agent answers *code* and passes nothing on."""
+        """Check that the agent answers *code* and forwards nothing."""
         before = len(bench.server.heads)
         answered, body = bench.ask(*pieces)
         self.assertEqual(answered, code, pieces[0][:200])
@@ -64,7 +64,7 @@ class HeadCase(SynchronousTestCase):
 
 class LengthTests(HeadCase):
     def test_long_heads(self) -> None:
-        """A head longer than 64 KiB is refused however it comes; one of 64 KiB passes."""
+        """A head longer than 64 KiB is refused, in one piece or in several; one of 64 KiB passes."""
         bench = self.start()
         longest = request(b"X: " + b"a" * (HEAD_LIMIT - len(request(b"X: "))))
         longer = longest.replace(b"X: ", b"XX: ")
@@ -110,7 +110,7 @@ class PathTests(HeadCase):
                 self.assertTrue(bench.server.heads[-1].startswith(line), bench.server.heads[-1])
 
     def test_ambiguous_paths(self) -> None:
-        """Empty segments and backslashes go on as they came, but never behind a server path."""
+        """Empty segments and backslashes are forwarded unchanged, but never behind a server path."""
         bench = self.start()
         for target in AMBIGUOUS:
             self.assertEqual(bench.ask(request(target=target)), (200, b"ok"), target)

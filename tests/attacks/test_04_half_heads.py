@@ -47,7 +47,7 @@ class HeadTests(SynchronousTestCase):
         return channel, upstream
 
     def refused(self, channel: FakePipe, upstream: FakePipe, code: int) -> str:
-        """Check that a stream is refused with *code* and lets everything go; return the reason."""
+        """Check that a stream is refused with *code* and releases everything; return the reason."""
         head, _, body = channel.taken().partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 %d " % code), head)
         self.assertTrue(channel.finished)
@@ -61,7 +61,7 @@ class HeadTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cut_head(self) -> None:
-        """A head that comes in pieces is passed on, and what was kept for it is given back."""
+        """A head in several pieces is forwarded, and its memory is released."""
         channel, upstream = self.opened()
         wire = request(b"A: b")
         for _ in range(2):
@@ -162,7 +162,7 @@ class ProxyTests(SynchronousTestCase):
     def half_heads(self, *, used: bool) -> int:
         """Send half heads on all available streams, either used before or not; count them.
 
-        :return: how much memory the agent had at the most, B.
+        :return: the agent's peak memory, B.
         """
         most, self.count = 0, 0
         for first in range(1, MANY, BATCH):

@@ -31,11 +31,11 @@ class PipeliningTests(AttackTestCase):
         self.assertNotIn("Traceback", proxy.output())
 
     def test_plain_port(self) -> None:
-        """100 sockets on the plain port, which come again when they are cut off."""
+        """100 sockets on the plain port that reconnect when they are cut off."""
         self.pipeline(self.tower.port, 100, 64 * MIB, "--again")
 
     def test_once(self) -> None:
-        """100 sockets that send all they have to send once."""
+        """100 sockets that send all their requests at once."""
         self.pipeline(self.tower.port, 100, 64 * MIB)
 
     def test_front_door(self) -> None:

@@ -72,7 +72,7 @@ class _Backend(http.server.BaseHTTPRequestHandler):
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """The server of it."""
+    """Its server."""
 
     def handle_error(self, request: object, client_address: object) -> None:
         """No-op: the agent resets connections at its end."""
@@ -205,7 +205,7 @@ class HAProxyTests(BalancedTestCase):
         self.assertIn(BALANCER, lines[0])
 
     def test_forged(self) -> None:
-        """Headers of others are bytes like others: a bad request, and no TLS."""
+        """Headers from other clients are ordinary bytes: a bad request, and not TLS."""
         forged = b"PROXY TCP4 192.0.2.66 127.0.0.1 1 1\r\n"
         v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes([192, 0, 2, 66, 127, 0, 0, 1, 0, 1, 0, 1])
         request = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -230,7 +230,7 @@ class ShareTests(BalancedTestCase):
     options = (f"--max-connections-per-address={SHARE}",)
 
     def test_share(self) -> None:
-        """One client of HAProxy has so many silent connections and no more; another keeps its own."""
+        """One client of HAProxy has a limited number of silent connections; another keeps its own."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
 

@@ -19,7 +19,7 @@ ROUNDS = 30  # requests of each user during the attack
 
 
 class SlotsTestCase(AttackTestCase):
-    """A proxy with options of the test's."""
+    """A proxy with the test's options."""
 
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -39,7 +39,7 @@ class SlotsTestCase(AttackTestCase):
         self.late = self.arrivals()
 
     def ping(self, connection: http.client.HTTPSConnection) -> int:
-        """Ask on a connection; return the status."""
+        """Send a request on a connection; return the status."""
         answer = self.jane.ask(connection, f"{self.jane.prefix}/ping")
         answer.read()
         return answer.status
@@ -69,7 +69,7 @@ class SlotsTestCase(AttackTestCase):
 
 
 class DefaultTests(SlotsTestCase):
-    """As the attack was: 10,050 connections, no option set."""
+    """The original attack: 10,050 connections, default options."""
 
     def test_front_door(self) -> None:
         """10,050 connections to the front door do not keep users out."""

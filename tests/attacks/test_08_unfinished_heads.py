@@ -15,10 +15,10 @@ ROUNDS = 3
 
 
 class UnfinishedHeadTests(AttackTestCase):
-    """Their memory is not that of users."""
+    """Their memory is separate from users' memory."""
 
     def test_parallel_writes(self) -> None:
-        """Of users who all write at the same time none is refused for want of memory."""
+        """If all users write at the same time, none is refused for lack of memory."""
         connections = [self.jane.connect() for _ in range(PARALLEL)]
         for each in connections:
             self.addCleanup(each.close)

@@ -1,4 +1,4 @@
-"""Attack 10: one agent's key, and one cluster's agents, have a few tunnels and no more."""
+"""Attack 10: the numbers of tunnels of one agent's key, and of one cluster, are limited."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from tower.trust.statedir import StateDir
 MANY = 40  # agents with one key
 LIMIT = 8  # tunnels that a key has
 BACK = 30.0  # s for an agent to get through behind its own dead tunnels
-FULL = re.compile(r"attempt 1 failed: .*key SHA256:\S+ has 8 tunnels.*--max-tunnels-per-key")
+FULL = re.compile(
+    r"attempt 1 failed: .*key SHA256:\S+ has 8 tunnels into cluster evil.*--max-tunnels-per-key"
+)
 WAITS = re.compile(r"retrying in ([0-9.]+) s")
 LONG = 60.0  # s, half of the longest wait
 
 
 class KeyTests(AttackTestCase):
-    """The proxy as it comes, and one key that is enrolled for another cluster."""
+    """The proxy with default options, and one key that is enrolled for another cluster."""
 
     def setUp(self) -> None:
         """Enrol it."""
@@ -39,7 +41,7 @@ class KeyTests(AttackTestCase):
         self.evil.forget_token()
 
     def live(self) -> int:
-        """Return how many tunnels the cluster of the key has."""
+        """Return the number of tunnels of the key's cluster."""
         count: int = self.tower.status("evil").get("status", {}).get("agents", 0)
         return count
 
@@ -101,7 +103,7 @@ class KeyTests(AttackTestCase):
 
 
 class LimitTests(AttackTestCase):
-    """Limits that are set."""
+    """Configured limits."""
 
     def test_cluster(self) -> None:
         """An agent too many for its cluster logs why, tries again late, and at once when it gets SIGHUP."""

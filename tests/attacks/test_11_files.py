@@ -21,7 +21,7 @@ CLUSTER = "beta"
 CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
-#: The fields that name files, and what else goes with each.
+#: The fields that name files, and the fields that they need.
 FIELDS: dict[str, dict[str, Any]] = {
     "nodesFile": {},
     "keyFile": {"nodes": ["127.0.0.1:1"]},
@@ -79,7 +79,7 @@ class FilesCase(TowerTestCase):
         return answer
 
     def nothing_in(self, error: bytes) -> None:
-        """See that nothing of the files is there."""
+        """Check that none of the files' contents is there."""
         for word in self.words:
             self.assertNotIn(word.encode(), error)
 
@@ -99,7 +99,7 @@ class FilesCase(TowerTestCase):
         )
 
     def change(self, **ssh: Any) -> Answer:
-        """Change these fields, and what listed the nodes before."""
+        """Change these fields, and the former source of nodes."""
         fields = {**dict.fromkeys(("nodes", "nodesFile", "cloudProvider", "cloudConfig")), **ssh}
         return self.ask("PATCH", f"{CLUSTERS}/{CLUSTER}", {"spec": {"connection": {"ssh": fields}}}, **MERGE)
 
@@ -118,7 +118,7 @@ class FilesCase(TowerTestCase):
         return self.problem()
 
     def problem(self) -> str:
-        """Return what is wrong with the cluster's nodes."""
+        """Return the problem with the cluster's nodes."""
         status = ssh_status(self.tower)
         errors = [status.get("lastError", ""), *(node.get("error", "") for node in status.get("nodes", ()))]
         return " ".join(filter(None, errors))
@@ -178,7 +178,7 @@ class ReadingTests(FilesCase):
             self.assertEqual(self.change(nodesFile=name).status, 200)
             self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is neither a name nor an address")
             self.assertEqual(self.change(nodes=["127.0.0.1:1"], keyFile=name).status, 200)
-            self.assertIn("it is no private key", self.look(name))
+            self.assertIn("it is not a private key", self.look(name))
             self.assertEqual(self.change(cloudProvider="fake", cloudConfig=name).status, 200)
             if name != "env":
                 self.assertRegex(self.look(name), rf"{name}:\d+: ")
@@ -233,7 +233,7 @@ class MakingTests(FilesCase):
         self.assertEqual(list(self.tower.state.glob("id*")), [])
 
     def test_key_for_others(self) -> None:
-        """A private key that others may read is not used; the error has the command that helps."""
+        """A private key that others may read is not used; the error has the command for it."""
         self.create(nodes=["127.0.0.1:1"])
         key = self.inside / "id"
         wait_for("the key", (self.inside / "id.pub").exists)
@@ -292,7 +292,7 @@ class OperatorTests(FilesCase):
         self.assertEqual((self.inside / f"{CLUSTER}-id").read_bytes(), Path(key).read_bytes())
 
     def shell(self, order: str) -> None:
-        """Run a command that the proxy has named."""
+        """Run a command from the proxy's error."""
         path = f"{Path(script('tower')).parent}:{os.environ['PATH']}"
         done = run(["sh", "-c", order], environment={"PATH": path}, folder=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)

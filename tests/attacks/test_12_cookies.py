@@ -28,7 +28,7 @@ FIELDS = b"".join(b"%b: %b\r\n" % field for field in SHARED)
 class Member(ThreadedServer):
     """A hostile API server that acts on its whole host; ``/home`` wants its cookie.
 
-    :ivar heads: of the requests that came.
+    :ivar heads: of the requests so far.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Member(ThreadedServer):
 
 
 class CookieTests(harness.TowerTestCase):
-    """A browser that goes to alpha, and then to beta, by the one front door."""
+    """A browser that visits alpha, and then beta, through the same front door."""
 
     def setUp(self) -> None:
         """Start two clusters; the API server of one is also a target."""
@@ -118,7 +118,7 @@ class CookieTests(harness.TowerTestCase):
         return answer
 
     def test_login(self) -> None:
-        """Alpha's login works, and neither beta nor a target of alpha's gets what it set."""
+        """Alpha's login works, and neither beta nor a target of alpha's gets its cookie."""
         self.assertEqual(self.browse("/clusters/alpha/home"), 401)
         self.assertEqual(self.browse("/clusters/alpha/login"), 200)
         self.assertEqual(self.browse("/clusters/alpha/home"), 200)
@@ -154,7 +154,7 @@ class CookieTests(harness.TowerTestCase):
             self.assertFalse(answer.endswith(b"\r\n0\r\n\r\n"), answer)
 
     def test_ports(self) -> None:
-        """A port of one cluster passes all of it: its host is the cluster's own."""
+        """A cluster's own port passes all of it: its host is the cluster's own."""
         port = self.tower.cluster_port("alpha")
         upgrade = ("Connection: Upgrade", "Upgrade: websocket")
         for rest, fields in (("/x", ()), ("/early", ()), ("/ws", upgrade), ("/trailers", ())):

@@ -1,4 +1,4 @@
-"""Item 13: control characters, and what else splits or turns a line, from users and from agents."""
+"""Item 13: characters that control terminals, or split or turn a line, from users and from agents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
 
 
 class UserTests(harness.TowerTestCase):
-    """A user and an administrator who put them wherever text can be put.
+    """A user and an administrator who put them into every text that they can set.
 
     :cvar form: of the audit log.
     """
@@ -40,7 +40,7 @@ class UserTests(harness.TowerTestCase):
         self.tower.add("alpha", backend.kubeconfig("alpha"), harness.PATIENT)
 
     def new_tower(self) -> harness.Tower:
-        """Return one with an audit log."""
+        """Return a Tower with an audit log."""
         tower = super().new_tower()
         self.place = self.folder / "audit.log"
         tower.proxy = tower.proxy_program(
@@ -49,7 +49,7 @@ class UserTests(harness.TowerTestCase):
         return tower
 
     def assertStatus(self, answer: Answer, code: int) -> str:
-        """A Status is fit to be shown, as it is sent and as clients print it; return its message."""
+        """A Status is printable, as it is sent and as clients print it; return its message."""
         self.assertEqual(answer.status, code, answer.body)
         self.assertEqual(unfit(answer.body), [])
         message = json.loads(answer.body)["message"]

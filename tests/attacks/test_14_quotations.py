@@ -78,7 +78,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         self.assertEqual(unfit(self.logged()), [])
 
     def test_reason_for_end(self) -> None:
-        """Why it goes: in one line of the log, attributed to the agent of that cluster."""
+        """Its reason for disconnecting: in one line of the log, attributed to the agent of that cluster."""
         peer = self.bench.peer()
         host, port = peer.socket.getsockname()
         peer.say(last_words())
@@ -141,7 +141,7 @@ class ProxyTests(HostileProxyTestCase, QuotationTestCase):
         self.assertNotIn("y" * VERSION_LIMIT, line)
 
     def authenticated(self, peer: RawPeer) -> None:
-        """Shake hands."""
+        """Do the handshake."""
         self.addCleanup(peer.close)
         peer.authenticate()
 

@@ -50,7 +50,7 @@ class AgentCase(TowerTestCase):
         )
 
     def line(self, *options: str) -> tuple[str, str]:
-        """Return a new line, with our options behind it, and the token in it."""
+        """Return a new line, with the test's options, and its token."""
         line = self.tower.tower("join", CLUSTER, *options)
         self.assertEqual(line.count("\n"), 1)
         (token,) = TOKEN.findall(line)
@@ -82,7 +82,7 @@ class TokenTests(AgentCase):
     """Searches for the token."""
 
     def refused(self, name: str, *options: str, stdin: int = subprocess.DEVNULL) -> str:
-        """Return the line with which an agent ends at once."""
+        """Return the line of an agent that ends at once."""
         words = shlex.split(self.tower.tower("join", CLUSTER, "--format", "env"))
         argv = [script("twistd"), *words[words.index("twistd") + 1 :], *self.options, *options]
         with (self.folder / name).open("wb") as output:
@@ -101,13 +101,13 @@ class TokenTests(AgentCase):
         return error
 
     def nowhere(self, pid: int, token: str) -> None:
-        """See that a process shows a token neither in its environment nor as an argument, nor logs it."""
+        """Check that a process does not show a token in its environment, its arguments or its log."""
         for name in ("environ", "cmdline"):
             self.assertNotIn(token.encode(), Path(f"/proc/{pid}/{name}").read_bytes())
         self.assertNotIn(token, self.shell.output())
 
     def kubeconfig_token(self) -> bytes:
-        """Return a secret that the agent needs for ever."""
+        """Return a secret that the agent always needs."""
         config = yaml.safe_load(self.kubeconfig.read_text())
         token: str = config["users"][0]["user"]["token"]
         return token.encode()
@@ -119,7 +119,7 @@ class TokenTests(AgentCase):
         pid = self.started(line)
         self.nowhere(pid, token)
         wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
-        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search works
 
     def test_no_program_gets_the_token(self) -> None:
         """Programs in the line do not get the token: the shell itself prints it."""
@@ -145,7 +145,7 @@ class TokenTests(AgentCase):
         self.nowhere(pid, token)
         self.assertIn(b"TOWER_TOKEN=\0", Path(f"/proc/{pid}/environ").read_bytes())
         wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
-        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search works
 
     def test_started_again(self) -> None:
         """Once it has joined, the same command works with nothing at standard input, open or closed."""
@@ -208,7 +208,7 @@ class DumpTests(AgentCase):
             self.assertTrue(shell.stop())
 
     def test_proxy(self) -> None:
-        """So does the proxy, which has keys and credentials."""
+        """The same for the proxy, which has keys and credentials."""
         self.tower.proxy.stop()
         for extra, expected in ((), (["0", "0"], False)), (("--allow-core-dumps",), True):
             program = self.tower.proxy_program(*extra)

@@ -1,4 +1,4 @@
-"""Attack 17: authorities whose private keys KubeSphere Tower ships are refused, given or kept."""
+"""Attack 17: authorities whose private keys KubeSphere Tower ships are refused, in options and in records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def config_of(ca_pem: bytes) -> str:
 
 
 class EveryPositionTests(SynchronousTestCase):
-    """Each function that takes authorities, with one of the test's own whose key counts as published."""
+    """Each function that reads authorities, with one of the test's whose key counts as published."""
 
     def setUp(self) -> None:
         """Publish the key of an authority; make one that it signed."""
@@ -67,7 +67,7 @@ class EveryPositionTests(SynchronousTestCase):
     def refused(
         self, place: str, call: Callable[[], Any], error: type[Exception] = ConfigurationError
     ) -> None:
-        """Check that *call* is refused once the key is published, and why; and that it was not before."""
+        """Check that *call* is refused only once the key is published, with the reason."""
         call()
         self.publish()
         text = str(self.assertRaises(error, call))
@@ -203,7 +203,7 @@ class ProgramTests(TowerTestCase):
         self.ca.write_bytes(authority("good").pem + PUBLISHED.encode())
 
     def refusal(self, program: Program, **environment: str) -> str:
-        """Return the one line with which a program ends."""
+        """Return the single line of a failed program."""
         done = run(program.argv, folder=self.folder, environment=environment)
         output = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, output)
@@ -212,7 +212,7 @@ class ProgramTests(TowerTestCase):
         return output
 
     def test_proxy(self) -> None:
-        """The proxy does not start with it, given or kept."""
+        """The proxy does not start with it, as an option or in its state."""
         key = self.folder / "key"
         key.write_bytes(pem_of_key(authority().key))
         other = Path(tempfile.mkdtemp(dir=self.folder))

@@ -31,7 +31,7 @@ class SendLoopTests(SynchronousTestCase):
     """See `tests.attacks.sender`."""
 
     def begin(self, kind: str) -> None:
-        """Start the program, and have it under control."""
+        """Start the program, and connect to its control port."""
         folder = Path(tempfile.mkdtemp(prefix="tower-18-"))
         self.addCleanup(shutil.rmtree, folder)
         self.program = Program("sender", [sys.executable, "-m", "tests.attacks.sender", kind], folder)
@@ -44,7 +44,7 @@ class SendLoopTests(SynchronousTestCase):
         self.assertEqual(self.asked(b"ping"), 0)
 
     def asked(self, line: bytes) -> int:
-        """Return how many peers there are; fail if the program does not answer."""
+        """Return the number of peers; fail if the program does not answer."""
         self.control.sendall(line + b"\n")
         return self.answer()
 
@@ -59,7 +59,7 @@ class SendLoopTests(SynchronousTestCase):
         return int(answer)
 
     def peer(self, kind: str) -> subprocess.Popen[bytes]:
-        """Return a program that is connected."""
+        """Return a connected program."""
         peer = subprocess.Popen(
             [sys.executable, "-c", PEER, LOOPBACK, str(self.port), kind],
             stdout=subprocess.PIPE,

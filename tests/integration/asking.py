@@ -1,4 +1,4 @@
-"""A user who keeps asking while a test goes on."""
+"""A user's request that runs while a test goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.programs import PATIENCE
 class Asking:
     """A user's request to the cluster of the hostile agent, in the background.
 
-    :ivar status: of the answer, 0 while there is none, -1 when the connection was cut.
+    :ivar status: of the answer, 0 before it, -1 if the connection was cut.
     """
 
     def __init__(self, person: Person, method: str = "GET", size: int = 0) -> None:

@@ -80,7 +80,7 @@ class Backend:
         return f"--target={kind}={LOOPBACK}:{self.ports[cluster][kind]}"
 
     def report(self, path: str = "/report") -> dict[str, Any]:
-        """Ask it directly what it saw."""
+        """Request a report directly, without Tower."""
         port = next(iter(self.ports.values()))["http"]
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
         try:

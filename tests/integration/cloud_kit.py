@@ -51,9 +51,9 @@ class Speaker(Protocol):
 
 
 class Service:
-    """A web service on a loopback port of its own that can be killed, replaced, and started again.
+    """A web service on its own loopback port that can be killed, replaced, and started again.
 
-    :ivar port: where it is, or was.
+    :ivar port: its port, also while it is down.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class CloudNodeTestCase(TestCase):
         return True
 
     def asking(self, *, rng: Any = None, **limits: float) -> Callable[[Any], CloudSession]:
-        """Return what makes real sessions, which have patience until `skip_waits` gives them these limits."""
+        """Return a factory of real sessions, with long limits until `skip_waits` gives them these."""
 
         def make(reactor: Any) -> CloudSession:
             session = CloudSession(reactor, rng=rng)
@@ -151,7 +151,7 @@ class CloudNodeTestCase(TestCase):
                 setattr(session, f"_{name}", value)
 
     async def fails(self, ask: Callable[[], Awaitable[object]], within: float) -> str:
-        """Return the text of the error that *ask* raises within so many seconds."""
+        """Return the text of the error that *ask* raises in time."""
         started = time.monotonic()
         try:
             await ask()

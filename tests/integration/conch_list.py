@@ -42,13 +42,13 @@ PATIENCE = 300.0  # s
 
 
 class FastClock:
-    """Counts faster than time passes."""
+    """A clock that runs faster than real time."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
     def seconds(self) -> float:
-        """Return monotonic time, in seconds that are shorter."""
+        """Return monotonic time, in shorter seconds."""
         return float(self._reactor.seconds()) * FASTER
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Any:  # noqa: A002
@@ -112,7 +112,7 @@ class Fleet:
         )
 
     async def settled(self) -> float:
-        """Return how long it took until they were, s."""
+        """Return the time until they were, s."""
         began = time.monotonic()
         while not self.is_settled():
             if time.monotonic() - began > PATIENCE:
@@ -133,7 +133,7 @@ class Fleet:
         await deferLater(self._reactor, seconds)
 
     async def memory(self) -> int:
-        """Return what is this process's alone, when all is quiet, B."""
+        """Return the unshared memory of this process, after garbage collection, B."""
         await self.pause(2)
         gc.collect()
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -143,7 +143,7 @@ class Fleet:
 
 
 async def scenario(reactor: Any, port: int) -> None:
-    """Go through all of it."""
+    """Run all steps."""
     fleet = Fleet(reactor, port)
     found: dict[str, float] = {}
     fleet.have(range(FEW))
@@ -179,7 +179,7 @@ async def scenario(reactor: Any, port: int) -> None:
 
 
 def main() -> None:
-    """Do it."""
+    """Run."""
     raise_file_limit()
     settle_memory()
     react(lambda reactor: Deferred.fromCoroutine(scenario(reactor, int(sys.argv[1]))))

@@ -26,7 +26,7 @@ from tower.reactor.timers import Wheel
 
 
 def address(number: int) -> str:
-    """Return where a node listens, which is a loopback address as all of 127.0.0.0/8 are."""
+    """Return a node's address: all of 127.0.0.0/8 is loopback."""
     return f"127.0.{2 + number // 200}.{1 + number % 200}"
 
 
@@ -45,18 +45,18 @@ class Kubelet:
             self._channel.close()
 
     def ended(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._channel.close()
 
     def drained(self) -> None:
-        """Nothing waits."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """That was it."""
+        """No-op."""
 
 
 class Nodes(FarNode):
-    """Those nodes."""
+    """The nodes."""
 
     def __init__(self, reactor: Any) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ NAME = "tower.test"  # that only the CONNECT proxy can resolve
 class Server:
     """A thread that serves each connection to a free port with a function.
 
-    :ivar port: where.
+    :ivar port: its port.
     :ivar served: connections so far.
     """
 
@@ -46,14 +46,14 @@ class Server:
             self._serve(connection)
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 def copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy up to the end, and pass that on."""
+    """Copy up to the end, and end the other side."""
     with contextlib.suppress(OSError):
         while data := source.recv(MIB):
             sink.sendall(data)
@@ -61,7 +61,7 @@ def copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 def connect_proxy(connection: socket.socket) -> None:
-    """Be an HTTP proxy that knows CONNECT, and for which every name is this machine."""
+    """Act as an HTTP proxy that only supports CONNECT, and resolves every name to this machine."""
     head = b""
     while b"\r\n\r\n" not in head:
         head += connection.recv(4096)

@@ -10,14 +10,14 @@ from tests.integration.harness import Tower
 from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, addresses
 from tests.integration.sshd import Sshd
 
-BETWEEN = 1.5  # s between two things that happen
+BETWEEN = 1.5  # s between two disturbances
 HANGING = 7.0  # s that a node hangs, more than three keepalives
 
 
 class Disturbance:
-    """Disturbs the first two nodes of a fleet, in a thread; the others are left alone.
+    """Disturbs the first two nodes of a fleet, in a thread; the others are not touched.
 
-    :ivar happened: how often each thing did.
+    :ivar happened: number of each disturbance.
     """
 
     def __init__(self, tower: Tower, fleet: NodeFleet) -> None:

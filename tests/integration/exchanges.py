@@ -32,9 +32,9 @@ class Client:
 
     :param person: has a credential for *cluster*.
     :param first: number of the first exchange.
-    :param seed: decides everything about it.
-    :param lossy: whether an answer may be lost whole when the backend breaks it off: old agents drop what
-        they have of it when they cannot send the rest of the upload.
+    :param seed: of all its random choices.
+    :param lossy: whether an answer may be lost whole when the backend breaks it off: old agents drop its
+    buffered part when they cannot send the rest of the upload.
     :ivar seen: how the exchanges ended, by kind.
     """
 
@@ -180,7 +180,7 @@ class Client:
     # Streams
 
     async def _echo(self, kind: str, size: int, until: int | None) -> None:
-        """Send bytes into an upgraded connection or a raw stream, which come back."""
+        """Send bytes into an upgraded connection or a raw stream, and read their echo."""
         self._leave(abruptly=False)
         reader, writer = await self._connect()
         fields = ("Connection: Upgrade", f"Upgrade: {'echo' if kind == 'upgrade' else 'tower-stream'}")

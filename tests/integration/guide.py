@@ -79,7 +79,7 @@ class Guide:
 
 
 def path_with(folder: Path, *programs: Path) -> str:
-    """Return a PATH on which the programs come first, by the names that they have there.
+    """Return a PATH with these programs first, under their names in the documentation.
 
     :param folder: gets links to them; ``kubectl.1.27`` is linked as ``kubectl``.
     """

@@ -23,7 +23,7 @@ PATIENT = "--keepalive=60s"  # for tests that are not about silence: a slow peer
 class Tower:
     """One proxy with its state, and the agents that were started for it.
 
-    :param host: where the proxy listens.
+    :param host: address of the proxy.
     :ivar state: the proxy's state directory.
     :ivar node_files: the directory of the files that clusters may name.
     :ivar port: the plain port.
@@ -131,7 +131,7 @@ class Tower:
         return Person(self.kubeconfig(cluster, user, *options))
 
     def admin(self) -> Person:
-        """Return the administrator whose kubeconfig lies in the state directory."""
+        """Return the administrator, with the kubeconfig in the state directory."""
         (path,) = self.state.glob("admin*.kubeconfig")
         return Person(path)
 
@@ -142,7 +142,7 @@ class Tower:
         return answer
 
     def cluster_port(self, cluster: str) -> int:
-        """Return the port of a cluster's own."""
+        """Return the cluster's own port."""
         port: int = self.status(cluster)["spec"]["connection"]["kubernetesAPIServerPort"]
         return port
 
@@ -150,8 +150,8 @@ class Tower:
 class Agent:
     """One agent of a `Tower`.
 
-    :ivar environment: what the join line sets for it.
-    :ivar health_port: where its health page is.
+    :ivar environment: variables of the join line.
+    :ivar health_port: port of its health page.
     """
 
     def __init__(

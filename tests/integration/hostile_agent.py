@@ -70,7 +70,7 @@ class Bench:
 
 @functools.cache
 def bench(*options: str) -> Bench:
-    """Return the one bench of this run whose proxy has these options; it ends with the process."""
+    """Return this run's bench with these options of the proxy; it ends with the process."""
     made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")), *options)
     owner = os.getpid()
     atexit.register(lambda: made.stop() if os.getpid() == owner else None)
@@ -104,7 +104,7 @@ class HostileAgentTestCase(SynchronousTestCase):
         self.assertNotIn("Traceback", self.logged())
 
     def tunnel_of_good(self) -> str:
-        """Return the address and the birth of the tunnel that behaves."""
+        """Return the address and the start time of the tunnel of the good agent."""
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/good/agents"
         listed = self.bench.tower.admin().request("GET", path).body.decode()
         (address,) = re.findall(r'"address": ?"([^"]+)"', listed)

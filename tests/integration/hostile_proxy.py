@@ -36,7 +36,7 @@ class Bench:
     """One agent for many of these tests, whose proxy is the test.
 
     :param keepalive: the agent's.
-    :ivar full: a listener with room for no more connections.
+    :ivar full: a listener whose backlog is full.
     """
 
     def __init__(self, folder: Path, keepalive: str) -> None:
@@ -82,7 +82,7 @@ class Bench:
 
 @functools.cache
 def bench(keepalive: str) -> Bench:
-    """Return the one bench of this run with this option of the agent; it ends with the process."""
+    """Return this run's bench with this option of the agent; it ends with the process."""
     made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")), keepalive)
     owner = os.getpid()
     atexit.register(lambda: made.stop() if os.getpid() == owner else None)
@@ -100,7 +100,7 @@ class HostileProxyTestCase(SynchronousTestCase):
     keepalive = PATIENT
 
     def setUp(self) -> None:
-        """Begin to watch: the agent has to stay well and small."""
+        """Start to watch: the agent must stay healthy and small."""
         self.bench = bench(self.keepalive)
         self.agent = self.bench.agent
         self.before = len(self.agent.output())
@@ -109,7 +109,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.addCleanup(self._judge, watching)
 
     def _judge(self, watching: Neighbour) -> None:
-        """The agent is well; it comes back and does its work."""
+        """The agent is healthy; it reconnects and works."""
         watching.__exit__(None, None, None)
         self.assertTrue(self.agent.running(), self.agent.tail())
         self.assertNotIn("Traceback", self.logged())
@@ -117,7 +117,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.serve(peer)
         self.before = len(self.agent.output())
         peer.close()
-        wait_for("a line about the end", lambda: re.search(r"lost the tunnel to", self.logged()))
+        wait_for("a line about the end", lambda: re.search(r"lost the tunnel to \S+", self.logged()))
 
     def accepted(self) -> RawPeer:
         """Return the agent's next tunnel, authenticated."""

@@ -1,7 +1,7 @@
 """A backend as a separate program: it knows the owner of every byte, and can be slow on purpose.
 
 ``markserver.py CERTIFICATE KEY NAME...`` prints one line of JSON, with the ports on which it listens for each
-name of a cluster, and serves until it is ended.
+name of a cluster, and serves until it is stopped.
 
 | path | answer |
 |---|---|

@@ -14,7 +14,7 @@ from typing import Any
 from tests.integration.member import REALCLUSTER, Member
 from tests.integration.programs import Program
 
-PATIENCE = 1800.0  # s for all operations with one kubectl; each has a limit of its own
+PATIENCE = 1800.0  # s for all operations with one kubectl; each has its own limit
 FEWEST = 40  # operations that the oldest kubectl has
 
 # A kubelet answers a stream of a port-forward in one goroutine, and resets it in another if nothing listens
@@ -66,7 +66,7 @@ class Matrix:
         return [f"{operation}: {detail}" for operation, detail in self.failures()]
 
     def failures(self) -> list[tuple[str, str]]:
-        """Do as `failed`; return operations and what was seen of them, apart."""
+        """Do as `failed`; return the operations and their results separately."""
         code = self._program.wait(PATIENCE)
         try:
             rows: list[dict[str, Any]] = json.loads(self._program.output())

@@ -1,4 +1,4 @@
-"""Real Kubernetes API servers as member clusters, each there for a whole run of the tests."""
+"""Real Kubernetes API servers as member clusters, each of which runs until the tests end."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Access:
     :ivar user: its name at the API server.
     :ivar token: its bearer token.
     :ivar token_file: the same in a file.
-    :ivar kubeconfig: the same with everything else.
+    :ivar kubeconfig: the same in a kubeconfig.
     """
 
     user: str
@@ -103,7 +103,7 @@ class Member:
 
     @property
     def agent(self) -> Path:
-        """The kubeconfig that Tower's agents get."""
+        """The kubeconfig of Tower's agents."""
         return self.least.kubeconfig
 
     @property
@@ -131,7 +131,7 @@ class Member:
         return done.stdout.decode()
 
     def remove_namespace(self, name: str) -> None:
-        """Remove a namespace with its Deployments; no controller is there that would finish it."""
+        """Remove a namespace with its Deployments, which needs some help without controllers."""
         self.kubectl("-n", name, "delete", "deployments", "--all")
         self.kubectl("delete", "namespace", name, "--wait=false")
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -145,14 +145,14 @@ class Member:
             return [json.loads(line) for line in log if line.endswith(b"\n")]
 
     def audit_size(self) -> int:
-        """Return how long the audit log is, B."""
+        """Return the size of the audit log, B."""
         return (self.place / "audit.log").stat().st_size
 
     def acted(self, access: Access, since: int, own: Container[str] = ()) -> set[str]:
         """Return the names as which a service account has done something after byte *since* of the audit log.
 
         :param own: paths that do not count if it requested them without impersonation.
-        :raise AssertionError: it has done next to nothing.
+        :raise AssertionError: it has done almost nothing.
         """
         events = [event for event in self.audit(since) if event["user"]["username"] == access.user]
         if len(events) <= LITTLE:
@@ -191,8 +191,8 @@ class Member:
 class Running:
     """A real API server that can be started and ended; see `member`.
 
-    :param folder: for everything of its; removed in the end.
-    :ivar member: it, prepared, after `start`.
+    :param folder: for its files; removed in the end.
+    :ivar member: the cluster, prepared, after `start`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -212,7 +212,7 @@ class Running:
         self.member.prepare()
 
     def stop(self) -> None:
-        """End it and remove what it has written."""
+        """End it and remove its files."""
         self._program.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -233,7 +233,7 @@ def kubectls() -> list[Path]:
 def member(number: int = 1) -> Member:
     """Return a real cluster of this run, started at the first call for it and ended with the process.
 
-    :param number: which; all tests that need only one share the first.
+    :param number: of the cluster; all tests that need only one share the first.
     """
     return _started(number)
 

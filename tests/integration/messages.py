@@ -7,7 +7,7 @@ NEWKEYS = 21
 
 
 def record_ends(raw: bytes) -> list[int]:
-    """Return how many bytes there are up to the end of each record of TLS."""
+    """Return the offset of the end of each TLS record."""
     ends, at = [], 0
     while (after := at + 5 + int.from_bytes(raw[at + 3 : at + 5], "big")) <= len(raw) and raw[at:]:
         ends.append(after)
@@ -16,9 +16,9 @@ def record_ends(raw: bytes) -> list[int]:
 
 
 def message_ends(raw: bytes) -> list[int]:
-    """Return how many bytes there are up to the end of each message, where there is no TLS.
+    """Return the offset of the end of each message, without TLS.
 
-    The first is the head of HTTP; then come SSH's version and packets, however WebSocket's frames hold them.
+    The first is the head of HTTP; then come SSH's version and packets, in any WebSocket frames.
     """
     head = raw.index(b"\r\n\r\n") + 4
     data, places = _payload(raw, head)
@@ -36,7 +36,7 @@ def message_ends(raw: bytes) -> list[int]:
 
 
 def _payload(raw: bytes, at: int) -> tuple[bytes, list[int]]:
-    """Return the payload of the frames from *at* on, and behind which byte of *raw* each byte of it ends."""
+    """Return the payload of the frames from *at* on, and the end in *raw* of each of its bytes."""
     data, places = bytearray(), []
     while at + 2 <= len(raw):
         masked, size, at = raw[at + 1] >> 7, raw[at + 1] & 127, at + 2

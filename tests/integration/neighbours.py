@@ -18,48 +18,48 @@ MIB = 2**20
 
 
 class Pings:
-    """Asks a backend through Tower, on one connection that is kept alive."""
+    """Sends requests to a backend through Tower, on one connection that is kept alive."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
         self._connection = person.connect(timeout=BOUND)
 
     def __call__(self) -> None:
-        """Ask once."""
+        """Send a request."""
         answer = self._person.ask(self._connection, f"{self._person.prefix}/ping")
         answered = answer.status, answer.read()
         assert answered == (200, b"pong"), answered
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the connection."""
         self._connection.close()
 
 
 class HealthPage:
-    """Asks an agent how it is."""
+    """Requests an agent's health page."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=BOUND)
 
     def __call__(self) -> None:
-        """Ask once."""
+        """Send a request."""
         self._connection.request("GET", "/healthz")
         answer = self._connection.getresponse()
         answered = answer.status, answer.read()
         assert answered[0] == 200, answered
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the connection."""
         self._connection.close()
 
 
 class Neighbour:
-    """Asks all the time, and watches the memory of the programs.
+    """Sends requests all the time, and watches the memory of the programs.
 
     Used as a context manager; at its end it is an error if a request failed or hung, or a program grew.
 
-    :param ask: asks once.
-    :param growth: how much memory each program may take more than at the beginning, at any moment, B.
+    :param ask: sends one request.
+    :param growth: largest growth of each program's memory, at any time, B.
     """
 
     def __init__(self, ask: Pings | HealthPage, *programs: Program, growth: int = 32 * MIB) -> None:
@@ -74,14 +74,14 @@ class Neighbour:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ask a little longer, and judge."""
+        """Send a few more requests, and judge."""
         deadline = time.monotonic() + BOUND
         wanted = self._answered + ENOUGH
         while self._answered < wanted and not self._trouble and time.monotonic() < deadline:

@@ -25,10 +25,10 @@ from tests.integration.ports import free_port
 from tests.integration.programs import wait_for
 from tests.integration.sshd import Sshd
 
-LISTED = 60.0  # s for a change of what lists the nodes to count
+LISTED = 60.0  # s for a change of the nodes' source to take effect
 
 
-DIAL = 30.0  # s that a request may wait for a node that hangs: it is given 15 s
+DIAL = 30.0  # s that a request may wait for a node that hangs: its limit is 15 s
 
 
 LOUD = "--v=9"
@@ -38,7 +38,7 @@ TOKEN = f"the-agent-of-{CLUSTER}"
 
 
 class NodeClusterTestCase(SynchronousTestCase):
-    """One proxy at its loudest, a backend as API server, and two nodes that are up."""
+    """One proxy with verbose logs, a backend as API server, and two nodes that are up."""
 
     count = 2
 
@@ -76,7 +76,7 @@ class NodeClusterTestCase(SynchronousTestCase):
         return jane
 
     def check_programs(self) -> None:
-        """Nothing went wrong in the proxy, and no secret is in its log or on its disk."""
+        """The proxy has no errors in its log, and no secret in its log or on its disk."""
         logged = self.tower.proxy.output()
         self.assertNotIn("Traceback", logged)
         self.assertNotIn("Unhandled", logged)
@@ -106,11 +106,11 @@ class NodeClusterTestCase(SynchronousTestCase):
         return dict(found)
 
     def error(self, number: int = 0) -> str:
-        """Return what last went wrong with a node."""
+        """Return the last error of a node."""
         return str(self.node(number).get("error", ""))
 
     def sessions(self) -> int:
-        """Return how many processes the nodes have for those who are connected."""
+        """Return the number of the nodes' processes for connections."""
         return sum(node.sessions() for node in self.fleet.nodes)
 
     def refused(self, person: Person, within: float = DIAL) -> Answer:

@@ -20,14 +20,14 @@ CLUSTER = "beta"
 class NodeFleet:
     """Some nodes; their real addresses differ from those at the API server.
 
-    :param folder: for the files of all; made if need be.
+    :param folder: for all files; made if missing.
     :param count: of nodes.
     :param port: shared by all of them; without it each has its own port.
     :param host_key_types: of each; see `tests.integration.sshd`.
     :param options: settings of each.
     :ivar nodes: the servers.
     :ivar key_file: private key that all of them accept; the public half is in the same directory.
-    :ivar known_hosts: what `write_known_hosts` wrote last: all nodes, at first.
+    :ivar known_hosts: last output of `write_known_hosts`: all nodes, at first.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class NodeFleet:
             node.kill()
 
     def new_key(self) -> str:
-        """Replace the key, at the nodes as well, which let the old one in no more; return its public line."""
+        """Replace the key, at the nodes as well, which then reject the old one; return its public line."""
         fresh = self.folder / "id.new"
         line = write_key(fresh)
         public = self.folder / "id.pub.new"

@@ -25,7 +25,7 @@ from tower.conch.transport.packets import LONGEST_PACKET
 from tower.websocket.frames import CLOSE as CLOSE_FRAME
 from tower.websocket.frames import TEXT
 
-#: The largest number there is, and the type of a stream.
+#: The largest 32-bit number, and the type of a stream.
 MOST = 2**32 - 1
 STREAM = NS(b"stream@tower.kubesphere.io")
 
@@ -34,13 +34,13 @@ Offence = tuple[Callable[[RawPeer], object], str]
 
 
 def message(*parts: bytes | int) -> Callable[[RawPeer], object]:
-    """Return what sends one message; numbers up to 255 are bytes, for the type."""
+    """Return a function that sends one message; numbers up to 255 are bytes, for the type."""
     payload = b"".join(bytes((part,)) if isinstance(part, int) else part for part in parts)
     return lambda peer: peer.say(payload)
 
 
 def wire(data: bytes) -> Callable[[RawPeer], object]:
-    """Return what sends bytes in place of a packet."""
+    """Return a function that sends bytes in place of a packet."""
     return lambda peer: peer.frame(data)
 
 
@@ -97,7 +97,7 @@ OFFENCES: dict[str, Offence] = {
     "unrequested keys": (message(21), "message 21 is not allowed now"),
     "half a key exchange": (message(30, NS(bytes(32))), "message 30 is not allowed now"),
     "an empty KEXINIT": (message(20), "a message is shorter than its fields"),
-    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames with opcode 1"),
     "reserved bits": (shaped(0xC2, 1), "reserved bits"),
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),
     "a frame of 2**63 B": (shaped(0x82, 127, b"\xff" + bytes(7)), "highest bit"),
@@ -122,6 +122,6 @@ EARLY_OFFENCES: dict[str, Offence] = {
     "garbage": (wire(b"SSH-2.0-x\r\n" + bytes((0, 0, 0, 0x4C)) + b"\x7f" * 4096), "127 B of padding"),
     "something before KEXINIT": (wire(b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x32" + bytes(10)), "is not allowed now"),
     "an end": (lambda peer: peer.frame(b"\x03\xe8", CLOSE_FRAME), "closed"),
-    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames with opcode 1"),
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),
 }

@@ -1,4 +1,4 @@
-"""An installation of KubeSphere Tower as it is found: objects in the host cluster, a proxy, an agent."""
+"""An installation of KubeSphere Tower as in the field: objects in the host cluster, a proxy, an agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROXY, AGENT = "tower", "cluster-agent"  # the Deployments of the old programs
 
 
 def old_objects(ports: dict[str, int]) -> list[dict[str, Any]]:
-    """Return what a host cluster of KubeSphere Tower has, and the Deployment in a member."""
+    """Return the objects of KubeSphere Tower in a host cluster, and the Deployment in a member."""
     group = "cluster.kubesphere.io"
     labels = {"matchLabels": {"app": "any"}}
     pod = {"metadata": {"labels": {"app": "any"}}, "spec": {"containers": [{"name": "any", "image": "any"}]}}
@@ -106,7 +106,7 @@ class OldInstallation:
         self._objects = old_objects({"alpha": self.port, "beta": self.port})
 
     def start(self) -> None:
-        """Create the objects, where beta was given alpha's port, as happens (hole 7); start the programs."""
+        """Create the objects, with beta on alpha's port, as happens (hole 7); start the programs."""
         crd, *others = self._objects
         kubectl = self._member.kubectl
         kubectl("apply", "-f", "-", stdin=json.dumps(crd).encode())
@@ -168,7 +168,7 @@ class OldInstallation:
         return Person(self.proxy.kubeconfig(self._users.port))
 
     def ask_kubesphere(self, host: str = LOOPBACK) -> int:
-        """Return the status that alpha's KubeSphere port answers a request with; 0: it does not listen."""
+        """Return the status of a request to alpha's KubeSphere port; 0: it does not listen."""
         connection = http.client.HTTPConnection(host, self.port + OFFSET, timeout=PATIENCE)
         try:
             connection.request("GET", "/report")
@@ -179,7 +179,7 @@ class OldInstallation:
             connection.close()
 
     def _applied(self, manifest: bytes) -> bool:
-        """Apply objects; a kind that is new may take a moment to be known."""
+        """Apply objects; a new kind may take a moment to be known."""
         try:
             self._member.kubectl("apply", "-f", "-", stdin=manifest)
         except AssertionError:

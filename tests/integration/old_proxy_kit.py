@@ -76,7 +76,7 @@ class APIServer:
         self.kubeconfig.write_text(json.dumps(config))
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
@@ -109,14 +109,14 @@ class Listener:
             self._serve(sock)
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop accepting connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 def copy_both_directions(near: socket.socket, far: socket.socket) -> None:
-    """Pass bytes on until both have ended."""
+    """Forward bytes until both sides have ended."""
 
     def copy(source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -175,7 +175,7 @@ class OldProxyTestCase(SynchronousTestCase):
         return is_ready(self.health_port)
 
     def wait_until_ready(self, *, ready: bool = True) -> None:
-        """Return when the tunnel is up, or is not any more."""
+        """Return when the tunnel is up, or down."""
         what = f"ready = {ready}"
         wait_for(what, lambda: self.is_ready() is ready)
 

@@ -1,4 +1,4 @@
-"""A Tower whose clusters have old agents, and what none of its programs may ever show."""
+"""A Tower whose clusters have old agents, and the secrets that its programs must not show."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK
 from tower.v1.config import AgentConfig
 
-#: Shows all that can be shown.
+#: The most verbose logs.
 LOUD = "--v=9"
 
 
 class OldTower:
-    """One proxy, at its loudest, and a backend with two clusters.
+    """One proxy with verbose logs, and a backend with two clusters.
 
     :ivar tokens: of their agents, by cluster.
-    :ivar agents: that were made.
-    :ivar bearer: file with the token that the proxy is to show the backend.
+    :ivar agents: all agents so far.
+    :ivar bearer: file with the proxy's token for the backend.
     :ivar pair: a client certificate and its key, PEM, and the certificate's DER.
     :ivar authority: file with the CA of the backend; its certificate and key are in the same directory.
     """
@@ -80,7 +80,7 @@ class OldTower:
     ) -> OldAgent:
         """Return an agent of Go; it is not started.
 
-        :param trusts: file with the CA of the proxy, to which it goes by TLS.
+        :param trusts: file with the CA of the proxy, which is then dialled by TLS.
         """
         ports = self.backend.ports[cluster]
         made = OldAgent(
@@ -100,7 +100,7 @@ class OldTower:
         return made
 
     def config(self, cluster: str = "beta") -> AgentConfig:
-        """Return what an agent of that cluster sends."""
+        """Return the config of that cluster's agent."""
         return AgentConfig(
             version="by hand",
             name=cluster,
@@ -120,7 +120,7 @@ class OldTower:
         return {form if isinstance(form, bytes) else form.encode() for form in forms}
 
     def leaks(self) -> list[str]:
-        """Return which files of the proxy hold a secret, its log included."""
+        """Return the files of the proxy that contain a secret, including its log."""
         files = [self.tower.proxy.log, *(path for path in self.tower.state.rglob("*") if path.is_file())]
         secrets = self.secrets()
         return [str(path) for path in files if any(secret in path.read_bytes() for secret in secrets)]

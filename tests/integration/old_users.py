@@ -1,4 +1,4 @@
-"""Users who see, or do, what ``http.client`` hides: how an answer ends, and half a close."""
+"""Users with access to details that ``http.client`` hides: the end of an answer, and a half-close."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ import threading
 from tests.integration.programs import LOOPBACK
 from tests.integration.threaded import ThreadedServer
 
-#: How others know the proxy.
+#: Name of the proxy.
 NAME = "tower.test"
 
 
 class ConnectProxy(ThreadedServer):
-    """An HTTP proxy that knows CONNECT alone, and for which every name is this machine.
+    """An HTTP proxy that only supports CONNECT, and resolves every name to this machine.
 
-    :ivar asked: what it was asked to connect to.
+    :ivar asked: the targets of its CONNECT requests.
     """
 
     def __init__(self) -> None:

@@ -82,7 +82,7 @@ class Person:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        """Send a request for *path* as it is on an open connection; return the response, body unread."""
+        """Send a request for *path*, unchanged, on an open connection; return the response, body unread."""
         connection.request(method, path, body, {**self.headers(), **(headers or {})})
         return connection.getresponse()
 

@@ -14,10 +14,10 @@ WEBSOCKET = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade
 class PlainService(ThreadedServer):
     """Runs in threads of the test.
 
-    ``POST /login`` with the right password gives a cookie, with which ``/home`` is open; ``/ws`` echoes after
+    ``POST /login`` with the right password sets a cookie, which opens ``/home``; ``/ws`` echoes after
     an upgrade; ``/big`` is `BIG` long; ``/away`` leads to an absolute URL by the request's Host.
 
-    :ivar heads: of the requests that came, as they came.
+    :ivar heads: of the requests so far.
     """
 
     BIG = 20 << 20  # B

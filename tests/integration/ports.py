@@ -16,10 +16,10 @@ from tests.integration.programs import LOOPBACK
 UNASSIGNED = range(12_000, 22_000)
 PARTNER = 10_000
 
-#: Ports that one process has for itself at the least.
+#: Least number of ports of one process.
 SHARE = 100
 
-#: How many single ports are kept, which is until long after the program listens.
+#: Number of single ports that stay bound: until long after their programs listen.
 KEPT = 128
 
 _kept: deque[socket.socket] = deque()
@@ -85,7 +85,7 @@ def _share(shares: int) -> range:
 
 
 def _lock(first: int) -> socket.socket | None:
-    """Take the share that begins at a port, by a name that only one process of the machine can have."""
+    """Take the share that begins at a port, under a name that only one process of the machine can have."""
     lock = socket.socket(socket.AF_UNIX)
     try:
         lock.bind(f"\0tower-tests-ports-{first}")

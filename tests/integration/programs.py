@@ -1,4 +1,4 @@
-"""Real processes for the integration tests: started, watched, stopped by pid, never outliving the test."""
+"""Real processes for the integration tests: started, watched, and always stopped with the test."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def script(name: str) -> str:
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process' environment without what would configure Tower or a client, plus *extra*."""
+    """Return this process' environment without variables of Tower or of clients, plus *extra*."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -90,7 +90,7 @@ class Program:
     """One process, its output in a file.
 
     :param user: to run as, if we are root.
-    :ivar log: the file that standard output and standard error go to.
+    :ivar log: file of standard output and standard error.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """Return the exit code of a process that ends by itself; raise `NotInTimeError` if it does not."""
+        """Return the exit code of a process that ends by itself; raise `NotInTimeError` if it goes on."""
         assert self._process is not None, f"{self.name} was not started"
         try:
             code = self._process.wait(timeout)
@@ -156,11 +156,11 @@ class Program:
         os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """Stop the process where it stands (SIGSTOP)."""
+        """Suspend the process (SIGSTOP)."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Continue a suspended process (SIGCONT)."""
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -171,14 +171,14 @@ class Program:
             self._process = None
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM, if it runs, and only once; `stop` waits for the end."""
+        """Send SIGTERM once, if it runs; `stop` waits for the end."""
         if self.running() and not self._asked:
             self._asked = True
             self.signal(signal.SIGTERM)
             self.resume()
 
     def stop(self) -> bool:
-        """End the process with SIGTERM; return whether it ran, and ended in time as that signal asks."""
+        """End the process with SIGTERM; return whether it ran, and ended properly and in time."""
         self.ask_to_end()
         process, self._process = self._process, None
         if process is None:
@@ -190,7 +190,7 @@ class Program:
                 process.kill()
                 process.wait()
                 return False
-        # When all is over, twistd ends itself by the signal that it got.
+        # Finally twistd ends itself by the same signal.
         return process.returncode in (0, -signal.SIGTERM)
 
     def output(self) -> str:
@@ -202,11 +202,11 @@ class Program:
         return self.output()[-3000:]
 
     def descriptors(self) -> int:
-        """Return how many file descriptors the process has open."""
+        """Return the number of open file descriptors of the process."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def memory(self) -> int:
-        """Return the memory that is the process' alone and resident, B."""
+        """Return the unshared resident memory of the process, B."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024

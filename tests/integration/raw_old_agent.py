@@ -110,7 +110,7 @@ class RawOldAgent(RawPeer):
         return self.answered()
 
     def seconds_until_closed(self) -> float:
-        """Read up to the end of the connection; return how long that took."""
+        """Read up to the end of the connection; return the time until then, s."""
         began = time.monotonic()
         try:
             self.end()
@@ -129,7 +129,7 @@ def authenticated_agent(port: int) -> RawOldAgent:
 class RawServer:
     """The API server behind such an agent: TLS by hand, inside the next channel that the proxy opens.
 
-    :param clients: PEM, whose certificates it wants to see.
+    :param clients: PEM of the CA whose client certificates it requires.
     :ivar target: of the channel.
     :ivar remote: the proxy's number of it.
     """

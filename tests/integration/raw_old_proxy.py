@@ -41,7 +41,7 @@ class RawOldPeer(RawPeer):
     """One agent's connection."""
 
     def config(self) -> AgentConfig:
-        """Shake hands up to the config and return it; from then on packets are the test's."""
+        """Do the handshake up to the config and return it; the test sends all later packets."""
         self.authenticate()
         return AgentConfig.decode(self.ssh.requests[0][1])
 

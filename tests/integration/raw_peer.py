@@ -49,7 +49,7 @@ class AcceptingGatekeeper(Gatekeeper):
     """A gatekeeper that accepts every agent."""
 
     def __init__(self) -> None:
-        """It has no records."""
+        """No-op: there are no records."""
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
         """Return true."""
@@ -66,8 +66,8 @@ class Gone(Exception):
 class RawPeer:
     """One connection.
 
-    :param ssh: our end of SSH, with which the handshake is done, and which has a ``ready`` that fires when it
-        is; None where the test does without.
+    :param ssh: our end of SSH, which does the handshake, and whose ``ready`` fires after it; None if the test
+    does not need one.
     :param from_client: whether what we receive comes from a client: then we are the proxy.
     :ivar is_client: whether we are the agent.
     :ivar reason: the other side's reason for disconnecting.
@@ -97,7 +97,7 @@ class RawPeer:
         self._flush()
 
     def authenticate(self) -> None:
-        """Shake hands up to the hello; from then on packets are the test's."""
+        """Do the handshake up to the hello; the test sends all later messages."""
         self.begin()
         self.until(lambda: self._unparsed is not None)
 
@@ -108,7 +108,7 @@ class RawPeer:
         self.reason = failure.getErrorMessage()
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """Go on with the handshake until *ready*."""
+        """Continue the handshake until *ready*."""
         deadline = time.monotonic() + PATIENCE
         while not ready():
             if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ class RawPeer:
     # Receiving
 
     def _receive(self) -> None:
-        """Receive once and act on it, before authentication; after it, note the messages."""
+        """Receive once and handle it, before authentication; after it, record the messages."""
         try:
             data = bytearray(self.socket.recv(CHUNK))
         except ConnectionError as e:
@@ -224,7 +224,7 @@ class RawPeer:
         raise TimeoutError("the connection was not closed")
 
     def close(self) -> None:
-        """Let go, with a reset."""
+        """Close the connection, with a reset."""
         if self.socket.fileno() < 0:
             return
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -278,9 +278,9 @@ def agent_peer(port: int, cluster: str, key: KeyPair, host_key: str, token: str 
 
 
 class RawProxy:
-    """Takes agents, one at a time, and gives each to the test.
+    """Accepts agents, one at a time, and gives each to the test.
 
-    :ivar port: where it listens.
+    :ivar port: its port.
     :ivar host_key: what agents have to pin.
     """
 
@@ -309,5 +309,5 @@ class RawProxy:
         return RawPeer(sock, ssh, from_client=True)
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop accepting agents."""
         self._listener.close()

@@ -1,4 +1,4 @@
-"""A TCP relay between two real processes: it can stall with everything open, cut, and dribble."""
+"""A TCP relay between two real processes: it can stall with everything open, cut, and slow down."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Fault:
 class Relay:
     """Forwards every connection to its own port to another loopback port.
 
-    :ivar port: where it listens.
-    :ivar target: where new connections lead, and `host` with it.
+    :ivar port: its port.
+    :ivar target: port of new connections, with `host`.
     :ivar accepted: connections so far.
-    :ivar fault: befalls the next connection, and no other; None: none.
-    :ivar dribble: s between one byte and the next, each sent by itself; None: as they come.
+    :ivar fault: of the next connection only, or None.
+    :ivar dribble: s between one byte and the next, each sent by itself; None: without delay.
     """
 
     def __init__(self, target: int) -> None:
@@ -58,7 +58,7 @@ class Relay:
         return len(self._open)
 
     def stall(self) -> None:
-        """Forward nothing more, in either direction; close nothing (a cable that was pulled)."""
+        """Forward nothing more, in either direction; close nothing (a pulled cable)."""
         self._flowing.clear()
 
     def flow(self) -> None:
@@ -70,13 +70,13 @@ class Relay:
         self._flowing.wait()
 
     def cut(self) -> None:
-        """Close every connection; new ones are taken."""
+        """Close every connection; accept new ones."""
         with self._lock:
             for each in self._open:
                 each.cut()
 
     def record(self) -> tuple[bytearray, bytearray]:
-        """Return what will pass up and down on the next connection, up to `CHUNK` bytes and a bit each."""
+        """Record the bytes up and down on the next connection, slightly more than `CHUNK` at most each."""
         self._record = bytearray(), bytearray()
         return self._record
 
@@ -122,9 +122,9 @@ class Relay:
 
 
 class _Link:
-    """One connection that is forwarded.
+    """One forwarded connection.
 
-    :param record: gets what passed up and down.
+    :param record: gets the bytes up and down.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _Link:
                 each.shutdown(socket.SHUT_RDWR)
 
     def pump(self, up: bool) -> None:
-        """Forward in one direction up to the end; a stalled connection swallows that, too."""
+        """Forward in one direction up to the end; drop the bytes of a stalled connection."""
         source, sink = (self._near, self._far) if up else (self._far, self._near)
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):

@@ -1,4 +1,4 @@
-"""Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
+"""Tower's ends of SSH on bare loopback connections, for peers that do not know Tower.
 
 Such a peer does not send a hello, so these ends open their tunnel as soon as the peer is authenticated.  All
 else is what proxy and agent run: the same transports, the same fast path.
@@ -30,7 +30,7 @@ from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
 
 LOOPBACK = "127.0.0.1"
-KEEPALIVE = 30.0  # s: longer than a peer is silent that the machine keeps waiting
+KEEPALIVE = 30.0  # s: longer than the silence of a peer on a busy machine
 CLUSTER = "alpha"
 MIB = 1 << 20
 
@@ -51,7 +51,7 @@ def counted(transport: ServerTransport | ClientTransport) -> list[int]:
 class ProxyEnd(ServerTransport):
     """A server that opens its tunnel without a hello; every channel echoes.
 
-    :ivar tunnel: what runs on it; set before it is connected, as is `socket`.
+    :ivar tunnel: on top of it; set before it is connected, as is `socket`.
     :ivar changes: see `counted`.
     """
 
@@ -76,7 +76,7 @@ class Proxy:
     """Listens for agents.
 
     :param keepalive: of its ends, s.
-    :ivar ends: of every agent that came.
+    :ivar ends: of all agents so far.
     """
 
     def __init__(self, reactor: Any, limits: TransportLimits, keepalive: float = KEEPALIVE) -> None:
@@ -102,7 +102,7 @@ class Proxy:
         return connection.receiver
 
     async def stop(self) -> None:
-        """Close the port and what is open, and wait for it."""
+        """Close the port and its connections, and wait for that."""
         await self._port.stopListening()
         for end in self.ends:
             await finish(self._reactor, end)
@@ -153,7 +153,7 @@ async def dial(
 class Echoed:
     """Sends bytes into a channel as it takes them, and collects the echo.
 
-    :ivar done: fires with everything that came back, when the channel is closed.
+    :ivar done: fires with the whole echo, when the channel is closed.
     """
 
     def __init__(self, channel: Channel, data: bytes) -> None:
@@ -195,7 +195,7 @@ async def echoed(end: AgentEnd, port: int, data: bytes) -> bytes:
 
 
 async def finish(reactor: Any, end: ProxyEnd | AgentEnd) -> None:
-    """Close our end and wait until its socket is closed as well, which waits for the peer a little."""
+    """Close our end and wait until its socket is closed, which waits for the peer for a short time."""
     end.close("the test is over")
     while end.socket.fileno() >= 0:
         await deferLater(reactor, 0.01, lambda: None)

@@ -1,4 +1,4 @@
-"""OpenSSH servers of a test's own: started without rights, paused, killed, and gone with the test."""
+"""OpenSSH servers of a test: started without privileges, paused, killed, and ended with the test."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def parent(pid: int) -> int | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below a process, those that began first at the front."""
+    """Return the processes below a process, the oldest first."""
     parents: dict[int, list[int]] = {}
     for each in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
         if (above := parent(each)) is not None:
@@ -115,14 +115,14 @@ def knows_penalties() -> bool:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to those processes that still are there."""
+    """Send a signal to those processes that still exist."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 class Sshd:
-    """One server, as a node has one.
+    """The OpenSSH server of a node.
 
     :param directory: for its files; made if missing, and made passable for others, together with those of its
     parents that are ours, because the server runs as another user if we are root.
@@ -130,7 +130,7 @@ class Sshd:
     :param host: address to listen on.
     :param host_key_types: see `new_key`.
     :param authorized: lines of the public keys that may log in.
-    :param options: more settings, or others, by OpenSSH's names.
+    :param options: additional settings, by OpenSSH's names.
     :param user: to run as, if we are root: its only account.  ``root`` can run commands,
         `UNPRIVILEGED` has no shell.
     :ivar user: the account to log in as.
@@ -183,7 +183,7 @@ class Sshd:
         fresh.rename(self.authorized_keys)
 
     def change_host_keys(self) -> None:
-        """Make new host keys, which show when it is started the next time."""
+        """Make new host keys, for its next start."""
         self.host_keys = []
         for kind in self._types:
             path = self._host_key(kind)
@@ -209,11 +209,11 @@ class Sshd:
         return self._program.running()
 
     def sessions(self) -> int:
-        """Return how many processes it has for those who are connected: one or two for each."""
+        """Return the number of its processes for connections: one or two for each."""
         return len(descendants(self.pid)) if self.running() else 0
 
     def stop(self) -> None:
-        """End it and every connection, as a machine does that is shut down."""
+        """End it and every connection, as in a shutdown of the machine."""
         everybody = self._every_user()
         signal_all(everybody, signal.SIGTERM)
         signal_all(everybody, signal.SIGCONT)
@@ -233,7 +233,7 @@ class Sshd:
         self._paused = self._every_user()
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue after `pause`."""
         signal_all(self._paused, signal.SIGCONT)
         self._paused = []
 
@@ -242,7 +242,7 @@ class Sshd:
         return self._program.output()
 
     def _every_user(self) -> list[int]:
-        """Return all its processes, which stand still from now on, so that none of them makes another one."""
+        """Suspend and return all its processes, so that none of them can start another one."""
         if not self._program.running():
             return []
         everybody: list[int] = []

@@ -25,7 +25,7 @@ PIECE = os.urandom(64 * 1024)
 
 @implementer(IHalfCloseableProtocol, IPullProducer)
 class Sender(Protocol):
-    """Sends *count* bytes and hashes both ways.
+    """Sends *count* bytes and hashes both directions.
 
     :ivar done: fires at the end of the stream.
     """
@@ -63,12 +63,12 @@ class Sender(Protocol):
         self.tail += data[len(own) :]
 
     def readConnectionLost(self) -> None:
-        """That was all."""
+        """No-op."""
         transport: Any = self.transport
         transport.loseConnection()
 
     def writeConnectionLost(self) -> None:
-        """Our side is over."""
+        """No-op."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Report the end."""
@@ -76,7 +76,7 @@ class Sender(Protocol):
 
 
 async def main(reactor: Any, description: str, count: str) -> None:
-    """Print the digests as JSON, or why there is no stream."""
+    """Print the digests, or the reason for the missing stream, as JSON."""
     try:
         endpoint = clientFromString(reactor, description)
         protocol: Any = await connectProtocol(endpoint, Sender(int(count)))

@@ -1,7 +1,7 @@
 """Many streams of one user as a program: quick ones that are measured, or slow ones that obstruct them.
 
-``streamload.py SETTINGS``, which is JSON; see `Settings`.  It obeys lines on its standard input and answers
-each with a line of JSON: ``open``, ``measure SECONDS``, ``pushed`` (by slow ones so far, B), ``close``.
+``streamload.py SETTINGS``, which is JSON; see `Settings`.  It runs commands from its standard input and
+answers each in JSON: ``open``, ``measure SECONDS``, ``pushed`` (by slow ones so far, B), ``close``.
 
 A quick stream sends 1 KiB, waits for its echo and pauses a little.  A slow one takes and gives as much as the
 other side allows, except that it reads a little and then waits; its peer reads slowly as well.
@@ -115,7 +115,7 @@ class Load:
         return len(self._streams)
 
     async def close(self) -> int:
-        """Cut all streams; return how many had broken by themselves."""
+        """Cut all streams; return the number of those that had broken before."""
         broken = sum(task.done() for task in self._running)
         for task in self._running:
             task.cancel()
@@ -136,7 +136,7 @@ class Load:
             await asyncio.sleep(0)  # `drain` does not yield to other tasks as long as the kernel takes bytes
 
     async def pushed(self) -> int:
-        """Return how much the slow streams have sent so far, B."""
+        """Return the number of bytes that the slow streams have sent so far."""
         return self._pushed
 
     async def _read_slowly(self, reader: Reader) -> None:
@@ -167,7 +167,7 @@ class Load:
 
 
 async def main(settings: str) -> None:
-    """Obey until the end of the standard input."""
+    """Run commands until the end of the standard input."""
     load = Load(Settings(**json.loads(settings)))
     read = asyncio.get_running_loop().run_in_executor
     while line := await read(None, sys.stdin.readline):

@@ -31,11 +31,11 @@ class AuditTestCase(harness.TowerTestCase):
     place: Path
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what the audit log has."""
+        """Return the lines of the audit log."""
         return [json.loads(line) for line in self.place.read_bytes().splitlines()]
 
     def requests(self) -> list[dict[str, dict[str, Any]]]:
-        """Return the same, for each request: its events by their stage."""
+        """Return the same by request: its events by their stage."""
         found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
         for event in self.events():
             self.assertNotIn(event["stage"], found[event["auditID"]])
@@ -52,7 +52,7 @@ class KubectlTests(AuditTestCase):
         self.tower.add("alpha", member().agent)
 
     def new_tower(self) -> harness.Tower:
-        """Return one with an audit log."""
+        """Return a Tower with an audit log."""
         tower = super().new_tower()
         self.place = self.folder / "audit.log"
         tower.proxy = tower.proxy_program(f"--audit-log-path={self.place}")
@@ -141,10 +141,10 @@ class KubectlTests(AuditTestCase):
 
 
 class FullDiskTests(AuditTestCase):
-    """A disk for the audit log alone, which is soon full."""
+    """A small disk for the audit log alone."""
 
     def new_tower(self) -> harness.Tower:
-        """Return one that sees such a disk where others see an empty folder."""
+        """Return a Tower with such a disk in place of an empty folder."""
         tower = super().new_tower()
         mount = self.folder / "tiny"
         mount.mkdir()

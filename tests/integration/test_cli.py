@@ -20,7 +20,7 @@ TINY = 256 * 1024  # B, of a disk that is soon full
 
 
 class WrongOptionTests(SynchronousTestCase):
-    """``twistd -n tower-proxy`` and ``tower-agent`` with something that cannot work."""
+    """``twistd -n tower-proxy`` and ``tower-agent`` with invalid options."""
 
     def setUp(self) -> None:
         """Make an empty folder."""
@@ -43,7 +43,7 @@ class WrongOptionTests(SynchronousTestCase):
     def refusal(
         self, argv: list[str], *words: str, environment: dict[str, str] | None = None, count: int = 1
     ) -> str:
-        """Run what must fail: exit code 1, a line for each of *count* errors, all the words, no traceback."""
+        """Run a command that must fail: exit code 1, a line for each of *count* errors, no traceback."""
         done = run(argv, folder=self.folder, environment=environment)
         text = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, text)
@@ -80,7 +80,7 @@ class WrongOptionTests(SynchronousTestCase):
         self.refusal(self.proxy("--keepalive=soon"), "--keepalive", "soon")
 
     def test_later_options(self) -> None:
-        """Options that operators know, and that come later, are refused by name."""
+        """Known options that are not available yet are refused by name."""
         self.refusal(self.proxy("--kubeconfig=/etc/kubeconfig"), "--kubeconfig")
         self.refusal(self.proxy("--leader-elect"), "--leader-elect")
 
@@ -108,7 +108,7 @@ class WrongOptionTests(SynchronousTestCase):
         )
 
     def test_state_that_others_can_read(self) -> None:
-        """A state directory that others can read is refused with the cure."""
+        """A state directory that others can read is refused with the fix."""
         state = self.folder / "open"
         state.mkdir()
         state.chmod(0o755)
@@ -132,14 +132,14 @@ class WrongOptionTests(SynchronousTestCase):
         return tower.state, database
 
     def test_corrupt_state(self) -> None:
-        """A damaged database is named with the cure."""
+        """A damaged database is named with the fix."""
         state, database = self.stopped_state()
         size = database.stat().st_size
         database.write_bytes(b"SQLite format 3\0" + os.urandom(size))
         self.refusal(self.proxy(state=state), str(database))
 
     def test_newer_state(self) -> None:
-        """A database that a newer Tower has written is left alone."""
+        """A database of a newer Tower is not changed."""
         state, database = self.stopped_state()
         with sqlite3.connect(database) as connection:
             connection.execute("PRAGMA user_version = 1000")
@@ -149,7 +149,7 @@ class WrongOptionTests(SynchronousTestCase):
         self.assertEqual(database.read_bytes(), before)
 
     def test_full_disk(self) -> None:
-        """A full disk is named, at the start and not later."""
+        """A full disk is reported at the start, not later."""
         mount = self.folder / "tiny"
         mount.mkdir()
         proxy = shlex.join(self.proxy(state=mount / "state"))
@@ -228,7 +228,7 @@ class CommandTests(harness.TowerTestCase):
     """The ``tower`` command against a running proxy that no agent has joined."""
 
     def refusal(self, *arguments: str) -> str:
-        """Run what must fail: exit code 1, nothing on standard output, no traceback."""
+        """Run a command that must fail: exit code 1, nothing on standard output, no traceback."""
         code, out, error = self.tower.try_tower(*arguments)
         self.assertEqual((code, out), (1, ""), error)
         self.assertNotIn("Traceback", error)
@@ -251,7 +251,7 @@ class CommandTests(harness.TowerTestCase):
         self.assertNotIn("alpha", self.tower.tower("cluster", "list"))
 
     def test_what_is_and_what_is_not(self) -> None:
-        """Adding what exists and touching what does not: exit 1 and the name."""
+        """Adding an existing object and changing a missing one: exit 1 and the name."""
         self.tower.tower("cluster", "add", "alpha")
         self.assertIn("alpha", self.refusal("cluster", "add", "alpha"))
         for words in (
@@ -282,14 +282,14 @@ class CommandTests(harness.TowerTestCase):
         )
 
     def test_limits(self) -> None:
-        """A user of the system, and a life that is too long, are refused."""
+        """A user of the system, and a lifetime that is too long, are refused."""
         self.tower.tower("cluster", "add", "alpha")
         self.assertIn("system:", self.refusal("kubeconfig", "alpha", "--user", "system:admin"))
         refused = self.refusal("kubeconfig", "alpha", "--user", "jane", "--ttl", "25h")
         self.assertIn("--max-credential-ttl", refused)
 
     def test_from_elsewhere(self) -> None:
-        """An admin's file works without the state directory."""
+        """The administrator's kubeconfig works without the state directory."""
         (admin,) = self.tower.state.glob("admin*.kubeconfig")
         done = run([script("tower"), "--kubeconfig", str(admin), "cluster", "add", "alpha"])
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -309,7 +309,7 @@ class CommandTests(harness.TowerTestCase):
         self.assertEqual(self.tower.cluster_port("alpha"), port)
 
     def test_graceful_stop(self) -> None:
-        """SIGTERM ends the proxy in time and without a complaint."""
+        """SIGTERM ends the proxy in time and without errors."""
         self.assertTrue(self.tower.proxy.stop())
         self.assertNotIn("Traceback", self.tower.proxy.output())
 

@@ -1,4 +1,4 @@
-"""Clocks that are set forward and back while everything is used."""
+"""Clocks that jump forward and back during use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = 3600.0  # s
 SKEW = 200.0  # s that a clock may be set back
 LONG = 60.0  # s within which a dead peer is noticed, on any machine
 WATCHED = 2 * harness.KEEPALIVE + 1.0  # s after which a living one would be given up by mistake
-SWEPT = 60.0  # s within which an expired credential is out
+SWEPT = 60.0  # s within which an expired credential stops working
 ADMINS = 60.0  # s within which the admin has a new kubeconfig
 BACK = 60.0  # s for an agent to come back
 
@@ -42,7 +42,7 @@ class ClockTests(harness.TowerTestCase):
         self.use: Upgrade | None = None
 
     def new_tower(self) -> harness.Tower:
-        """Return one whose clock the test sets."""
+        """Return a Tower whose clock the test sets."""
         self.step = self.folder / "step"
         self.step.touch()
         path = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -58,7 +58,7 @@ class ClockTests(harness.TowerTestCase):
         text.replace(self.step)
 
     def check_step(self, seconds: float) -> None:
-        """Set the clock while everything is used: nothing is lost."""
+        """Set the clock during use: nothing is lost."""
         self.use = use = Upgrade(self.jane)
         kept = self.jane.connect()
         self.addCleanup(kept.close)
@@ -95,11 +95,11 @@ class ClockTests(harness.TowerTestCase):
         return self.tower.proxy.output().count("disconnected:")
 
     def check_admin(self) -> None:
-        """See that the kubeconfig in the state directory is good again soon."""
+        """Check that the kubeconfig in the state directory is valid again soon."""
         wait_for("the admin", lambda: self.tower.admin().get(CLUSTERS).status == 200, ADMINS, 0.5)
 
     def test_forward_and_back(self) -> None:
-        """Only what ends by the time of day ends with it."""
+        """Only credentials that depend on the time of day expire."""
         joe = self.tower.person("alpha", "joe", "--ttl", "30m")
         use = Upgrade(joe, "joe")
         use.wait_for_middle(BACK)

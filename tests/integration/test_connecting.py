@@ -23,7 +23,7 @@ reactor: Any = _reactor
 
 
 class Resolver:
-    """Knows one name."""
+    """Resolves one name."""
 
     def __init__(self, *addresses: IPv4Address) -> None:
         self._addresses = addresses
@@ -52,7 +52,7 @@ def with_resolver(*addresses: IPv4Address) -> ISocketReactor:
 
 
 class Echo(Recorder):
-    """Sends back what it gets, and ends when the peer ends."""
+    """Echoes, and ends when the peer ends."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(ended=connection.finish)
@@ -111,7 +111,7 @@ class ConnectTests(TestCase):
         return number
 
     async def echoed(self, connection: Connection) -> None:
-        """Send something and get it back."""
+        """Send something and receive its echo."""
         connection.receiver = recorder = Waiting()
         connection.send(b"hello" * 100_000)
         connection.finish()
@@ -128,7 +128,7 @@ class ConnectTests(TestCase):
         except ConnectFailed as e:
             while self.is_serving and len(self.accepted) == before:
                 await deferLater(reactor, 0.01, lambda: None)
-            while any(each.fileno() >= 0 for each in self.accepted):  # the server's end goes too
+            while any(each.fileno() >= 0 for each in self.accepted):  # the server's end is closed, too
                 await deferLater(reactor, 0.01, lambda: None)
             return e
         raise AssertionError("it connected")
@@ -178,7 +178,7 @@ class ConnectTests(TestCase):
         self.assertIn("self-signed", str(error))
 
     async def test_tls_impossible_name(self) -> None:
-        """A name that no certificate can have is refused in words."""
+        """A name that no certificate can have is refused with the reason."""
         port = self.serve()
         error = await self.failing(
             reactor, "127.0.0.1", port, tls=client_context(), server_hostname=".nobody"
@@ -187,7 +187,7 @@ class ConnectTests(TestCase):
         self.assertIn("'.nobody'", str(error))
 
     async def test_tls_cut(self) -> None:
-        """A server that hangs up at once, which may be seen before the handshake or in it."""
+        """A server that disconnects at once, which is seen before the handshake or in it."""
         port = self.serve(lambda connection: None)
         error = await self.failing(reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST)
         self.assertIn(error.kind, ("tls", "unreachable"))
@@ -228,7 +228,7 @@ class ConnectTests(TestCase):
         self.assertIsInstance(recorder.reason, OSError)
 
     async def test_abort_resets(self) -> None:
-        """Abort is seen as a reset."""
+        """An abort arrives as a reset."""
         accepted: Deferred[Connection] = Deferred()
 
         def accept(connection: Connection) -> Recorder:

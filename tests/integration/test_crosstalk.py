@@ -16,7 +16,7 @@ from tests.integration.programs import wait_for
 CLIENTS = 200
 EXCHANGES = 10  # for each user
 SEED = 20261121
-AT_REST = 2.5  # s, longer than what is closed on one side waits for the other
+AT_REST = 2.5  # s, longer than the wait for the other side of a closed connection
 USERS = (
     ("jane", "alpha", "token", "front-door"),
     ("joe", "alpha", "cert", "port"),
@@ -42,7 +42,7 @@ class CrosstalkTests(harness.TowerTestCase):
         self.programs = [self.tower.proxy, *(agent.program for agent in self.tower.agents)]
 
     def streams(self) -> int:
-        """Return how many streams there are in all tunnels."""
+        """Return the number of streams in all tunnels."""
         total = 0
         for cluster in ("alpha", "beta"):
             path = f"/apis/cluster.kubesphere.io/v1alpha1/clusters/{cluster}/agents"
@@ -51,7 +51,7 @@ class CrosstalkTests(harness.TowerTestCase):
         return total
 
     def descriptors_at_rest(self) -> list[int]:
-        """Return how many files each program has open once no stream is left."""
+        """Return the number of open files of each program once no stream is left."""
         self.backend.close_idle()
         wait_for("the streams to end", lambda: not self.streams())
         counted = self.descriptors()
@@ -78,7 +78,7 @@ class CrosstalkTests(harness.TowerTestCase):
         return asyncio.run(everybody())
 
     def test_crosstalk(self) -> None:
-        """200 at once, 2,000 exchanges, a third of them broken off: every byte is where it belongs."""
+        """200 at once, 2,000 exchanges, a third of them broken off: every byte arrives at the right side."""
         self.exchange(2, 12)
         before = self.descriptors_at_rest()
         seen = self.exchange(EXCHANGES, CLIENTS, first=1000)

@@ -1,4 +1,4 @@
-"""A cable that breaks, sticks or crawls at any point of an agent's handshake."""
+"""A connection that is cut, stalls or is slow at any point of an agent's handshake."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class HandshakeTests(harness.TowerTestCase):
         return (record_ends(up), record_ends(down)) if tls else (message_ends(up), message_ends(down))
 
     def cut_and_wait(self, connections: int = 1, timeout: float = BACK) -> None:
-        """Cut the tunnel and return when the agent has one again, by that many connections."""
+        """Cut the tunnel and return when the agent has one again, after that many connections."""
         wanted = self.relay.accepted + connections
         self.relay.cut()
         wait_for(
@@ -95,11 +95,11 @@ class HandshakeTests(harness.TowerTestCase):
             self.assertNotIn("Traceback", program.output())
 
     def wait_for_descriptors(self, program: Program, count: int) -> None:
-        """Return when a program has no more open than that."""
+        """Return when a program has at most so many files open."""
         wait_for(f"the descriptors of {program.name}", lambda: program.descriptors() <= count, BACK)
 
     def test_cut(self) -> None:
-        """Behind or within each message of the handshake the connection is cut; nothing is left of it."""
+        """The connection is cut after or within each message of the handshake; nothing is left of it."""
         faults = []
         for up, ends in zip((True, False), self.begin(tls=False), strict=True):
             self.assertGreaterEqual(len(ends), MESSAGES)
@@ -144,7 +144,7 @@ class HandshakeTests(harness.TowerTestCase):
             self.assertNotIn("Traceback", program.output())
 
     def test_dribble(self) -> None:
-        """With each byte in a packet of its own the handshake succeeds, and requests do."""
+        """With each byte in a separate packet the handshake and requests succeed."""
         self.begin(tls=True)
         self.relay.dribble = 0.0
         self.cut_and_wait()
@@ -152,7 +152,7 @@ class HandshakeTests(harness.TowerTestCase):
             self.assertTrue(self.works())
 
     def test_crawl(self) -> None:
-        """A handshake that would take a minute is given up in time, on both sides, and then tried again."""
+        """A handshake that would take a minute is aborted in time, on both sides, and then tried again."""
         self.begin(tls=False)
         self.relay.dribble = SLOW
         began, count = time.monotonic(), self.relay.accepted

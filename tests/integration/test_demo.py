@@ -1,4 +1,4 @@
-"""``make demo``: the lines that it prints work when they are pasted, and Ctrl-C ends all of it."""
+"""``make demo``: its printed commands work when they are pasted, and Ctrl-C ends everything."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DemoTests(SynchronousTestCase):
         return answers
 
     def children(self, pid: int) -> list[int]:
-        """Return the processes that a process has started."""
+        """Return the child processes of a process."""
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def test_tower_itself(self) -> None:

@@ -25,7 +25,7 @@ REKEY = "--rekey-bytes=4MiB"
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Cut *data*."""
+    """Cut *data* into pieces."""
     return (data[begin : begin + PIECE] for begin in range(0, len(data), PIECE))
 
 
@@ -59,7 +59,7 @@ class DigestTests(harness.TowerTestCase):
             agent.wait_until_ready()
 
     def new_tower(self) -> harness.Tower:
-        """Return one whose proxy has a name."""
+        """Return a Tower whose proxy has a name."""
         tower = super().new_tower()
         tower.proxy = tower.proxy_program(f"--publish-service-address={NAME}")
         return tower
@@ -135,7 +135,7 @@ class DigestTests(harness.TowerTestCase):
         self.assertEqual(back.hexdigest(), digest(self.data), path)
 
     def check_endpoint(self, person: Person, cluster: str) -> None:
-        """The same through ``clientFromString``, in a program that knows nothing of Tower."""
+        """The same through ``clientFromString``, in a program that does not know Tower."""
         description = f"tower:cluster={cluster}:target=ping:kubeconfig={person.kubeconfig}"
         done = run([sys.executable, str(CLIENT), description, str(SIZE)], timeout=TIMEOUT, folder=self.folder)
         result = json.loads(done.stdout)

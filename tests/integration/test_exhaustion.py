@@ -36,7 +36,7 @@ UPGRADE = (
 
 
 class DescriptorTests(harness.TowerTestCase):
-    """The limit of a running program is set to little more than what it uses."""
+    """The limit of a running program is set to slightly more than it uses."""
 
     def setUp(self) -> None:
         """Start a working cluster."""
@@ -109,7 +109,7 @@ class DescriptorTests(harness.TowerTestCase):
         refused: list[tuple[int, bytes]] = []
 
         def listen(connection: http.client.HTTPSConnection) -> None:
-            with contextlib.suppress(OSError, http.client.HTTPException):  # its body is read, until we go
+            with contextlib.suppress(OSError, http.client.HTTPException):  # read until the test ends
                 answer = connection.getresponse()
                 refused.append((answer.status, answer.read()))
 
@@ -139,7 +139,7 @@ class CrowdTests(harness.TowerTestCase):
     """Thousands of clients send nothing, or too little, from one address that may have all connections."""
 
     def new_tower(self) -> harness.Tower:
-        """Return one that does not count by address."""
+        """Return a Tower without limits by address."""
         tower = super().new_tower()
         tower.proxy = tower.proxy_program("--max-connections-per-address=0")
         return tower
@@ -224,7 +224,7 @@ def half_a_hello() -> bytes:
 
 
 def ping(person: Person, connection: http.client.HTTPSConnection) -> int:
-    """Ask on a connection that is open; return the status."""
+    """Send a request on an open connection; return the status."""
     answer = person.ask(connection, f"{person.prefix}/ping")
     answer.read()
     return answer.status

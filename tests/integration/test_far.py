@@ -28,9 +28,9 @@ OLD_PART = 0.8  # the same with an old agent, to which a window of 2 MiB would l
 
 
 class Download:
-    """Reads all that comes after a request, in a thread.
+    """Reads everything after a request, in a thread.
 
-    :ivar rate: at which it came, B/s, in the seconds that were measured.
+    :ivar rate: of the data, B/s, in the measured seconds.
     """
 
     def __init__(self, connection: socket.socket, request: str) -> None:
@@ -82,7 +82,7 @@ class FarTestCase(SynchronousTestCase):
         return link.port
 
     def assertFills(self, part: float) -> None:
-        """Check that a download is as fast as that part of one over a plain connection as far."""
+        """Check that a download reaches *part* of a plain connection's speed over the same distance."""
         jane = self.tower.person("alpha", "jane", "--auth", "token")
         plain = socket.create_connection((LOOPBACK, self.link(self.backend.ports["alpha"]["http"])))
         tls = ssl.create_default_context(cadata=jane.ca)
@@ -101,16 +101,16 @@ class FarTests(FarTestCase):
     """A Tower agent."""
 
     def test_download(self) -> None:
-        """A download from far away is about as fast as one over a plain connection as far."""
+        """A distant download is about as fast as over a plain connection."""
         self.tower.add("alpha", self.backend.kubeconfig("alpha"), via=self.link(self.tower.secure_port))
         self.assertFills(PART)
 
 
 class OldFarTests(FarTestCase):
-    """An old agent, which sends as much as it is granted."""
+    """An old agent, which sends as much as its window allows."""
 
     def test_download(self) -> None:
-        """A download from far away is as fast, because more than its own 2 MiB are granted to it."""
+        """A distant download is as fast, because the window is more than its own 2 MiB."""
         self.tower.tower("cluster", "add", "alpha")
         words = shlex.split(self.tower.tower("join", "alpha", "--protocol", "v1"))
         authority = self.folder / "backend-ca.crt"

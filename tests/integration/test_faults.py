@@ -1,4 +1,4 @@
-"""Programs that are killed or stopped, a cable that is pulled, and a reader who does not read."""
+"""Programs that are killed or stopped, a pulled cable, and a reader who does not read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STREAM = "openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head
 
 
 class FaultTests(harness.TowerTestCase):
-    """One cluster, its agent behind a relay that can misbehave."""
+    """One cluster, its agent behind a relay with faults."""
 
     def setUp(self) -> None:
         """Put the real cluster behind the proxy as alpha."""
@@ -75,7 +75,7 @@ class FaultTests(harness.TowerTestCase):
         self.recovered()
 
     def test_agent_restarts_within_the_wait(self) -> None:
-        """A request that meets a reconnecting agent waits for it and succeeds."""
+        """A request during an agent's reconnection waits for it and succeeds."""
         self.agent.program.kill()
         wait_for("the end of its tunnel", lambda: not self.relay.open)
         self.relay.stall()
@@ -98,7 +98,7 @@ class FaultTests(harness.TowerTestCase):
         self.recovered()
 
     def test_agent_stopped(self) -> None:
-        """An agent that stands still is noticed within three keepalives."""
+        """An agent that hangs is noticed within three keepalives."""
         with Following(self.jane) as log:
             log.lines(1)
             self.agent.program.pause()
@@ -109,7 +109,7 @@ class FaultTests(harness.TowerTestCase):
         self.recovered()
 
     def test_proxy_stopped(self) -> None:
-        """A proxy that stands still is noticed by the agent, which is back when the proxy is."""
+        """A proxy that hangs is noticed by the agent, which is back when the proxy is."""
         self.tower.proxy.pause()
         wait_for("the agent to notice", lambda: not self.agent.ready(), NOTICE)
         self.wait_for_reason(self.agent.program)
@@ -130,7 +130,7 @@ class FaultTests(harness.TowerTestCase):
         self.recovered()
 
     def test_short_pause(self) -> None:
-        """A pause shorter than the keepalive's patience breaks nothing."""
+        """A pause shorter than three keepalives breaks nothing."""
         before = self.relay.accepted
         with Following(self.jane) as log:
             log.lines(1)
@@ -169,7 +169,7 @@ class FaultTests(harness.TowerTestCase):
         self.assertEqual(set(statuses), {200})
 
     def test_reconnects(self) -> None:
-        """Descriptors and memory are after 2,000 reconnects what they were after 1,000."""
+        """Descriptors and memory are the same after 2,000 reconnects as after 1,000."""
         self.reconnect(RECONNECTS // 2)
         programs = (self.tower.proxy, self.agent.program)
         halfway = [(each.descriptors(), each.memory()) for each in programs]
@@ -212,7 +212,7 @@ class LoadTests(harness.TowerTestCase):
         self.jane = self.tower.person("alpha", "jane", "--group", "dev")
 
     def test_stopped_reader(self) -> None:
-        """20 logs, 20 watches, an upload and an exec go on while a 1 GiB download's reader stands still."""
+        """20 logs, 20 watches, an upload and an exec go on while a 1 GiB download's reader is stopped."""
         programs = (self.tower.proxy, self.agent.program)
         warm = Exec(self.jane.kubeconfig, STREAM.format(size=64 * MIB))
         self.assertEqual(warm.digest(LOADED), digest_of(64 * MIB))
@@ -259,7 +259,7 @@ class LoadTests(harness.TowerTestCase):
 
 
 class Following:
-    """A response that does not end: a log that is followed, or a watch."""
+    """An endless response: a log that is followed, or a watch."""
 
     def __init__(self, person: Person, path: str = LOG) -> None:
         self._person = person
@@ -283,14 +283,14 @@ class Following:
                 raise AssertionError(f"{self._path} has ended")
 
     def line_with(self, word: str) -> None:
-        """Read up to a line that has *word* in it."""
+        """Read up to a line with *word*."""
         while line := self._response.readline():
             if word.encode() in line:
                 return
         raise AssertionError(f"{self._path} has ended")
 
     def seconds_until_over(self, limit: float) -> float:
-        """Return how long it takes until the response ends or breaks; raise after *limit* s."""
+        """Return the time until the response ends or breaks; raise after *limit* s."""
         began = time.monotonic()
         if self._connection.sock is not None:
             self._connection.sock.settimeout(limit)
@@ -339,11 +339,11 @@ class Exec:
                     self._start += data
 
     def pause(self) -> None:
-        """Stop kubectl where it stands."""
+        """Suspend kubectl."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let kubectl go on."""
+        """Continue kubectl."""
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
@@ -363,12 +363,12 @@ class Exec:
             raise AssertionError(f"kubectl exec: exit code {code}")
 
     def digest(self, timeout: float) -> str:
-        """Return the SHA-256 of everything written, once it has ended."""
+        """Return the SHA-256 of its output, once it has ended."""
         self._end(timeout)
         return self._hash.hexdigest()
 
     def text(self, timeout: float) -> str:
-        """Return what was written, once it has ended."""
+        """Return its output, once it has ended."""
         self._end(timeout)
         return self._start.decode()
 

@@ -1,6 +1,6 @@
 """Holes that only programs show: open descriptors, ends, and output.
 
-Those of old peers are with the tests of old agents, old proxies and fleets of them; see docs/holes.md.
+Those of old peers are in the tests of old agents, old proxies and fleets; see docs/holes.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Impostor:
                 connection.sendall(GARBAGE)
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop accepting connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -83,7 +83,7 @@ class HoleTests(harness.TowerTestCase):
             self.assertRaises(ConnectionRefusedError, socket.create_connection, ("127.0.0.2", number), 5)
 
     def test_hole_02_the_published_authority(self) -> None:
-        """Hole 2: a proxy that is given the published CA ends with one line and exit code 1."""
+        """Hole 2: a proxy with the published CA ends with one line and exit code 1."""
         path = self.folder / "published.crt"
         path.write_text(PUBLISHED)
         self.tower.proxy.stop()
@@ -116,7 +116,7 @@ class HoleTests(harness.TowerTestCase):
             self.assertNotIn("Traceback", program.output())
 
     def with_token(self, agent: harness.Agent, token: str) -> Program:
-        """Return the program of an agent whose join token is another."""
+        """Return the program of an agent with a wrong join token."""
         return Program(agent.name, agent.argv, self.folder, {**agent.environment, "TOWER_TOKEN": token})
 
     def test_hole_16_not_a_proxy(self) -> None:

@@ -38,7 +38,7 @@ MIB = 2**20
 
 
 class OffenceTests(HostileAgentTestCase):
-    """One wrong word."""
+    """Single protocol errors."""
 
     def test_authenticated(self) -> None:
         """After authentication each of `OFFENCES` ends the tunnel, and the log has the reason."""
@@ -48,7 +48,7 @@ class OffenceTests(HostileAgentTestCase):
             self.assertDropped(peer, reason, name)
 
     def test_unauthenticated(self) -> None:
-        """Before it, each of `EARLY_OFFENCES` costs the connection."""
+        """Before it, each of `EARLY_OFFENCES` ends the connection."""
         for name, (offend, reason) in EARLY_OFFENCES.items():
             peer = RawPeer(open_socket(self.bench.tower.port), None, from_client=False)
             with contextlib.suppress(ConnectionError):
@@ -115,7 +115,7 @@ class StreamTests(HostileAgentTestCase):
             asking.close()
 
     def test_packets_of_nothing(self) -> None:
-        """An agent that takes packets of 0 B is dropped, one that takes them of a GiB gets what it can."""
+        """An agent that accepts packets of 0 B is dropped; one that accepts a GiB gets smaller ones."""
         for longest in (0, 1, 1023):
             _, peer, _ = self.asked(longest=longest)
             self.assertDropped(peer, f"packets of at most {longest} B")
@@ -134,7 +134,7 @@ class StreamTests(HostileAgentTestCase):
         peer.say(bytes((CLOSE,)) + number(stream))
 
     def test_upload_into_the_void(self) -> None:
-        """A window of 4 GiB and an agent that reads nothing: the upload stands still, and so does memory."""
+        """With a window of 4 GiB and an agent that reads nothing, the upload and memory stop growing."""
         asking, peer, _ = self.asked(window=MOST, longest=MOST, method="PUT", size=256 * MIB)
         wait_for("joe's upload to stand still", lambda: self.stands_still(asking), every=0.2)
         self.assertEqual(asking.status, 0)
@@ -205,7 +205,7 @@ class FloodTests(HostileAgentTestCase):
         self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_global_requests(self) -> None:
-        """More than so many global requests at once are too many."""
+        """Too many concurrent global requests end the tunnel."""
         for payload in (b"\x50" + NS(b"x") + b"\1", b"\x50" + NS(b"keepalive@openssh.com") + b"\1"):
             peer = self.bench.peer()
             peer.storm(payload, 1000, 100)
@@ -262,7 +262,7 @@ class FloodTests(HostileAgentTestCase):
         self.assertDropped(unauthenticated, "too much before authentication|is not allowed now", known=False)
 
     def test_empty_frames(self) -> None:
-        """Frames with nothing in them, and one for each byte, only take their time."""
+        """Empty frames, and a frame for each byte, only take their time."""
         peer = self.bench.peer()
         self.assertTrue(peer.flood(peer.writer.wrap(b"") * 1000 for _ in range(100)))
         packets = b"".join(peer.ssh.sealer.seal(b"\x02" + NS(b"drop by drop")) for _ in range(50))
@@ -279,7 +279,7 @@ class FloodTests(HostileAgentTestCase):
         self.assertAlive(peer)
 
     def test_credit(self) -> None:
-        """Credit in drops, as much as there may be, is only counted."""
+        """Window increments of single bytes are only counted."""
         peer = self.bench.peer()
         asking = Asking(self.bench.victim)
         self.addCleanup(asking.close)
@@ -294,14 +294,14 @@ class KeyExchangeTests(HostileAgentTestCase):
     """Messages that are not allowed during a key exchange (RFC 4253 section 7.1)."""
 
     def begun(self) -> RawPeer:
-        """Return an agent that has sent its KEXINIT and nothing more."""
+        """Return an agent that has sent only its KEXINIT."""
         peer = self.bench.peer()
         peer.ssh.start_rekey()
         peer._flush()
         return peer
 
     def test_forbidden(self) -> None:
-        """Between KEXINIT and NEWKEYS nothing about streams, no request and no second KEXINIT may come."""
+        """Between KEXINIT and NEWKEYS no channel message, no request and no second KEXINIT is allowed."""
         stream = bytes((OPEN,)) + STREAM + number(1, MIB, MIB) + NS(b"kubernetes")
         for payload in (
             stream,
@@ -324,7 +324,7 @@ class KeyExchangeTests(HostileAgentTestCase):
             self.assertDropped(peer, "Invalid C_INIT length|Invalid peer X25519 public key")
 
     def test_nothing_in_common(self) -> None:
-        """A KEXINIT with which nothing can be agreed on ends the tunnel."""
+        """A KEXINIT without common algorithms ends the tunnel."""
         for names, reason in (
             (b"none", "couldn't match all kex parts"),
             (b",".join([b"x" * 60] * 400), "couldn't match all kex parts"),
@@ -336,7 +336,7 @@ class KeyExchangeTests(HostileAgentTestCase):
 
 
 class StallTests(HostileAgentTestCase):
-    """Agents that begin and do not go on."""
+    """Agents that start a message and do not finish it."""
 
     options = ()
 
