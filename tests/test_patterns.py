@@ -27,7 +27,7 @@ from tower.http.field_lines import field_lines, field_pairs
 from tower.http.paths import has_dot_segment, leaves_prefix
 from tower.http.requests import BadHead, Fields, HeadReader
 from tower.http.responses import PLAIN, BadResponse, ResponseHead
-from tower.kube.head_policy import _LINE, _PLAIN_LINE, HeadPolicy
+from tower.kube.head_policy import _LINE, _PLAIN_LINE, HeadPolicy, Upstream
 from tower.web.gateway import http_channel
 from tower.websocket import frames, server_handshake
 
@@ -130,13 +130,7 @@ def tried(read: Callable[[bytes], object], text: bytes) -> object:
         return e
 
 
-class Server:
-    """An API server."""
-
-    prefix = b"/k8s"
-    host_line = b"Host: a\r\n"
-    credential_line = b""
-
+SERVER = Upstream(b"/k8s", b"Host: a\r\n", b"")
 
 IDENTITY = b"Impersonate-User: jane\r\nHost: x\r\n"
 
@@ -188,7 +182,7 @@ READERS: tuple[
     ),
     (
         "policy",
-        HeadPolicy(Server).rewrite,
+        HeadPolicy(lambda: SERVER).rewrite,
         (
             b"a: b\r\n",
             b"a",

@@ -162,6 +162,6 @@ class SelfTestTests(SynchronousTestCase):
                 output = run.stdout + run.stderr
                 self.assertEqual(run.returncode, 1, output)
                 self.assertRegex(
-                    run.stderr, f"\\A{program}: the check of requests does not work on Python .*\n\\Z"
+                    run.stderr, f"\\A{program}: the self-test of the request policy failed on Python .*\n\\Z"
                 )
                 self.assertFalse(state.exists(), output)

@@ -92,7 +92,7 @@ class CredentialTests(HeadCase):
             (b"authorization: Bearer dGhlLWVuZGVk",),
         ):
             for more in (upgrade, ()):
-                self.refused(bench, "a credential of its own", request(*more, *fields))
+                self.refused(bench, "the request has a credential", request(*more, *fields))
         plain = request(b"Sec-WebSocket-Protocol: v5.channel.k8s.io, v4.channel.k8s.io")
         self.assertEqual(bench.ask(plain), (200, b"ok"))
 
@@ -117,4 +117,4 @@ class PathTests(HeadCase):
             self.assertTrue(bench.server.heads[-1].startswith(b"GET " + target + b" HTTP/1.1\r\n"))
         bench = self.start("/k8s/clusters/c-abc")
         for target in AMBIGUOUS:
-            self.refused(bench, "may lead out of the path", request(target=target))
+            self.refused(bench, "may leave the path", request(target=target))

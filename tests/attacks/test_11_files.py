@@ -178,7 +178,7 @@ class ReadingTests(FilesCase):
             self.assertEqual(self.change(nodesFile=name).status, 200)
             self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is neither a name nor an address")
             self.assertEqual(self.change(nodes=["127.0.0.1:1"], keyFile=name).status, 200)
-            self.assertIn("it is no private key", self.look(name))
+            self.assertIn("it is not a private key", self.look(name))
             self.assertEqual(self.change(cloudProvider="fake", cloudConfig=name).status, 200)
             if name != "env":
                 self.assertRegex(self.look(name), rf"{name}:\d+: ")

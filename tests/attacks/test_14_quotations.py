@@ -120,14 +120,14 @@ class ProxyTests(HostileProxyTestCase, QuotationTestCase):
         """The reason for ending a tunnel: before the agent is authenticated, and after that."""
         peer = self.accepted()
         peer.say(last_words())
-        self.assertReported(self.assertLogged(r"the tunnel to \S+ is lost: .*"), "the proxy")
+        self.assertReported(self.assertLogged(r"lost the tunnel to \S+: .*"), "the proxy")
         peer.close()
         self.before = len(self.agent.output())
         early = self.bench.proxy.accept()
         early.begin()
         early.until(lambda: early.ssh.isEncrypted("both"))
         early.say(last_words())
-        self.assertReported(self.assertLogged(r"try \d+ failed: .*"), "the proxy")
+        self.assertReported(self.assertLogged(r"attempt \d+ failed: .*"), "the proxy")
         early.close()
         self.assertEqual(unfit(self.logged()), [])
 

@@ -195,12 +195,12 @@ class AddTests(NodesTestCase):
         for words, texts in (
             (("--ssh-user", "u" * 33), ("--ssh-user: ", "32 bytes")),
             (("--nodes", "root@n"), ("--nodes[0]: 'root@n'",)),
-            (("--nodes", "n,n"), ("--nodes[1]: 'n': is given twice",)),
+            (("--nodes", "n,n"), ("--nodes[1]: 'n': is listed twice",)),
             (
                 ("--nodes", "n", "--nodes-file", "/n"),
-                ("--nodes-file: --nodes lists the nodes already", "leave one out"),
+                ("--nodes-file: --nodes lists the nodes already", "omit one of them"),
             ),
-            (("--cloud-config", "/c"), ("--cloud-config: ", "for --cloud-provider: name one")),
+            (("--cloud-config", "/c"), ("--cloud-config: ", "requires --cloud-provider")),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", "/k"),
                 ("--ssh-known-hosts: '/k'", "with --ssh-host-keys insecure-ignore"),
@@ -272,7 +272,7 @@ class SetTests(NodesTestCase):
             (("jane",), "--allow-system-identity[0]: 'jane' is not a system identity"),
             (("system:authenticated",), "'system:authenticated' needs no permission"),
             (("system:node:*",), "in full"),
-            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is given twice"),
+            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is listed twice"),
         ):
             flags = [word for name in names for word in ("--allow-system-identity", name)]
             self.assertIn(text, self.bad("cluster", "set", "beta", *flags))

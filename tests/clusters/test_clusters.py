@@ -70,7 +70,7 @@ class ClustersTests(SynchronousTestCase):
         """One that another cluster has, or that is none of ours, is refused by name, and none is taken."""
         self.added("a")
         self.assertIn("cluster a has it", self.text(self.clusters.add("b", port=6000), Conflict))
-        self.assertIn("is 6000-6002", self.text(self.clusters.add("b", port=6003), Invalid))
+        self.assertIn("ports 6000-6002: choose", self.text(self.clusters.add("b", port=6003), Invalid))
         none = self.with_ports(None)
         self.assertIn("--cluster-ports none", self.text(none.add("b", port=6001), Invalid))
         self.assertIsNone(self.clusters.get("b"))
@@ -252,7 +252,7 @@ class ClustersTests(SynchronousTestCase):
             return evolve(cluster, enabled=False)
 
         times = iter(range(100))
-        self.assertIn("try again", self.text(self.clusters.change("a", meddle), Conflict))
+        self.assertIn("retry", self.text(self.clusters.change("a", meddle), Conflict))
 
     def test_removed(self) -> None:
         """With a cluster go its tokens, keys, credentials and port, and nothing of another cluster."""

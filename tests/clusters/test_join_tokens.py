@@ -129,9 +129,9 @@ class JoinTokensTests(SynchronousTestCase):
         self.successResultOf(self.clusters.add("beta"))
         self.kept_out(token, "a", "unknown cluster", cluster="gamma")
         self.kept_out(token, "a", "another cluster", cluster="beta")
-        self.kept_out(token[:-1], "a", "unknown token")
-        self.kept_out("", "a", "unknown token")
-        self.kept_out("\udcff\0", "a", "unknown token")
+        self.kept_out(token[:-1], "a", "unknown join token")
+        self.kept_out("", "a", "unknown join token")
+        self.kept_out("\udcff\0", "a", "unknown join token")
         self.successResultOf(self.clusters.set_enabled("alpha", enabled=False))
         self.kept_out(token, "a", "disabled")
 
@@ -170,7 +170,7 @@ class JoinTokensTests(SynchronousTestCase):
         asked = [self.tokens.enrol("alpha", token, f"SHA256:{n}", b"") for n in range(50)]
         self.assertEqual(len(self.store.held), 1)
         # Who has no token does not wait for them.
-        self.kept_out("tower-x", "a", "unknown token")
+        self.kept_out("tower-x", "a", "unknown join token")
         self.store.release()
         for answer in asked:
             self.successResultOf(answer)
@@ -216,8 +216,8 @@ class JoinTokensTests(SynchronousTestCase):
         self.successResultOf(self.tokens.revoke("alpha", "SHA256:a"))
         self.assertFalse(self.tokens.is_enrolled("alpha", "SHA256:a"))
         self.assertTrue(self.tokens.is_enrolled("alpha", "SHA256:b"))
-        self.kept_out(token, "a", "unknown token")
-        self.kept_out(token, "c", "unknown token")
+        self.kept_out(token, "a", "unknown join token")
+        self.kept_out(token, "c", "unknown join token")
         self.let_in(self.minted(), "a")
 
     def test_revoke_what_is_not_there(self) -> None:
@@ -243,7 +243,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.let_in(second, "a")
         self.assertEqual(len(self.tokens.agent_keys("alpha")), 1)
         self.successResultOf(self.tokens.revoke("alpha", "SHA256:a"))
-        self.kept_out(second, "a", "unknown token")
+        self.kept_out(second, "a", "unknown join token")
         self.kept_out(first, "a", "spent")
 
     def test_mint_refusals(self) -> None:
@@ -262,7 +262,7 @@ class JoinTokensTests(SynchronousTestCase):
             filling = [Create(kind, f"{uid}/{number}", {"cluster_uid": uid}) for number in range(limit)]
             self.successResultOf(self.store.transact(filling))
         self.kept_out(token, "more", "revoke some")
-        self.assertIn("the most allowed", self.text(self.tokens.mint("alpha"), Conflict))
+        self.assertIn("the limit of 1000 join tokens", self.text(self.tokens.mint("alpha"), Conflict))
 
     def test_purge(self) -> None:
         """Expired tokens are spent, and a day later forgotten; the others stay."""

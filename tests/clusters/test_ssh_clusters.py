@@ -64,7 +64,7 @@ class SSHClustersTests(SynchronousTestCase):
         self.assertIn("use https", self.text(self.clusters.add("beta", ssh=SPEC, access=http)))
         nowhere = Clusters(self.store, None, Clock())
         self.addCleanup(nowhere.stop)
-        self.assertIn("keeps", self.text(nowhere.add("beta", ssh=SPEC, access=by_token())))
+        self.assertIn("cannot be stored", self.text(nowhere.add("beta", ssh=SPEC, access=by_token())))
         self.vault.path.mkdir()
         self.text(self.clusters.add("beta", ssh=SPEC, access=by_token()), VaultError)
         self.assertEqual(sum(self.counts()), 0)

@@ -104,16 +104,16 @@ class FormsTests(SynchronousTestCase):
     def test_types(self) -> None:
         """A field of another type is refused by name, with its value and what it has to be."""
         for name, value, text in (
-            ("user", 7, "a text"),
-            ("nodes", "n1,n2", "a list of texts"),
-            ("nodes", [1], "a list of texts"),
+            ("user", 7, "a string"),
+            ("nodes", "n1,n2", "a list of strings"),
+            ("nodes", [1], "a list of strings"),
             ("sshPort", "22", "a number"),
             ("sshPort", True, "a number"),
             ("sshPort", 22.0, "a number"),
             ("allowSystemIdentities", "yes", "true or false"),
-            ("allowedSystemIdentities", "system:admin", "a list of texts"),
-            ("targets", [], "an object of texts"),
-            ("targets", {"a": 1}, "an object of texts"),
+            ("allowedSystemIdentities", "system:admin", "a list of strings"),
+            ("targets", [], "an object of strings"),
+            ("targets", {"a": 1}, "an object of strings"),
         ):
             error = str(self.assertRaises(Invalid, read_spec, {name: value}))
             self.assertIn(f"spec.connection.ssh.{name}: {value!r}", error)
@@ -179,16 +179,16 @@ class CheckTests(SynchronousTestCase):
             (("a:b",), "nodes[0]"),
             (("[::1",), "nodes[0]"),
             (("a\x07",), "nodes[0]"),
-            (("root@a",), "ssh.user says"),
-            (("a", "b", "a"), "nodes[2]: 'a': is given twice, as a:22"),
-            (("a", "a:22"), "is given twice"),
-            (("::1", "[::1]:22"), "is given twice, as [::1]:22"),
-            (("::1", "[0:0::1]:22"), "nodes[1]: '[0:0::1]:22': is given twice, as [::1]:22"),
-            (("A", "a:22"), "nodes[1]: 'a:22': is given twice, as A:22"),
+            (("root@a",), "the login name is spec.connection.ssh.user"),
+            (("a", "b", "a"), "nodes[2]: 'a': is listed twice, as a:22"),
+            (("a", "a:22"), "is listed twice"),
+            (("::1", "[::1]:22"), "is listed twice, as [::1]:22"),
+            (("::1", "[0:0::1]:22"), "nodes[1]: '[0:0::1]:22': is listed twice, as [::1]:22"),
+            (("A", "a:22"), "nodes[1]: 'a:22': is listed twice, as A:22"),
             (("a:0",), "the port from 1 to 65535"),
             (("a..b",), "nodes[0]: 'a..b': must be HOST"),
             (("a" * 64,), "must be HOST"),
-            (tuple(f"n{n}" for n in range(5001)), "5000 are the most"),
+            (tuple(f"n{n}" for n in range(5001)), "at most 5000"),
         ):
             self.assertIn(text, self.refusal(nodes=nodes))
         self.assertEqual(
@@ -198,9 +198,7 @@ class CheckTests(SynchronousTestCase):
 
     def test_one_source(self) -> None:
         """The list comes from one place, or from the member's API."""
-        self.assertIn(
-            "nodesFile: spec.connection.ssh.nodes lists the nodes already", self.refusal(nodes_file="/f")
-        )
+        self.assertIn("nodesFile: spec.connection.ssh.nodes lists the nodes", self.refusal(nodes_file="/f"))
         self.assertIn("cloudProvider: ", self.refusal(cloud_provider="fake"))
         self.assertIn("cloudProvider: ", self.refusal(nodes=(), nodes_file="/f", cloud_provider="fake"))
         check_spec(evolve(SPEC, nodes=()))
@@ -220,7 +218,7 @@ class CheckTests(SynchronousTestCase):
 
     def test_cloud(self) -> None:
         """A provider that there is, and a configuration only for one."""
-        self.assertIn("is for spec.connection.ssh.cloudProvider", self.refusal(cloud_config="/f"))
+        self.assertIn("requires spec.connection.ssh.cloudProvider", self.refusal(cloud_config="/f"))
         error = self.refusal(nodes=(), cloud_provider="clouds-r-us")
         self.assertIn("cloudProvider: 'clouds-r-us'", error)
         for name in cloud_providers():
@@ -265,4 +263,4 @@ class CheckTests(SynchronousTestCase):
         ):
             self.assertIn(f"targets.{name}: {address!r}", self.refusal(targets={name: address}))
         many = {f"t{n}": "h:1" for n in range(1001)}
-        self.assertIn("1000 are the most", self.refusal(targets=many))
+        self.assertIn("at most 1000", self.refusal(targets=many))

@@ -1,21 +1,14 @@
-"""Heads for the relay of the agent, and what it needs to know of an API server."""
+"""Heads of requests for the agent's relay, and the API server that they are for."""
 
 from __future__ import annotations
 
+from tower.kube.head_policy import Upstream
 
-class APIServer:
-    """What a head needs to know of the API server."""
-
-    prefix = b""
-    host_line = b"Host: 10.0.0.1:6443\r\n"
-    credential_line = b"Authorization: Bearer member-secret\r\n"
+_API_SERVER = Upstream(b"", b"Host: 10.0.0.1:6443\r\n", b"Authorization: Bearer member-secret\r\n")
 
 
-_API_SERVER = APIServer()
-
-
-def api_server() -> APIServer:
-    """Return it, always the same."""
+def api_server() -> Upstream:
+    """Return the same `Upstream` each time."""
     return _API_SERVER
 
 
@@ -30,6 +23,6 @@ def request(
 def passed(
     *fields: bytes, line: bytes = b"GET /api HTTP/1.1", framing: bytes = b"", body: bytes = b""
 ) -> bytes:
-    """Return what becomes of that request."""
-    lines = [b"Impersonate-User: jane\r\n", APIServer.host_line, *(field + b"\r\n" for field in fields)]
-    return line + b"\r\n" + framing + b"".join(lines) + APIServer.credential_line + b"\r\n" + body
+    """Return that request as the agent sends it to the API server."""
+    lines = [b"Impersonate-User: jane\r\n", _API_SERVER.host_line, *(field + b"\r\n" for field in fields)]
+    return line + b"\r\n" + framing + b"".join(lines) + _API_SERVER.credential_line + b"\r\n" + body

@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 import h11
 import httptools
+from attrs import frozen
 
 from tests.fakes.gateway import FORWARDING, IDENTITY
 from tests.fuzz.engine import Broken, Target
@@ -19,7 +20,7 @@ from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.http.requests import BadHead, Fields, HeadReader, check_unfinished
 from tower.http.responses import PLAIN, BadResponse, ResponseHead, rewritten_location
 from tower.kube.canonical_head import plain_fields, write_fields
-from tower.kube.head_policy import HeadPolicy, Refusal
+from tower.kube.head_policy import HeadPolicy, Refusal, Upstream
 from tower.kube.system_identities import is_system
 
 LIMIT = 1 << 20
@@ -28,18 +29,20 @@ LIMIT = 1 << 20
 Meaning = tuple[tuple[bytes, ...], list[tuple[bytes, bytes]], int]
 
 
-class Server:
-    """Properties of the API server that affect a head."""
+@frozen
+class Server(Upstream):
+    """An API server at the root of its host."""
 
-    prefix = b""
-    host_line = b"Host: 10.0.0.1:6443\r\n"
-    credential_line = b"Authorization: Bearer member-secret\r\n"
+    prefix: bytes = b""
+    host_line: bytes = b"Host: 10.0.0.1:6443\r\n"
+    credential_line: bytes = b"Authorization: Bearer member-secret\r\n"
 
 
+@frozen
 class Behind(Server):
-    """One behind a path of another server."""
+    """An API server below a path."""
 
-    prefix = b"/k8s/clusters/c-abc"
+    prefix: bytes = b"/k8s/clusters/c-abc"
 
 
 class _Collected:

@@ -20,6 +20,7 @@ from tower.member.outgoing import Outgoing
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.member.targets import Targets
 from tower.net.budget import Budget
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import Target
 from tower.v2.hello import AgentHello
 from tower.v2.known_proxies import KnownProxies
@@ -101,7 +102,7 @@ class MemoryAgent:
             lambda: KubeAccess(server="https://10.0.0.1:6443", token=AGENT_TOKEN, insecure=True)
         )
         self.outgoing = Outgoing(
-            tower.machine,
+            cast(ISocketReactor, tower.machine),
             self.member,
             HeadPolicy(self.member.upstream),
             Targets(targets),

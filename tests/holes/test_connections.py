@@ -190,7 +190,7 @@ class ComingBackTests(HoleTestCase):
             self.tower.sweep(70)
         self.addCleanup(agent.service.stopService)
         self.assertEqual((agent.gave_up, agent.service.state, played), (0, "connected", []))
-        failures = [e for e in events if "try {failures} failed" in str(e.get("log_format"))]
+        failures = [e for e in events if "attempt {failures} failed" in str(e.get("log_format"))]
         self.assertEqual(len(failures), 6)
         self.assertTrue(all(e["log_level"] is LogLevel.warn for e in failures))
 

@@ -117,7 +117,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.serve(peer)
         self.before = len(self.agent.output())
         peer.close()
-        wait_for("a line about the end", lambda: re.search(r"tunnel to \S+ is lost", self.logged()))
+        wait_for("a line about the end", lambda: re.search(r"lost the tunnel to \S+", self.logged()))
 
     def accepted(self) -> RawPeer:
         """Return the agent's next tunnel, authenticated."""
@@ -154,7 +154,11 @@ class HostileProxyTestCase(SynchronousTestCase):
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = r"the (?:drained )?tunnel to \S+ is (?:lost|gone): (.*)" if known else r"try \d+ failed: (.*)"
+        line = (
+            r"(?:lost the tunnel to \S+|drained tunnel to \S+ closed): (.*)"
+            if known
+            else r"attempt \d+ failed: (.*)"
+        )
         logged = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.logged()))
         self.assertRegex(logged[-1], reason, what)
         self.before = len(self.agent.output())

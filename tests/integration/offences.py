@@ -97,7 +97,7 @@ OFFENCES: dict[str, Offence] = {
     "unrequested keys": (message(21), "message 21 is not allowed now"),
     "half a key exchange": (message(30, NS(bytes(32))), "message 30 is not allowed now"),
     "an empty KEXINIT": (message(20), "a message is shorter than its fields"),
-    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames with opcode 1"),
     "reserved bits": (shaped(0xC2, 1), "reserved bits"),
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),
     "a frame of 2**63 B": (shaped(0x82, 127, b"\xff" + bytes(7)), "highest bit"),
@@ -122,6 +122,6 @@ EARLY_OFFENCES: dict[str, Offence] = {
     "garbage": (wire(b"SSH-2.0-x\r\n" + bytes((0, 0, 0, 0x4C)) + b"\x7f" * 4096), "127 B of padding"),
     "something before KEXINIT": (wire(b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x32" + bytes(10)), "is not allowed now"),
     "an end": (lambda peer: peer.frame(b"\x03\xe8", CLOSE_FRAME), "closed"),
-    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames with opcode 1"),
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),
 }

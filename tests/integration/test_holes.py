@@ -134,7 +134,7 @@ class HoleTests(harness.TowerTestCase):
                 continue
             wait_for("ten tries", lambda: impostor.taken > 10, SETTLED)
             self.assertTrue(agent.program.running())
-            self.assertIn("trying again in", agent.program.output())
+            self.assertIn("retrying in", agent.program.output())
 
     def test_hole_28_29_after_a_crash(self) -> None:
         """Holes 28 and 29: after kill -9 the agent reconnects at once; its death, if any, is shown."""

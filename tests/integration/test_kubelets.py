@@ -175,7 +175,7 @@ class KubeletTests(SynchronousTestCase):
             if path.endswith("/selfsubjectaccessreviews")
         ]
 
-    def test_who_may(self) -> None:
+    def test_authorized(self) -> None:
         """The member authorizes the user; the kubelet receives the proxy's credential only."""
         self.trust()
         for _ in range(3):

@@ -39,7 +39,7 @@ class ChangeTests(NodeClusterTestCase):
             self.assertEqual(self.sessions(), logged_in)
         self.assertTrue(works(jane))
 
-    def test_who_was_let_pass_unseen(self) -> None:
+    def test_never_verified(self) -> None:
         """A node that was never verified is reconnected if the new mode rejects it, and stays otherwise."""
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")

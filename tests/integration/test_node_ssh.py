@@ -299,7 +299,7 @@ class HandshakeTests(NodeTestCase):
         server.port = self.serve(answer)
         self.assertIn("no SSH version line", str(await self.cause(self.tunnel(server))))
 
-    async def test_nobody_listens(self) -> None:
+    async def test_no_listener(self) -> None:
         """A node without a server."""
         server = self.sshd()
         server.port = free_port()

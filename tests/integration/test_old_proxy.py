@@ -101,9 +101,9 @@ class RealProxyTests(OldProxyTestCase):
         """The proxy refuses this agent, which logs it each time, and nothing accumulates."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
-        self.wait_for_line(r'try 10 failed: .*reports: "Unauthorized agent"\): check --name and --token')
+        self.wait_for_line(r'attempt 10 failed: .*reports: "Unauthorized agent"\): check --name and --token')
         before = agent.descriptors()
-        self.wait_for_line(r"try 30 failed: ")
+        self.wait_for_line(r"attempt 30 failed: ")
         self.assertLessEqual(agent.descriptors(), before + 3)
         self.assertFalse(self.is_ready())
 
@@ -160,14 +160,14 @@ class RealProxyTests(OldProxyTestCase):
         """A pinned key that the proxy does not hold is refused before anything is sent."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--protocol=v1", "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"try 3 failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
+        self.wait_for_line(r"attempt 3 failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_never_a_step_down(self) -> None:
         """With --host-key the agent does not use the old protocol; the error names the options for it."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"try 3 failed: .*404.*--protocol v1")
+        self.wait_for_line(r"attempt 3 failed: .*404.*--protocol v1")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_tls(self) -> None:
@@ -185,7 +185,7 @@ class RealProxyTests(OldProxyTestCase):
         self.addCleanup(front.close)
         url = f"https://{LOOPBACK}:{front.port}"
         agent = self.start_agent(url, ANYBODY, f"--ca-cert={self.proxy.authority}")
-        self.wait_for_line(r"try 2 failed: .*certificate verify failed")
+        self.wait_for_line(r"attempt 2 failed: .*certificate verify failed")
         agent.stop()
         self.assertEqual(self.proxy.agents(), 0)
         agent.argv[-1] = f"--ca-cert={self.folder / 'backend-ca.crt'}"
@@ -219,7 +219,7 @@ class TowerTests(OldProxyTestCase):
         self.addCleanup(tower.stop)
         tower.start()
         self.start_agent(f"ws://{LOOPBACK}:{tower.port}", ANYBODY)
-        self.wait_for_line(r"try 2 failed: .*speaks tower-v2.*--host-key")
+        self.wait_for_line(r"attempt 2 failed: .*speaks tower-v2.*--host-key")
         self.assertFalse(self.is_ready())
 
 
@@ -303,7 +303,7 @@ class RawProxyTests(RawProxyTestCase):
             peer.config()
             peer.answer(good=good, text=text)
             peer.end()
-            self.wait_for_line(r"try \d+ failed: the proxy rejected the registration .*" + error)
+            self.wait_for_line(r"attempt \d+ failed: the proxy rejected the registration .*" + error)
         self.serve()
 
     def test_silent(self) -> None:
@@ -313,10 +313,10 @@ class RawProxyTests(RawProxyTestCase):
         peer.config()
         peer.end()
         self.assertGreater(time.monotonic() - began, 9)
-        self.wait_for_line(r"try \d+ failed: the proxy did not answer the registration within 10 s")
+        self.wait_for_line(r"attempt \d+ failed: the proxy did not answer the registration within 10 s")
         peer = self.accept()
         peer.end()
-        self.wait_for_line(r"try \d+ failed: not authenticated within 10 s")
+        self.wait_for_line(r"attempt \d+ failed: not authenticated within 10 s")
         self.serve()
 
     def test_garbage(self) -> None:
@@ -489,7 +489,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
         stream = int.from_bytes(peer.next(CONFIRM)[5:9], "big")
         self.api.token.write_text("the-next-bearer-0123456789")
         deadline = time.monotonic() + 20
-        while "when the streams under way are over" not in self.agent.output():
+        while "when all streams have ended" not in self.agent.output():
             self.assertLess(time.monotonic(), deadline)
             peer.next(80)
             peer.answer(good=True)
@@ -500,7 +500,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
             got += len(message) - 9
         self.assertEqual((self.heard, got), ([b"still here"], len(self.tail)))
         peer.say(bytes((CLOSE,)) + number(stream))
-        self.assertIn("connects anew", peer.end())
+        self.assertIn("is reconnecting", peer.end())
         peer.close()
         self.assertEqual(self.accept().config().bearer, b"the-next-bearer-0123456789")
 

@@ -14,6 +14,7 @@ from tests.fakes.apiservers import Member
 from tower.errors import Invalid, StreamRefused
 from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.client import PAGE_SIZE, APIClient, APIError
+from tower.kube.head_policy import Upstream
 from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
@@ -21,7 +22,7 @@ TOKEN = b"Authorization: Bearer sesame\r\n"
 
 
 @frozen
-class FakeUpstream:
+class FakeUpstream(Upstream):
     """What heads need."""
 
     prefix: bytes = b"/k8s"
@@ -29,7 +30,7 @@ class FakeUpstream:
     credential_line: bytes = field(default=TOKEN, repr=False)
 
 
-class MemberAPICase(SynchronousTestCase):
+class APIClientCase(SynchronousTestCase):
     """Has a member."""
 
     def setUp(self) -> None:
@@ -55,7 +56,7 @@ class MemberAPICase(SynchronousTestCase):
         return error
 
 
-class MemberAPITests(MemberAPICase):
+class APIClientTests(APIClientCase):
     """Questions and answers."""
 
     def test_get(self) -> None:
@@ -148,7 +149,7 @@ class MemberAPITests(MemberAPICase):
     def test_ask(self) -> None:
         """Who wants to see any answer gets it."""
         self.member.answer = lambda _: (500, b"[-]etcd failed")
-        answer = self.successResultOf(self.ask(self.api.ask("GET", "/readyz")))
+        answer = self.successResultOf(self.ask(self.api.request("GET", "/readyz")))
         self.assertEqual((answer.code, answer.body), (500, b"[-]etcd failed"))
 
     def test_no_pipe(self) -> None:
@@ -232,7 +233,7 @@ class MemberAPITests(MemberAPICase):
         self.assertEqual(len(self.member.pipes), 1)
 
 
-class ItemsTests(MemberAPICase):
+class ItemsTests(APIClientCase):
     """Lists in pages."""
 
     def page(self, items: list[int], rest: str = "") -> bytes:
@@ -274,9 +275,9 @@ class ItemsTests(MemberAPICase):
     def test_no_list(self) -> None:
         """What is no list is said to be none."""
         self.member.answer = lambda _: (200, b"{}")
-        self.assertEqual(self.fails(self.api.items(NODES)).message, "that is no list")
+        self.assertEqual(self.fails(self.api.items(NODES)).message, "not a list")
 
     def test_endless(self) -> None:
         """A server that always has another page is not asked for ever."""
         self.member.answer = lambda _: (200, self.page([], "again"))
-        self.assertIn("a list without an end", self.fails(self.api.items(NODES)).message)
+        self.assertIn("endless list", self.fails(self.api.items(NODES)).message)

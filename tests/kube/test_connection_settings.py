@@ -46,7 +46,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(len(context.get_ca_certs()), 1)
         self.assertTrue(context.check_hostname)
         broken = KubeAccess(SERVER, one.pem, issued.certificate_pem, b"-----BEGIN PRIVATE KEY-----\n")
-        self.assertIn("broken", str(self.assertRaises(ConfigurationError, tls_context, broken)))
+        self.assertIn("invalid", str(self.assertRaises(ConfigurationError, tls_context, broken)))
         self.assertIn(
             "broken", str(self.assertRaises(ConfigurationError, tls_context, KubeAccess(SERVER, b"\xff")))
         )

@@ -78,7 +78,7 @@ class SelfContainedTests(SynchronousTestCase):
                 content["users"][0]["user"]["client-certificate-data"] = "QQ=="
             text = yaml.safe_dump(content).encode()
             error = str(self.assertRaises(ConfigurationError, read_kubeconfig, text))
-            self.assertIn(f"{key} names the file 'ca'", error)
+            self.assertIn(f"{key} refers to the file 'ca'", error)
             self.assertTrue(error.endswith(f"into {cure}"), error)
             path = folder / "config"
             path.write_bytes(text)

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import CHUNKED, KNOWN_FIELDS, LONGEST_KNOWN, HeadPolicy, Refusal, Rewritten
+from tower.kube.head_policy import (
+    CHUNKED,
+    KNOWN_FIELDS,
+    LONGEST_KNOWN,
+    HeadPolicy,
+    Refusal,
+    Rewritten,
+    Upstream,
+)
 from tower.kube.system_identities import SystemIdentities
 from tower.member.targets import TargetRefused, Targets
 from tower.net.addresses import parse_address
@@ -27,7 +35,7 @@ REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kub
 
 
 @frozen
-class FakeUpstream:
+class FakeUpstream(Upstream):
     """An API server, as far as a head needs to know it."""
 
     prefix: bytes = b""
@@ -190,13 +198,15 @@ class HeadPolicyTests(SynchronousTestCase):
 
     def test_no_user(self) -> None:
         """A request without a user is never sent with the agent's rights."""
-        self.refuse(LINE + REST + b"\r\n", "names no user")
-        self.refuse(LINE + b"Impersonate-Group: dev\r\n" + REST + b"\r\n", "names no user")
+        self.refuse(LINE + REST + b"\r\n", "impersonates no user")
+        self.refuse(LINE + b"Impersonate-Group: dev\r\n" + REST + b"\r\n", "impersonates no user")
 
     def test_empty_user(self) -> None:
         """An empty or blank user name is no user."""
         for name in (b"", b" ", b"\t"):
-            self.refuse(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", "names no user")
+            self.refuse(
+                LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", "impersonates no user"
+            )
 
     def test_two_users(self) -> None:
         """Two users are refused, wherever the second one is and however it is written."""
@@ -228,7 +238,7 @@ class HeadPolicyTests(SynchronousTestCase):
         """A credential from outside is refused and not quoted."""
         for name in (b"Authorization", b"authorization", b"AUTHORIZATION"):
             head = LINE + JANE + REST + name + b": Bearer abc\r\n\r\n"
-            self.refuse(head, "credential of its own")
+            self.refuse(head, "the request has a credential")
             answer = self.policy.rewrite(head)
             assert isinstance(answer, Refusal)
             self.assertNotIn("abc", answer.text)
@@ -331,7 +341,7 @@ class HeadPolicyTests(SynchronousTestCase):
         self.policy = HeadPolicy(lambda: self.upstream, identities=EVERY)
         head = LINE + b"Impersonate-User: admin\r\nImpersonate-Group: system:masters\r\n" + REST + b"\r\n"
         self.assertIn(b"system:masters", self.accept(head).head)
-        self.refuse(LINE + REST + b"\r\n", "names no user")
+        self.refuse(LINE + REST + b"\r\n", "impersonates no user")
 
     def test_no_impersonation(self) -> None:
         """The owner may have all act as the agent: the user is dropped, the rest of the rules stay."""
@@ -342,7 +352,7 @@ class HeadPolicyTests(SynchronousTestCase):
             LINE + b"Content-Length: 3\r\nHost: 10.0.0.1:6443\r\nAccept: application/json\r\n"
             b"User-Agent: kubectl\r\nAuthorization: Bearer s3cret\r\n\r\n",
         )
-        self.refuse(LINE + REST + b"\r\n", "names no user")
+        self.refuse(LINE + REST + b"\r\n", "impersonates no user")
         self.refuse(LINE + JANE + REST + b"Impersonate-User: root\r\n\r\n")
 
     def test_host(self) -> None:
@@ -470,7 +480,7 @@ class HeadPolicyTests(SynchronousTestCase):
         ):
             for upgrade in (b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b""):
                 head = LINE + JANE + REST + upgrade + field + b"\r\n\r\n"
-                self.refuse(head, "credential of its own")
+                self.refuse(head, "the request has a credential")
                 answer = self.policy.rewrite(head)
                 assert isinstance(answer, Refusal)
                 self.assertNotIn("c3lzdGVt", answer.text)

@@ -69,7 +69,7 @@ class SelfTestTests(SynchronousTestCase):
         for make in (Everything, Nothing, Forgetful, every_group):
             error = self.assertRaises(ConfigurationError, check_head_policy, make)
             self.assertRegex(
-                str(error), r"does not work on Python 3\.\d+\.\d+.*run Tower on another build of Python"
+                str(error), r"failed on Python 3\.\d+\.\d+.*run Tower on another build of Python"
             )
 
     def test_programs(self) -> None:
@@ -77,5 +77,5 @@ class SelfTestTests(SynchronousTestCase):
         for name, module in (("tower-agent", agent), ("tower-proxy", proxy)):
             with patch.object(head_policy, "check_fields", anybody):
                 error = self.assertRaises(SystemExit, module.makeService, {}, object())
-            self.assertRegex(str(error), f"^{name}: the check of requests does not work on Python ")
+            self.assertRegex(str(error), f"^{name}: the self-test of the request policy failed on Python ")
             self.assertNotIn("\n", str(error))

@@ -79,13 +79,13 @@ class RequestTests(EndCase):
             smuggled = b"GET /secret HTTP/1.1\r\nHost: tower\r\n\r\n"
             self.channel.deliver(request(framing=framing, body=body) + smuggled)
             self.assertEqual(self.upstream.taken(), passed(framing=framing, body=body))
-            self.assert_refused("names no user")
+            self.assert_refused("impersonates no user")
 
     def test_refused(self) -> None:
         """A request that the policy refuses is answered here; what follows it ends the channel."""
         self.channel.deliver(b"GET /api HTTP/1.1\r\nHost: tower\r\n\r\n")
         self.assertEqual(self.upstream.taken(), b"")
-        self.assert_refused("names no user")
+        self.assert_refused("impersonates no user")
         self.channel.deliver(request())
         self.assertEqual(self.upstream.taken(), b"")
         self.assertTrue(self.channel.aborted)
@@ -95,7 +95,7 @@ class RequestTests(EndCase):
         self.upstream.full = True
         body = request(framing=b"Content-Length: 2\r\n", body=b"ab")
         self.channel.deliver(body + b"GET /secret HTTP/1.1\r\nHost: tower\r\n\r\n")
-        self.assert_refused("names no user")
+        self.assert_refused("impersonates no user")
         self.assertFalse(self.channel.paused)
 
     def test_broken_chunks(self) -> None:
@@ -308,7 +308,7 @@ class UpgradeTests(EndCase):
         self.upstream.taken()
         self.channel.deliver(request(*self.ASKED))
         self.assertEqual(self.upstream.taken(), b"")
-        self.assert_refused("first on its channel")
+        self.assert_refused("the only request on its channel")
 
     def test_alone(self) -> None:
         """An upgrade has no body and nothing behind it."""
@@ -320,7 +320,7 @@ class UpgradeTests(EndCase):
             EndCase.setUp(self)
             self.channel.deliver(wire)
             self.assertEqual(self.upstream.taken(), b"")
-            self.assert_refused("first on its channel")
+            self.assert_refused("the only request on its channel")
 
     def test_endless_head(self) -> None:
         """An answer that never ends its head is passed on as what it is, no 101."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from attrs import define
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.member.health_page import HealthService
+from tower.member.reconnecting import Reconnecting
 
 
 @define
@@ -23,7 +26,7 @@ class HealthTests(SynchronousTestCase):
         """Have the page listening in memory."""
         self.subject = Subject()
         self.reactor = MemoryReactorClock()
-        service = HealthService(self.reactor, "127.0.0.1", 8081, self.subject)
+        service = HealthService(self.reactor, "127.0.0.1", 8081, cast(Reconnecting, self.subject))
         service.startService()
         self.addCleanup(service.stopService)
 

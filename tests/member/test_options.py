@@ -58,19 +58,19 @@ class ProtocolTests(SynchronousTestCase):
         for arguments in ((), ("--protocol=v1",)):
             text = self.wrong(*arguments)
             self.assertLess(text.index("--host-key"), text.index(ANYBODY))
-            self.assertIn("new key at each start", text)
+            self.assertIn("new host key at each start", text)
         self.assertNotIn(ANYBODY, self.wrong("--protocol=v2"))
 
     def test_contradictions(self) -> None:
         """What makes no sense together is refused, with the cure."""
         for arguments, words in (
-            ((HOST_KEY, ANYBODY), "contradict"),
-            ((HOST_KEY, ANYBODY, "--protocol=v1"), "contradict"),
+            ((HOST_KEY, ANYBODY), "mutually exclusive"),
+            ((HOST_KEY, ANYBODY, "--protocol=v1"), "mutually exclusive"),
             ((ANYBODY, "--protocol=v2"), "--host-key"),
             (("--protocol=v3", HOST_KEY), "'v3'"),
             ((ANYBODY, "--no-impersonation"), "--no-impersonation"),
             ((ANYBODY, "--allow-system-identities"), "--allow-system-identities"),
-            ((ANYBODY, "--allow-system-identity=kube:admin"), "--allow-system-identity has no meaning"),
+            ((ANYBODY, "--allow-system-identity=kube:admin"), "--allow-system-identity has no effect"),
             ((ANYBODY, "--target=db=10.0.0.5:5432"), "--target"),
         ):
             self.assertIn(words, self.wrong(*arguments))

@@ -15,12 +15,13 @@ from tests.fakes.streams import FakeIncoming, FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
-from tower.kube.head_policy import HeadPolicy
+from tower.kube.head_policy import HeadPolicy, Upstream
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import Target
 
 
@@ -34,20 +35,7 @@ class FakeMember:
     server_name: str = "kubernetes"
 
 
-class FakeAPIServer:
-    """What a head needs to know of it."""
-
-    prefix = b""
-    host_line = b"Host: kubernetes\r\n"
-    credential_line = b"Authorization: Bearer s3cret\r\n"
-
-
-_API_SERVER = FakeAPIServer()
-
-
-def api_server() -> FakeAPIServer:
-    """Return it, always the same."""
-    return _API_SERVER
+API_SERVER = Upstream(b"", b"Host: kubernetes\r\n", b"Authorization: Bearer s3cret\r\n")
 
 
 class OutgoingTests(SynchronousTestCase):
@@ -58,9 +46,9 @@ class OutgoingTests(SynchronousTestCase):
         self.clock = Clock()
         member = FakeMember()
         self.outgoing = Outgoing(
-            self.clock,
+            cast(ISocketReactor, self.clock),
             cast(APIServer, member),
-            HeadPolicy(api_server),
+            HeadPolicy(lambda: API_SERVER),
             Targets([Target("db", "10.0.0.5", 5432)]),
             Budget(1 << 20),
             connect=self.connect,
@@ -116,7 +104,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(connection.taken(), b"hello")
         connection.deliver(b"hi")
         self.assertEqual(incoming.channel.taken(), b"hi")
-        self.assertEqual(self.outgoing.tally.dialled, 1)
+        self.assertEqual(self.outgoing.tally.dialed, 1)
 
     def test_kubernetes(self) -> None:
         """The API server is dialled with TLS, and what goes there is checked and gets the credential."""
@@ -225,7 +213,7 @@ class OutgoingTests(SynchronousTestCase):
         self.clock.advance(1.5)
         with capturedLogs() as events:
             self.want(b"other")
-        self.assertEqual([e.get("unsaid") for e in events], [int(REFUSALS), None])
+        self.assertEqual([e.get("unlogged") for e in events], [int(REFUSALS), None])
         self.assertEqual(self.outgoing.tally.refused, 2 * REFUSALS + 1)
 
 

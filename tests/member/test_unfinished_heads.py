@@ -22,6 +22,10 @@ class UnfinishedTests(SynchronousTestCase):
         self.clock.advance(seconds)
         self.clock.advance(0)
 
+    def keep(self, stream: FakeStream, size: int) -> bool:
+        """Keep an incomplete head of *stream*."""
+        return self.unfinished.keep(stream, size, stream.too_slow)
+
     def nothing_left(self) -> None:
         """Check that all is given back."""
         self.assertEqual((self.unfinished.held, self.unfinished.unused, self.budget.lent), (0, 0, 0))
@@ -32,7 +36,7 @@ class UnfinishedTests(SynchronousTestCase):
         for stream in self.streams:
             self.unfinished.opened(stream)
         self.assertEqual(self.unfinished.unused, 4)
-        self.unfinished.keep(self.streams[0], 10)
+        self.keep(self.streams[0], 10)
         self.assertEqual(self.unfinished.unused, 4)
         for stream in self.streams:
             self.unfinished.done(stream)
@@ -42,14 +46,14 @@ class UnfinishedTests(SynchronousTestCase):
     def test_capacity(self) -> None:
         """What has come of heads has a bound; a stream pays for the whole of it once."""
         first, second, third, _ = self.streams
-        self.assertTrue(self.unfinished.keep(first, CAPACITY // 2))
-        self.assertTrue(self.unfinished.keep(first, CAPACITY - 10))
-        self.assertFalse(self.unfinished.keep(second, 11))
-        self.assertTrue(self.unfinished.keep(second, 10))
-        self.assertFalse(self.unfinished.keep(third, 1))
+        self.assertTrue(self.keep(first, CAPACITY // 2))
+        self.assertTrue(self.keep(first, CAPACITY - 10))
+        self.assertFalse(self.keep(second, 11))
+        self.assertTrue(self.keep(second, 10))
+        self.assertFalse(self.keep(third, 1))
         self.assertEqual((self.unfinished.held, self.budget.lent), (CAPACITY, CAPACITY))
         self.unfinished.done(first)
-        self.assertTrue(self.unfinished.keep(third, 1))
+        self.assertTrue(self.keep(third, 1))
         for stream in self.streams:
             self.unfinished.done(stream)
         self.nothing_left()
@@ -58,11 +62,11 @@ class UnfinishedTests(SynchronousTestCase):
         """Of a small budget heads take a small part, and nothing of one that is spent."""
         self.budget = Budget(8000)
         self.unfinished = UnfinishedHeads(self.clock, self.budget)
-        self.assertFalse(self.unfinished.keep(self.streams[0], 1001))
-        self.assertTrue(self.unfinished.keep(self.streams[0], 1000))
+        self.assertFalse(self.keep(self.streams[0], 1001))
+        self.assertTrue(self.keep(self.streams[0], 1000))
         self.unfinished.done(self.streams[0])
         self.assertTrue(self.budget.borrow(7500))
-        self.assertFalse(self.unfinished.keep(self.streams[0], 501))
+        self.assertFalse(self.keep(self.streams[0], 501))
         self.budget.give_back(7500)
         self.nothing_left()
 
@@ -70,11 +74,11 @@ class UnfinishedTests(SynchronousTestCase):
         """A head has so long from its first byte on, whatever comes of it; then its stream is told, once."""
         first, second, third, silent = self.streams
         self.unfinished.opened(silent)
-        self.unfinished.keep(first, 1)
+        self.keep(first, 1)
         self.advance(HEAD_TIMEOUT / 2)
-        self.unfinished.keep(first, 2)
-        self.unfinished.keep(second, 1)
-        self.unfinished.keep(third, 1)
+        self.keep(first, 2)
+        self.keep(second, 1)
+        self.keep(third, 1)
         self.advance(HEAD_TIMEOUT / 2 - 0.01)
         self.assertEqual([stream.late for stream in self.streams], [0, 0, 0, 0])
         self.advance(0.02)

@@ -65,7 +65,7 @@ class FakeKubelets:
         return b"for a kubelet: " + head
 
 
-class WayTests(SynchronousTestCase):
+class SSHClusterTunnelTests(SynchronousTestCase):
     """One way for all nodes of a cluster."""
 
     def setUp(self) -> None:
@@ -118,7 +118,7 @@ class WayTests(SynchronousTestCase):
         self.apiserver.renew()
         self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
 
-    def test_nobody_is_the_system(self) -> None:
+    def test_no_system_identities(self) -> None:
         """Users cannot use the credential as a system identity, unless the cluster's record allows it."""
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
         with self.assertRaises(StatusError) as caught:
@@ -149,7 +149,7 @@ class WayTests(SynchronousTestCase):
         self.apiserver.renew()
         self.assertEqual(self.apiserver.problem, "")
 
-    def test_a_replaced_credential_begins_nothing(self) -> None:
+    def test_a_replaced_credential_is_not_used(self) -> None:
         """Connections that use the previous credential are not reused."""
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="one")
         self.apiserver.renew()
@@ -196,7 +196,7 @@ class WayTests(SynchronousTestCase):
         assert rewrite is not None
         self.assertEqual(rewrite(b"GET", True), b"for a kubelet: GET")
 
-    def test_what_others_see(self) -> None:
+    def test_properties(self) -> None:
         """It counts the streams of all nodes, has the nearest node's round trip, and closes all tunnels."""
         self.assertEqual(
             (self.tunnel.streams, self.tunnel.round_trip, self.tunnel.protocol), (3, 0.004, "ssh")

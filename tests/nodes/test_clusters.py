@@ -300,7 +300,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.change(key_file=str(self.folder / "key"))
         self.assertEqual(first.key.public_line(), line)
 
-    def test_looked_at_when_it_comes(self) -> None:
+    def test_checked_when_the_first_tunnel_opens(self) -> None:
         """When the first tunnel comes the API server is looked for at once, but not for the next one."""
         self.add()
         running: Any = self.nodes.get("beta")
@@ -398,7 +398,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.change(known_hosts="known")
         self.assertIsNotNone(self.nodes.get("beta"))
 
-    def test_problem_of_what_is_gone(self) -> None:
+    def test_problem_of_a_removed_cluster(self) -> None:
         """The problem of a configuration that is no longer in the record is dropped."""
         self.add(nodes_file="", cloud_provider="fake", cloud_config=str(self.folder / "none"))
         self.successResultOf(self.clusters.set_enabled("beta", False))

@@ -210,7 +210,7 @@ class KubeletTLSTests(SynchronousTestCase):
         self.assertEqual((muxes.clock.getDelayedCalls(), muxes.near.mux.channels), ([], {}))
         return looking
 
-    def test_nobody_verifies(self) -> None:
+    def test_without_verification(self) -> None:
         """Without authorities any certificate will do, for any name."""
         self.assertEqual(self.successResultOf(self.look("https://127.0.0.1:10250/healthz", None)), "")
 
@@ -230,7 +230,7 @@ class FakeUpstream:
     credential_line = b"Authorization: Bearer secret\r\n"
 
 
-class FakeGate:
+class FakeAPIServer:
     """An API server without TLS.
 
     :ivar error: what it fails with, behind the node.
@@ -258,11 +258,11 @@ class MemberHealthTests(HealthCase):
     def setUp(self) -> None:
         """An API server."""
         super().setUp()
-        self.gate = FakeGate()
+        self.apiserver = FakeAPIServer()
 
     def look(self, tunnel: FakeTunnel) -> Deferred[str]:
         """Ask the API server."""
-        return Deferred.fromCoroutine(member_health(self.gate, self.clock)(tunnel))  # type: ignore[arg-type]
+        return Deferred.fromCoroutine(member_health(self.apiserver, self.clock)(tunnel))  # type: ignore[arg-type]
 
     def test_what_is_asked(self) -> None:
         """The request is sent as users' requests are, with the server's name and no secret."""
@@ -287,7 +287,7 @@ class MemberHealthTests(HealthCase):
             trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "refused", 2))))
             self.assertEqual(trouble, "the API server is not reached: refused")
 
-    def test_the_node_says_nothing(self) -> None:
+    def test_the_node_is_silent(self) -> None:
         """A node that does not answer is dead, no matter which timeout ends first."""
         self.failureResultOf(self.look(FakeTunnel(StreamRefused("timeout", "in 8 s"))), StreamRefused)
         looking = self.look(FakeTunnel(Deferred()))
@@ -318,20 +318,20 @@ class MemberHealthTests(HealthCase):
             (StreamRefused("tls", "bad certificate"), "'tower cluster set … --member-kubeconfig FILE'"),
             (ConnectFailed("timeout", "too slow"), ""),
         ):
-            self.gate.error = error
+            self.apiserver.error = error
             trouble = self.successResultOf(self.look(FakeTunnel()))
             self.assertTrue(trouble.startswith(f"the API server is not reached: {error}"), trouble)
             self.assertTrue(trouble.endswith(cure or str(error)), trouble)
 
     def test_no_credential(self) -> None:
         """A cluster without a usable credential keeps its tunnels."""
-        self.gate.is_closed = True
+        self.apiserver.is_closed = True
         tunnel = FakeTunnel()
         trouble = self.successResultOf(self.look(tunnel))
         self.assertEqual(trouble, "the API server is not reached: no credential")
         self.assertEqual(tunnel.dialled, [])
 
-    def test_the_api_server_says_nothing(self) -> None:
+    def test_the_api_server_is_silent(self) -> None:
         """Silence behind a node that connected is not the node's."""
         tunnel = FakeTunnel()
         looking = self.look(tunnel)

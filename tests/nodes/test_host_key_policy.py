@@ -15,7 +15,7 @@ from tower.nodes.record_files import RecordFile
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
 
 
-class VouchingTests(NodesTestCase):
+class HostKeyPolicyTests(NodesTestCase):
     """One cluster's nodes, and a rule that changes."""
 
     def setUp(self) -> None:
@@ -50,7 +50,7 @@ class VouchingTests(NodesTestCase):
         policy.judge(FIRST, ED25519)
         self.assertTrue(policy.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
 
-    def test_who_was_let_pass_unseen(self) -> None:
+    def test_never_verified(self) -> None:
         """A node that was never verified is returned if the new mode rejects it; a verified node is not."""
         policy = self.make(self.blind)
         self.assertEqual(self.turned(policy, self.by_file, [FIRST, SECOND]), [SECOND])

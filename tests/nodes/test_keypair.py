@@ -301,7 +301,7 @@ class ReadTests(KeyCase):
         self.public.write_bytes(expected + b" joe@example\n")
         self.assertEqual(self.keys.public_line(), expected + b"\n")
 
-    def test_public_is_gone(self) -> None:
+    def test_public_is_missing(self) -> None:
         """It is made again from the private one."""
         line = self.keys.public_line()
         self.public.unlink()
@@ -324,7 +324,7 @@ class ReadTests(KeyCase):
                 self.keys.public_line()
             self.assertIn(f"error parsing SSH key {self.public}: ", str(caught.exception))
 
-    def test_private_is_gone(self) -> None:
+    def test_private_is_missing(self) -> None:
         """The error has upstream's text."""
         self.path.unlink()
         with self.assertRaisesRegex(KeyUnusable, "error reading SSH key .*no such file"):

@@ -108,7 +108,7 @@ class KubeletAddressesTests(SynchronousTestCase):
         self.assertEqual(tunnel.taken(), ["127.0.0.1", "n0.example"])
 
 
-class InnerAddressesTests(SynchronousTestCase):
+class InternalAddressesTests(SynchronousTestCase):
     """Internal addresses of nodes."""
 
     def test_private_first(self) -> None:

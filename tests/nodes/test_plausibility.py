@@ -18,7 +18,7 @@ OLD = [Node("192.0.2.1"), Node("192.0.2.2")]
 NEW = [Node(f"192.0.2.{number}") for number in range(11, 21)]
 
 
-class CautiousTests(SynchronousTestCase):
+class PlausibleTests(SynchronousTestCase):
     """A list of nodes, some of them connected."""
 
     def setUp(self) -> None:

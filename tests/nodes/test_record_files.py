@@ -24,7 +24,7 @@ def changed(attribute: str, name: str) -> SSHSpec:
     return evolve(SPEC, **change)
 
 
-class PlaceTests(SynchronousTestCase):
+class NodeFilesTests(SynchronousTestCase):
     """Which files may be named."""
 
     files = NodeFiles(Path("/srv/files"))

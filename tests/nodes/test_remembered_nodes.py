@@ -20,7 +20,7 @@ from tower.nodes.ssh.known_hosts import KnownHosts
 RSA = _blob(rsa.generate_private_key(65537, 2048))
 
 
-class KnownNodesTests(NodesTestCase):
+class RememberedNodesTests(NodesTestCase):
     """The last list."""
 
     def test_remembered(self) -> None:

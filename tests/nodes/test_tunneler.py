@@ -82,7 +82,7 @@ class SyncTests(Logged):
         self.pass_time(15)
         self.assertEqual((self.hosts(), self.tunneler.status().last_error), (["a"], ""))
 
-    def test_lost_nodes_are_dialled_while_nobody_lists(self) -> None:
+    def test_lost_nodes_are_dialed_while_listings_fail(self) -> None:
         """A failed listing, which may need a tunnel itself, does not keep tunnels from being opened again."""
         self.run_up()
         self.nodes = RuntimeError("no connection to the API server")
@@ -250,7 +250,7 @@ class KeyTests(Logged):
         self.pass_time(300)
         self.assertEqual((len(self.installed), self.tunneler.status().last_error), (1, ""))
 
-    def test_nobody_installs(self) -> None:
+    def test_without_installer(self) -> None:
         """Then the key is made all the same."""
         self.tunneler = self.make(install=False)
         self.keys.problem = "the disk is full"

@@ -241,7 +241,7 @@ class StreamTests(Ends):
         channel.full = True
         for _ in range(most + 1):
             channel.deliver(b"new keys")
-        self.assertEqual(str(recorder.reason), "the peer does not read the answers to its TLS records")
+        self.assertEqual(str(recorder.reason), "the peer requests TLS messages but does not read them")
         self.assertTrue(channel.closing)
 
 

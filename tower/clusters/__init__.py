@@ -1,7 +1,7 @@
-"""What is recorded about clusters: specifications, nodes, join tokens, credentials, ports.
+"""The records of clusters: specifications, nodes, join tokens, credentials, ports.
 
 Start with `tower.clusters.clusters`; join tokens are checked in `tower.clusters.join_tokens`.  May import
-`tower.store`, `tower.tunnels`, `tower.trust` and below.
+`tower.cloud.registry`, `tower.tunnels`, `tower.store` and below.
 """
 
 from __future__ import annotations

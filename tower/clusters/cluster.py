@@ -1,4 +1,4 @@
-"""A cluster: its record, and the Kubernetes object it is shown as."""
+"""A cluster, its record, and its Kubernetes object."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.store.records import Record, Value
 
-#: The API group and version of clusters, as KubeSphere's Tower has it.
+#: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
 
-#: Largest sum of all labels and annotations, characters (Kubernetes' limit for annotations).
+#: Total size limit of labels and annotations, characters (Kubernetes' limit for annotations).
 _METADATA_LIMIT = 256 * 1024
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
-#: The ways into a cluster: its agent dials out, or we reach its nodes by SSH.
+#: ``proxy``: the cluster's agent connects to the proxy; ``ssh``: the proxy connects to its nodes.
 ClusterType: TypeAlias = Literal["proxy", "ssh"]
 
 
 @frozen
 class Condition:
-    """One observation about a cluster.
+    """A condition of a cluster.
 
     :ivar type: such as ``AgentAvailable``.
-    :ivar message: for people; escaped, as it may repeat a member's words.
+    :ivar message: human-readable; escaped, as it may quote a member.
     :ivar last_transition: when *status* last changed, s since the epoch.
     """
 
@@ -48,14 +48,14 @@ class Condition:
 
 @frozen
 class Cluster:
-    """A member cluster, as the store has it.
+    """A member cluster.
 
-    :ivar uid: of this cluster alone; a later one of the same name has another.
-    :ivar resource_version: the store's version of the record.
+    :ivar uid: unique, even among later clusters of the same name.
+    :ivar resource_version: the record's version.
     :ivar created: s since the epoch.
     :ivar enabled: whether it is served; see `Clusters.set_enabled`.
-    :ivar kubernetes_port: its own TLS port, or None when none was ever given out.
-    :ivar ssh: how its nodes are reached; None: it has an agent.
+    :ivar kubernetes_port: its own TLS port; None if none was ever assigned.
+    :ivar ssh: SSH access to its nodes; None: it has an agent.
     """
 
     name: str
@@ -71,25 +71,25 @@ class Cluster:
 
     @property
     def type(self) -> ClusterType:
-        """The way into it."""
+        """``proxy`` or ``ssh``."""
         return "proxy" if self.ssh is None else "ssh"
 
     @property
     def identities(self) -> SystemIdentities:
-        """Whom of the system users may act as, as far as it is the proxy's to say."""
+        """The proxy's rule for system identities; agents have their own."""
         return NONE_ALLOWED if self.ssh is None else self.ssh.identities
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of that type, if it was ever set."""
+        """Return the condition of type *kind*, or None."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 @frozen
 class MemberFacts:
-    """What may be shown of the credential that the proxy keeps for a cluster of type ssh.
+    """Public facts of the credential that the proxy keeps for a cluster of type ssh.
 
-    :ivar server: URL of the API server, as the nodes reach it.
-    :ivar expires: when the credential ends, s since the epoch; None: nobody can tell.
+    :ivar server: URL of the API server, as seen from the nodes.
+    :ivar expires: s since the epoch; None: unknown.
     """
 
     server: str
@@ -99,12 +99,12 @@ class MemberFacts:
 
 @frozen
 class Live:
-    """What is known of a cluster this moment, and never stored.
+    """The current state of a cluster, which is not stored.
 
-    :ivar endpoint: the URL users reach it at, or an empty string.
-    :ivar tunnels: how many agents are connected.
-    :ivar version: of the agent, or an empty string.
-    :ivar last_seen: when an agent was last heard of, s since the epoch.
+    :ivar endpoint: URL for users; may be empty.
+    :ivar tunnels: number of connected agents.
+    :ivar version: of the agent; may be empty.
+    :ivar last_seen: when an agent was last connected, s since the epoch.
     :ivar round_trip: to the agent and back, s.
     :ivar member: of clusters of type ssh.
     """
@@ -118,9 +118,9 @@ class Live:
 
 
 def check_name(name: str) -> str:
-    """Return *name* if it can name a cluster, which is a DNS label (RFC 1123).
+    """Return *name* if it is valid for a cluster: a DNS label (RFC 1123).
 
-    :raise Invalid: saying what is allowed.
+    :raise Invalid: with the allowed form.
     """
     if not _LABEL.fullmatch(name):
         raise Invalid(
@@ -131,7 +131,7 @@ def check_name(name: str) -> str:
 
 
 def check_metadata(cluster: Cluster) -> None:
-    """Raise `Invalid` unless labels and annotations are strings and not too many."""
+    """Raise `Invalid` unless labels and annotations are strings within the size limit."""
     items = [*cluster.labels.items(), *cluster.annotations.items()]
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in items):
         raise Invalid(f"cluster {cluster.name}: labels and annotations must be strings")
@@ -140,7 +140,7 @@ def check_metadata(cluster: Cluster) -> None:
 
 
 def encode(cluster: Cluster) -> Value:
-    """Return what the store keeps of *cluster*; name and version are the record's."""
+    """Return the record value of *cluster*; name and version are the record's."""
     value: dict[str, Any] = {
         "uid": cluster.uid,
         "created": cluster.created,
@@ -165,9 +165,9 @@ def encode(cluster: Cluster) -> Value:
 
 
 def decode(record: Record) -> Cluster:
-    """Return the cluster that *record* holds."""
+    """Return the cluster of *record*."""
     value = record.value
-    ssh = value.get("ssh")  # records of before 0.6 have none
+    ssh = value.get("ssh")  # records before 0.6 have none
     return Cluster(
         name=record.name,
         uid=value["uid"],
@@ -183,14 +183,14 @@ def decode(record: Record) -> Cluster:
 
 
 def timestamp(seconds: float) -> str:
-    """Return a time as Kubernetes writes it (RFC 3339, UTC, whole seconds)."""
+    """Return a time in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
-    """Return *cluster* as the Kubernetes object, named as in upstream's CRD, and without secrets.
+    """Return the Kubernetes object of *cluster*, with the fields of upstream's CRD and without secrets.
 
-    Tower's own additions are ``spec.connection.ssh`` and ``status.agents``, ``agentVersion``, ``lastSeen``,
+    Tower's additions are ``spec.connection.ssh`` and ``status.agents``, ``agentVersion``, ``lastSeen``,
     ``roundTripMilliseconds``, ``member``.
     """
     connection: dict[str, Any] = {"type": cluster.type}

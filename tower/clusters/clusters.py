@@ -1,4 +1,4 @@
-"""The clusters there are: adding, changing and removing them, and a port for each."""
+"""The clusters in the store: adding, changing and removing them, with a port for each."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ __all__ = [
     "to_object",
 ]
 
-#: Most clusters that one proxy takes.
+#: Most clusters of one proxy.
 CLUSTER_LIMIT = 10_000
 
-#: How often a change is tried again after somebody else changed the same record.
+#: Attempts of a change that conflicts with concurrent changes.
 _ATTEMPTS = 10
 
 
 class Clusters:
     """The clusters in a store.
 
-    :param ports: what the clusters' own ports are taken from; None gives none.
-    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
-    :param accesses: keeps the credentials for clusters of type ssh; None: there can be no such clusters.
+    :param ports: range of the clusters' own ports; None: clusters get none.
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
+    :param credentials: of clusters of type ssh; None: such clusters cannot be added.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Clusters:
         store: IStore,
         ports: range | None,
         clock: IReactorTime,
-        accesses: MemberCredentials | None = None,
+        credentials: MemberCredentials | None = None,
     ) -> None:
         self._ports = ClusterPorts(store, ports)
         self._store = store
         self._clock = clock
-        self._accesses = accesses
-        # Decoding costs more than it looks on the path of every request.
+        self._credentials = credentials
+        # Every request needs its cluster, and decoding is slow.
         self._decoded: dict[str, Cluster] = {}
         self._watch = store.watch("clusters", self._forget)
-        # Conflicts are for others who write; among ourselves they would only be work done for nothing.
+        # Avoids conflicts between this object's own writes.
         self._writing = DeferredLock()
 
     def get(self, name: str) -> Cluster | None:
@@ -102,11 +102,11 @@ class Clusters:
     def require(self, name: str) -> Cluster:
         """Return the cluster of that name.
 
-        :raise NotFound: there is none; the text names the cure.
+        :raise NotFound: with the cure.
         """
         cluster = self.get(name)
         if cluster is None:
-            raise _missing(name)
+            raise _not_found(name)
         return cluster
 
     def list(self) -> list[Cluster]:
@@ -115,11 +115,11 @@ class Clusters:
 
     @property
     def ports(self) -> range | None:
-        """What the clusters' own ports are taken from; None: they have none."""
+        """Range of the clusters' own ports; None: they have none."""
         return self._ports.range
 
     def listening_port(self, cluster: Cluster) -> int | None:
-        """Return the port that is to be open for *cluster* now, if any."""
+        """Return the port that must be open for *cluster*, if any."""
         return cluster.kubernetes_port if cluster.enabled and self.ports is not None else None
 
     def add(
@@ -133,14 +133,14 @@ class Clusters:
         ssh: SSHSpec | None = None,
         access: KubeAccess | None = None,
     ) -> Deferred[Cluster]:
-        """Add a cluster, with a port of its own if there are ports.
+        """Add a cluster, with its own port if this proxy has ports.
 
-        Fails with `Invalid`, `AlreadyExists`, `Conflict` when all ports are taken, and `VaultError` when
+        Fails with `Invalid`, `AlreadyExists`, `Conflict` if all ports are taken, and `VaultError` if
         *access* cannot be sealed.
 
-        :param port: the one to give it, such as the one it had elsewhere; no other is taken instead.
-        :param ssh: how its nodes are reached; None: it has an agent.
-        :param access: with *ssh*, the credential for its API server, which is kept sealed.
+        :param port: required port; None: any free one.
+        :param ssh: SSH access to its nodes; None: it has an agent.
+        :param access: with *ssh*, the credential for its API server, which is stored sealed.
         """
         cluster = Cluster(
             name,
@@ -159,19 +159,19 @@ class Clusters:
 
         Fails with `NotFound`.
 
-        :param uid: remove only the cluster of this uid, else fail with `Conflict`.
-        :return: what was removed.
+        :param uid: required uid; fails with `Conflict` if the cluster has another.
+        :return: the removed cluster.
         """
         return Deferred.fromCoroutine(self._remove(name, uid))
 
     def set_enabled(self, name: str, enabled: bool) -> Deferred[Cluster]:
-        """Serve the cluster or not; fails with `NotFound`."""
+        """Enable or disable a cluster; fails with `NotFound`."""
         return self.change(name, lambda cluster: evolve(cluster, enabled=enabled))
 
     def set_condition(
         self, name: str, kind: str, status: ConditionStatus, reason: str, message: str
     ) -> Deferred[Cluster]:
-        """Record an observation; the time of transition is kept as long as *status* is the same.
+        """Set a condition; its transition time changes only with *status*.
 
         Fails with `NotFound`.
         """
@@ -193,18 +193,18 @@ class Clusters:
         version: int | None = None,
         access: KubeAccess | None = None,
     ) -> Deferred[Cluster]:
-        """Replace what `edit` may change: ``enabled``, ``conditions``, ``labels``, ``annotations``, ``ssh``.
+        """Change ``enabled``, ``conditions``, ``labels``, ``annotations`` or ``ssh`` of a cluster.
 
-        Fails with `NotFound`, with `Invalid`, with `VaultError`, and with what *edit* raises.
+        Fails with `NotFound`, `Invalid`, `VaultError`, and the errors of *edit*.
 
-        :param edit: a pure function; it is called again when somebody else was faster.
-        :param version: change only this resource version, else fail with `Conflict`.
-        :param access: takes the place of the credential for the cluster, in the same transaction.
+        :param edit: a pure function; called again after a conflict.
+        :param version: required resource version; fails with `Conflict` if the cluster has another.
+        :param access: replaces the credential for the cluster, in the same transaction.
         """
         return Deferred.fromCoroutine(self._change(name, edit, version, access))
 
     def assign_ports(self) -> Deferred[None]:
-        """Give a port to each cluster that has none, as after ``--cluster-ports none``."""
+        """Assign a port to each cluster without one, as after ``--cluster-ports none``."""
         return Deferred.fromCoroutine(self._assign_ports())
 
     def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
@@ -212,11 +212,11 @@ class Clusters:
         return self._store.watch("clusters", lambda event: callback(event.type, decode(event.record)))
 
     def changes(self, since: int) -> Sequence[tuple[EventType, Cluster]]:
-        """Return what happened after a resource version; see `IStore.changes`."""
+        """Return the events after a resource version; see `IStore.changes`."""
         return [(event.type, decode(event.record)) for event in self._store.changes("clusters", since)]
 
     def stop(self) -> None:
-        """Follow the store no longer."""
+        """Stop watching the store."""
         self._watch.stop()
         self._decoded.clear()
 
@@ -224,20 +224,22 @@ class Clusters:
         name = check_name(cluster.name)
         self._ports.check(wanted)
         if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
-            raise Conflict(f"cluster {name} cannot be added: there are {CLUSTER_LIMIT}, the most allowed")
+            raise Conflict(
+                f"cluster {name} cannot be added: the limit of {CLUSTER_LIMIT} clusters is reached"
+            )
         check_metadata(cluster)
         if cluster.ssh is not None:
             check_spec(cluster.ssh)
-        kept = self._kept(cluster, access)
-        if cluster.ssh is not None and not kept:
+        stored = self._write_access(cluster, access)
+        if cluster.ssh is not None and not stored:
             raise Invalid(
-                f"cluster {name} needs a kubeconfig: what it is reached with through its nodes "
+                f"cluster {name} needs a kubeconfig for its API server, as seen from its nodes "
                 "(spec.connection.kubeconfig, --member-kubeconfig)"
             )
 
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
-            return [Create("clusters", name, value), *claim(port, cluster), *kept]
+            return [Create("clusters", name, value), *claim(port, cluster), *stored]
 
         try:
             async with self._writing:
@@ -246,23 +248,23 @@ class Clusters:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
 
-    def _kept(self, cluster: Cluster, access: KubeAccess | None) -> Sequence[Operation]:
-        """Return what keeps *access* for *cluster*."""
+    def _write_access(self, cluster: Cluster, access: KubeAccess | None) -> Sequence[Operation]:
+        """Return the operations that store *access* for *cluster*."""
         if access is None:
             return []
         if cluster.ssh is None:
             raise Invalid(
-                f"cluster {cluster.name} is of type proxy: the kubeconfig is its agent's, not the proxy's"
+                f"cluster {cluster.name} is of type proxy: its agent has the kubeconfig, not the proxy"
             )
-        if self._accesses is None:
-            raise Invalid(f"cluster {cluster.name} cannot be of type ssh: nothing here keeps its kubeconfig")
-        return self._accesses.write_operations(cluster.uid, cluster.name, access)
+        if self._credentials is None:
+            raise Invalid(f"cluster {cluster.name} cannot be of type ssh: its kubeconfig cannot be stored")
+        return self._credentials.write_operations(cluster.uid, cluster.name, access)
 
     async def _remove(self, name: str, uid: str | None) -> Cluster:
         async def attempt() -> Cluster:
             cluster = self.require(name)
             if uid is not None and uid != cluster.uid:
-                raise Conflict(f"cluster {name} is another one than was meant: its uid is {cluster.uid}")
+                raise Conflict(f"cluster {name} has uid {cluster.uid}, not {uid}: it was added again")
             operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
             operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
             (record, *_) = await self._store.transact(operations)
@@ -281,33 +283,33 @@ class Clusters:
         async def attempt() -> Cluster:
             cluster = self.require(name)
             if version is not None and version != cluster.resource_version:
-                raise Conflict(f"cluster {name} was changed in between: read it again and retry")
+                raise Conflict(f"cluster {name} was changed concurrently: read it again and retry")
             edited = edit(cluster)
             if edited.type != cluster.type:
                 raise Invalid(
-                    f"cluster {name} is of type {cluster.type}, which cannot be changed: add it anew"
+                    f"cluster {name}: type {cluster.type} cannot be changed: remove and add the cluster"
                 )
             check_metadata(edited)
             if edited.ssh is not None and edited.ssh != cluster.ssh:
                 check_spec(edited.ssh)
             update = Update("clusters", name, encode(edited), cluster.resource_version)
-            (record, *_) = await self._store.transact([update, *self._kept(cluster, access)])
+            (record, *_) = await self._store.transact([update, *self._write_access(cluster, access)])
             assert record is not None
             return decode(record)
 
         return await self._persist(name, attempt)
 
     async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
-        """Repeat *attempt*, which reads and writes, while others write in between."""
+        """Repeat *attempt*, which reads and writes, while it conflicts with other writes."""
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 try:
                     return await attempt()
                 except RecordMissing as e:
-                    raise _missing(name) from e
+                    raise _not_found(name) from e
                 except RecordChanged:
                     continue
-        raise Conflict(f"cluster {name} changes too often: try again")
+        raise Conflict(f"cluster {name} changes too often: retry")
 
     async def _assign_ports(self) -> None:
         if self.ports is None:
@@ -330,5 +332,5 @@ class Clusters:
             self._decoded.pop(event.record.name, None)
 
 
-def _missing(name: str) -> NotFound:
+def _not_found(name: str) -> NotFound:
     return NotFound(f"cluster {name} not found: 'tower cluster list' shows all, 'tower cluster add' adds one")

@@ -1,4 +1,4 @@
-"""The credentials that Tower issued to users: whose they are, what for, and until when.
+"""The credentials that Tower issued to users: user, cluster, and expiry.
 
 The store has only the SHA-256 of a token, or of a certificate's DER.
 """
@@ -31,16 +31,16 @@ from tower.store.records import (
 #: The group whose members may use Tower's own API.
 ADMINS = "tower:admins"
 
-#: What every bearer token begins with, so that scanners for leaked secrets can know it.
+#: Prefix of all bearer tokens, which scanners for leaked secrets can detect.
 PREFIX = "towerk-"
 
-#: Most credentials there may be at a time.
+#: Most credentials at a time.
 CREDENTIAL_LIMIT = 100_000
 
-#: How long an ended credential is remembered, so that one can see what became of it, s.
+#: How long an expired credential is still listed, s.
 REMEMBERED = 86400.0
 
-#: How far the clock may have gone back since a credential was issued, s.
+#: Tolerance for a clock that was set back since a credential was issued, s.
 _SKEW = 300.0
 
 #: Most operations in one transaction of `Credentials.purge`.
@@ -53,16 +53,16 @@ CredentialKind: TypeAlias = Literal["cert", "token"]
 
 @frozen
 class Credential:
-    """What was issued to somebody.
+    """An issued credential.
 
-    :ivar id: names it; no secret.
-    :ivar cluster: the cluster it is for; empty for Tower's own API.
+    :ivar id: not secret.
+    :ivar cluster: empty for Tower's own API.
     :ivar cluster_uid: that cluster's uid; empty for Tower's own API.
     :ivar digest: SHA-256 of the token, or of the certificate's DER, hexadecimal.
     :ivar issued: s since the epoch.
     :ivar expires: s since the epoch.
     :ivar revoked_at: when it was revoked, s since the epoch.
-    :ivar ended: its expiry was seen; holds even when the clock is set back.
+    :ivar ended: it has expired; stays so even if the clock is set back.
     """
 
     id: str
@@ -84,11 +84,11 @@ class Credential:
 
     @property
     def term(self) -> tuple[float, float]:
-        """From when on, and until when, it opens anything, s since the epoch; unless revoked or ended."""
+        """Begin and end of its validity, s since the epoch; unless revoked or ended."""
         return self.issued - _SKEW, self.expires
 
     def valid(self, now: float) -> bool:
-        """Return whether it opens anything at *now*, s since the epoch."""
+        """Return whether it is valid at *now*, s since the epoch."""
         since, until = self.term
         return not self.revoked and not self.ended and since <= now < until
 
@@ -96,8 +96,8 @@ class Credential:
 class Credentials:
     """The credentials in a store.
 
-    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
-    :param max_ttl: longest life that may be asked for, s (``--max-credential-ttl``).
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
+    :param max_ttl: longest lifetime, s (``--max-credential-ttl``).
     """
 
     def __init__(self, store: IStore, clock: IReactorTime, max_ttl: float) -> None:
@@ -114,8 +114,8 @@ class Credentials:
     def find(self, digest: str) -> Credential | None:
         """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal).
 
-        One look-up in a dictionary.  What has ended for good is not found; what is found may have expired or
-        been revoked: see `Credential.valid`.
+        One dictionary lookup.  Ended credentials are not found; others may have expired or been revoked: see
+        `Credential.valid`.
         """
         credential = self._by_digest.get(digest)
         return None if credential is None or credential.ended else credential
@@ -126,48 +126,48 @@ class Credentials:
         return None if record is None else _decode(record)
 
     def list(self, cluster: str) -> Sequence[Credential]:
-        """Return the credentials for a cluster, or with an empty string for Tower's own API, oldest first."""
+        """Return the credentials for a cluster, or for Tower's own API if it is empty, oldest first."""
         found = (credential for credential in self._by_digest.values() if credential.cluster == cluster)
         return sorted(found, key=lambda credential: (credential.issued, credential.id))
 
     def issue_token(
         self, cluster: str, user: str, groups: Iterable[str], ttl: float
     ) -> Deferred[tuple[Credential, str]]:
-        """Make a bearer token, which is nowhere but in the answer.
+        """Issue a bearer token; only the result contains it.
 
-        Fails with `NotFound`, `Invalid`, or `Conflict` when there are too many credentials.
+        Fails with `NotFound`, `Invalid`, or `Conflict` if there are too many credentials.
 
         :param cluster: the cluster's name; empty for Tower's own API.
-        :param ttl: how long it lives, s.
+        :param ttl: lifetime, s.
         """
         return Deferred.fromCoroutine(self._issue_token(cluster, user, groups, ttl))
 
     def register_certificate(
         self, cluster: str, user: str, groups: Iterable[str], ttl: float, digest: str
     ) -> Deferred[Credential]:
-        """Make a certificate, just signed, a credential.
+        """Register a newly signed certificate as a credential.
 
-        Fails with `NotFound`, `Invalid`, or `Conflict` when there are too many credentials.
+        Fails with `NotFound`, `Invalid`, or `Conflict` if there are too many credentials.
 
         :param cluster: the cluster's name; empty for Tower's own API.
-        :param ttl: how long it lives, s.
+        :param ttl: lifetime, s.
         :param digest: SHA-256 of the certificate's DER, hexadecimal.
         """
         return Deferred.fromCoroutine(self._register(cluster, user, groups, ttl, "cert", digest))
 
     def revoke(self, credential_id: str, cluster: str | None = None) -> Deferred[Credential]:
-        """End a credential now; once more changes nothing.
+        """Revoke a credential; no-op if it is revoked already.
 
         Fails with `NotFound`.
 
-        :param cluster: revoke it only if it is for this cluster.
+        :param cluster: required cluster of the credential; None: any.
         """
         return Deferred.fromCoroutine(self._revoke(credential_id, cluster))
 
     def purge(self) -> Deferred[int]:
-        """End what has expired, so that no clock set back revives it, and forget what ended long ago.
+        """Mark expired credentials as ended, so that they stay so if the clock is set back; remove old ones.
 
-        :return: how many were changed or forgotten.
+        :return: number of changed and removed credentials.
         """
         return Deferred.fromCoroutine(self._purge())
 
@@ -176,7 +176,7 @@ class Credentials:
         self._watchers.append(callback)
 
     def stop(self) -> None:
-        """Follow the store no longer."""
+        """Stop watching the store."""
         self._watch.stop()
         self._watchers.clear()
 
@@ -198,9 +198,7 @@ class Credentials:
                 "the proxy's --max-credential-ttl"
             )
         if len(self._by_digest) >= CREDENTIAL_LIMIT:
-            raise Conflict(
-                f"there are {CREDENTIAL_LIMIT} credentials, the most allowed: wait until some expire"
-            )
+            raise Conflict(f"the limit of {CREDENTIAL_LIMIT} credentials is reached: wait until some expire")
         operations: list[Operation] = []
         uid = ""
         if cluster:
@@ -215,7 +213,7 @@ class Credentials:
         )
         operations.append(Create("credentials", credential.id, _encode(credential)))
         if digest in self._by_digest:
-            raise Conflict("that certificate is a credential already")
+            raise Conflict("the certificate is already registered")
         try:
             await self._store.transact(operations)
         except RecordMissing as e:
@@ -226,8 +224,8 @@ class Credentials:
         for _ in range(_ATTEMPTS):
             record = self._store.get("credentials", credential_id)
             if record is None or cluster not in (None, record.value["cluster"]):
-                place = f"cluster {cluster} has" if cluster else "there is"
-                raise NotFound(f"{place} no credential {credential_id}")
+                owner = f"cluster {cluster} has" if cluster else "there is"
+                raise NotFound(f"{owner} no credential {credential_id}")
             credential = _decode(record)
             if credential.revoked:
                 return credential
@@ -237,7 +235,7 @@ class Credentials:
             except (RecordChanged, RecordMissing):
                 continue
             return credential
-        raise Conflict(f"credential {credential_id} changes too often: try again")
+        raise Conflict(f"credential {credential_id} changes too often: retry")
 
     async def _purge(self) -> int:
         now = self._clock.seconds()
@@ -256,7 +254,7 @@ class Credentials:
             try:
                 await self._store.transact(operations)
             except (RecordChanged, RecordMissing):
-                return 0  # The next round comes soon enough.
+                return 0  # the next purge retries
         return len(operations)
 
     def _changed(self, event: Event) -> None:
@@ -273,7 +271,9 @@ class Credentials:
 def _check_names(user: str, groups: Iterable[str]) -> None:
     for what, name in (("user", user), *(("group", group) for group in groups)):
         if not (0 < len(name) <= 253 and name.isascii() and name.isprintable() and name == name.strip()):
-            raise Invalid(f"{what} {name!r}: must be 1 to 253 printable ASCII characters, no blank at an end")
+            raise Invalid(
+                f"{what} {name!r}: must be 1 to 253 printable ASCII characters, without blanks at the ends"
+            )
 
 
 def _no_cluster(name: str) -> NotFound:

@@ -1,7 +1,7 @@
-"""How agents are let in: join tokens, which are spent on a key, and the keys enrolled so.
+"""Join tokens, and the agent keys that are enrolled with them.
 
-The store has only the token's SHA-256.  Spending a use and storing the key are one transaction, and the same
-token with the same key succeeds again, so that an agent whose answer was lost on the way just asks again.
+The store has only the token's SHA-256.  One transaction spends a use and stores the key.  The same token with
+the same key succeeds again, so an agent that did not receive the answer can retry.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredLock
@@ -28,23 +27,24 @@ from tower.store.records import (
     RecordMissing,
     Require,
     Update,
+    Value,
 )
 
-#: What every join token begins with, so that scanners for leaked secrets can know it.
+#: Prefix of all join tokens, which scanners for leaked secrets can detect.
 PREFIX = "tower-"
 
-#: Longest life of a token, s, and most uses.
+#: Longest lifetime of a join token, s, and most uses.
 MAX_TTL = 30 * 86400.0
 MAX_USES = 1000
 
-#: Most tokens and most keys that one cluster may have at a time.
+#: Most join tokens and most agent keys of one cluster at a time.
 TOKEN_LIMIT = 1000
 KEY_LIMIT = 1000
 
-#: How long a spent or expired token is remembered, for agents whose answer was lost, s.
+#: How long a spent or expired token is kept, for agents that did not receive the answer, s.
 REMEMBERED = 86400.0
 
-#: How far the clock may have gone back since a token was minted, s.
+#: Tolerance for a clock that was set back since a token was minted, s.
 _SKEW = 300.0
 
 _ATTEMPTS = 10
@@ -66,43 +66,43 @@ class AgentKey:
 
 
 class JoinTokens:
-    """Join tokens and agents' keys in a store.
+    """The join tokens and agent keys in a store.
 
-    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     """
 
     def __init__(self, store: IStore, clock: IReactorTime) -> None:
         self._store = store
         self._clock = clock
-        # Many agents with one token would else be in each other's way.
+        # Avoids conflicts between many agents with one token.
         self._enrolling = DeferredLock()
 
     def mint(self, cluster: str, ttl: float = 3600.0, uses: int = 1) -> Deferred[str]:
-        """Make a token, which is nowhere but in the answer.
+        """Create a join token; only the result contains it.
 
-        Fails with `NotFound`, `Invalid`, or `Conflict` when the cluster has too many tokens.
+        Fails with `NotFound`, `Invalid`, or `Conflict` if the cluster has too many join tokens.
 
-        :param ttl: how long it can be spent, s.
-        :param uses: on how many keys it can be spent.
+        :param ttl: lifetime, s.
+        :param uses: number of keys that it can enrol.
         """
         return Deferred.fromCoroutine(self._mint(cluster, ttl, uses))
 
     def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> Deferred[None]:
-        """Spend a use of *token* on a key, which from then on may serve the cluster.
+        """Spend a use of *token* to allow a key to serve the cluster.
 
-        Fails with `Unauthorized`, alike for every reason; its ``reason`` is for the log.
+        Fails with `Unauthorized`, with the same text for every cause; its ``reason`` is for the log.
 
         :param fingerprint: of *blob*.
-        :param blob: the public key in SSH's wire format, possession of which was proven.
+        :param blob: the public key in SSH's wire format; its possession must be proven.
         """
         return Deferred.fromCoroutine(self._enrol(cluster, token, fingerprint, blob))
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
-        """Return whether that key may serve that cluster now."""
+        """Return whether the key may serve the cluster now."""
         return self.refusal(cluster, fingerprint) is None
 
     def refusal(self, cluster: str, fingerprint: str) -> str | None:
-        """Return why that key may not serve that cluster, for the log, or None when it may."""
+        """Return why the key is rejected for the cluster, for the log, or None if it is accepted."""
         owner = self._store.get("clusters", cluster)
         if owner is None:
             return "unknown cluster"
@@ -111,7 +111,7 @@ class JoinTokens:
         return None if owner.value["enabled"] else "the cluster is disabled"
 
     def agent_keys(self, cluster: str) -> Sequence[AgentKey]:
-        """Return the keys that may serve a cluster, the oldest first."""
+        """Return the keys that may serve a cluster, oldest first."""
         owner = self._store.get("clusters", cluster)
         if owner is None:
             return []
@@ -122,21 +122,21 @@ class JoinTokens:
                 base64.b64decode(record.value["blob"]),
                 record.value["enrolled"],
             )
-            for record in self._of("agentkeys", owner)
+            for record in self._records("agentkeys", owner)
         ]
         return sorted(keys, key=lambda key: (key.enrolled, key.fingerprint))
 
     def revoke(self, cluster: str, fingerprint: str) -> Deferred[None]:
-        """Let a key serve the cluster no more; the token it came by, which its holder may know, ends with it.
+        """Revoke a key, and the join token that enrolled it, which the key's holder may know.
 
         Fails with `NotFound`.
         """
         return Deferred.fromCoroutine(self._revoke(cluster, fingerprint))
 
     def purge(self) -> Deferred[int]:
-        """End the tokens that have expired, so that no clock set back revives them, and forget the old ones.
+        """Invalidate expired tokens, so that they stay so if the clock is set back; remove old ones.
 
-        :return: how many were changed or forgotten.
+        :return: number of changed and removed tokens.
         """
         return Deferred.fromCoroutine(self._purge())
 
@@ -148,9 +148,9 @@ class JoinTokens:
         owner = self._store.get("clusters", cluster)
         if owner is None:
             raise _no_cluster(cluster)
-        if len(self._of("jointokens", owner)) >= TOKEN_LIMIT:
+        if len(self._records("jointokens", owner)) >= TOKEN_LIMIT:
             raise Conflict(
-                f"cluster {cluster} has {TOKEN_LIMIT} join tokens, the most allowed: "
+                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} join tokens: "
                 "use those, or wait until they expire"
             )
         token = PREFIX + secrets.token_urlsafe(32)
@@ -166,7 +166,7 @@ class JoinTokens:
         try:
             await self._store.transact(
                 [
-                    # Updated meanwhile is fine, removed is not; a new one of that name has another uid.
+                    # The cluster may have been updated, but not removed; a new one has another uid.
                     Require("clusters", cluster),
                     Create("jointokens", _digest(token), value),
                 ]
@@ -176,7 +176,7 @@ class JoinTokens:
         return token
 
     async def _enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
-        # Who has nothing to spend is sent away before he can keep others waiting.
+        # Reject invalid tokens before they can delay others.
         self._enrolment(cluster, token, fingerprint, blob)
         async with self._enrolling:
             for _ in range(_ATTEMPTS):
@@ -188,33 +188,33 @@ class JoinTokens:
                 except (RecordChanged, RecordExists, RecordMissing):
                     continue
                 return
-        raise Unauthorized(reason="the token or the key changes too often")
+        raise Unauthorized(reason="the join token or the key changes too often")
 
     def _enrolment(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> list[Operation]:
-        """Return what enrols the key; nothing when it is enrolled by this token already."""
+        """Return the operations that enrol the key; none if this token has enrolled it already."""
         digest = _digest(token)
         owner = self._store.get("clusters", cluster)
         record = self._store.get("jointokens", digest)
         if owner is None:
             raise Unauthorized(reason="unknown cluster")
         if record is None:
-            raise Unauthorized(reason="unknown token")
-        ticket = record.value
-        if ticket["cluster_uid"] != owner.value["uid"]:
-            raise Unauthorized(reason="the token is for another cluster")
+            raise Unauthorized(reason="unknown join token")
+        value = record.value
+        if value["cluster_uid"] != owner.value["uid"]:
+            raise Unauthorized(reason="the join token is for another cluster")
         if not owner.value["enabled"]:
             raise Unauthorized(reason="the cluster is disabled")
         name = _key_name(owner, fingerprint)
         known = self._store.get("agentkeys", name)
-        if known is not None and fingerprint in ticket["enrolled"]:
+        if known is not None and fingerprint in value["enrolled"]:
             return []
-        if not self._is_current(ticket):
-            raise Unauthorized(reason="the token has expired")
-        if ticket["uses"] < 1:
-            raise Unauthorized(reason="the token is spent")
-        if len(self._of("agentkeys", owner)) >= KEY_LIMIT:
-            raise Unauthorized(reason=f"the cluster has {KEY_LIMIT} keys, the most allowed: revoke some")
-        spent = {**ticket, "uses": ticket["uses"] - 1, "enrolled": [*ticket["enrolled"], fingerprint]}
+        if not self._is_current(value):
+            raise Unauthorized(reason="the join token has expired")
+        if value["uses"] < 1:
+            raise Unauthorized(reason="the join token is spent")
+        if len(self._records("agentkeys", owner)) >= KEY_LIMIT:
+            raise Unauthorized(reason=f"the cluster has reached the limit of {KEY_LIMIT} keys: revoke some")
+        spent = {**value, "uses": value["uses"] - 1, "enrolled": [*value["enrolled"], fingerprint]}
         key = {
             "cluster": cluster,
             "cluster_uid": owner.value["uid"],
@@ -232,8 +232,8 @@ class JoinTokens:
             stored,
         ]
 
-    def _is_current(self, ticket: Any) -> bool:
-        return bool(ticket["minted"] - _SKEW <= self._clock.seconds() < ticket["expires"])
+    def _is_current(self, value: Value) -> bool:
+        return bool(value["minted"] - _SKEW <= self._clock.seconds() < value["expires"])
 
     async def _revoke(self, cluster: str, fingerprint: str) -> None:
         for _ in range(_ATTEMPTS):
@@ -256,25 +256,25 @@ class JoinTokens:
             except (RecordChanged, RecordMissing):
                 continue
             return
-        raise Conflict(f"the key {fingerprint} of cluster {cluster} changes too often: try again")
+        raise Conflict(f"key {fingerprint} of cluster {cluster} changes too often: retry")
 
     async def _purge(self) -> int:
         now = self._clock.seconds()
         operations: list[Operation] = []
         for record in self._store.snapshot("jointokens").values():
-            ticket = record.value
-            if now >= ticket["expires"] + REMEMBERED:
+            value = record.value
+            if now >= value["expires"] + REMEMBERED:
                 operations.append(Delete("jointokens", record.name, record.version))
-            elif now >= ticket["expires"] and ticket["uses"] > 0:
-                operations.append(Update("jointokens", record.name, {**ticket, "uses": 0}, record.version))
+            elif now >= value["expires"] and value["uses"] > 0:
+                operations.append(Update("jointokens", record.name, {**value, "uses": 0}, record.version))
         if operations:
             try:
                 await self._store.transact(operations)
             except (RecordChanged, RecordMissing):
-                return 0  # The next round comes soon enough.
+                return 0  # the next purge retries
         return len(operations)
 
-    def _of(self, kind: str, owner: Record) -> list[Record]:
+    def _records(self, kind: str, owner: Record) -> list[Record]:
         uid = owner.value["uid"]
         return [r for r in self._store.snapshot(kind).values() if r.value["cluster_uid"] == uid]
 

@@ -1,6 +1,6 @@
-"""The credentials for member clusters that the proxy itself keeps: sealed, one for each cluster.
+"""The proxy's own credentials for member clusters of type ssh, one per cluster, stored sealed.
 
-What is not secret of them is kept in clear beside: where the API server is, and what kind of credential.
+Their public facts (API server, kind, expiry) are stored in plain text.
 """
 
 from __future__ import annotations
@@ -32,18 +32,15 @@ from tower.store.records import (
 from tower.trust.pki import load_certificates
 from tower.trust.vault import UnsealFailed, Vault, VaultError
 
-#: The kind of the records.
+#: Kind of the records.
 KIND = "memberaccess"
 
-#: Largest kubeconfig that is kept, B.
+#: Largest stored kubeconfig, B.
 LIMIT = 256 * 1024
 
 
 class MemberCredentials:
-    """Those credentials, in a store.
-
-    :param vault: seals them.
-    """
+    """The credentials in a store, sealed by *vault*."""
 
     _log = Logger()
 
@@ -52,17 +49,17 @@ class MemberCredentials:
         self._vault = vault
 
     def write_operations(self, cluster_uid: str, name: str, access: KubeAccess) -> list[Operation]:
-        """Return what keeps *access* for a cluster, in place of the one before, if there is one.
+        """Return the operations that store *access* for a cluster, or replace the stored one.
 
-        :raise Invalid: it cannot be used from here; see `check_access`.
+        :raise Invalid: see `check_access`.
         :raise VaultError: it cannot be sealed.
         """
         facts = check_access(access)
         plain = self_contained(access)
         if len(plain) > LIMIT:
             raise Invalid(
-                f"spec.connection.kubeconfig: {len(plain)} B: larger than {LIMIT} B; are there more "
-                "certificate authorities in it than the cluster's own?"
+                f"spec.connection.kubeconfig: {len(plain)} B: larger than {LIMIT} B: remove certificate "
+                "authorities other than the cluster's"
             )
         value: Value = {
             "cluster": name,
@@ -79,21 +76,21 @@ class MemberCredentials:
     def get(self, cluster: Cluster) -> KubeAccess:
         """Return the credential for *cluster*.
 
-        :raise ConfigurationError: there is none, or it cannot be opened; the text names the cure.
+        :raise ConfigurationError: it is missing or cannot be opened; the text names the cure.
         """
-        cure = f"give it again with 'tower cluster set {cluster.name} --member-kubeconfig K'"
+        cure = f"set it again with 'tower cluster set {cluster.name} --member-kubeconfig K'"
         record = self._store.get(KIND, cluster.uid)
         if record is None:
             raise ConfigurationError(f"cluster {cluster.name} has no credential: {cure}")
         try:
             plain = self._vault.open(record.value["sealed"], cluster.uid)
         except VaultError as e:
-            what = f"the credential for cluster {cluster.name} cannot be opened: {e}"
-            raise VaultError(f"{what}, or {cure}" if isinstance(e, UnsealFailed) else what) from e
+            text = f"the credential for cluster {cluster.name} cannot be opened: {e}"
+            raise VaultError(f"{text}, or {cure}" if isinstance(e, UnsealFailed) else text) from e
         return read_kubeconfig(plain, f"the kubeconfig of cluster {cluster.name}")
 
     def facts(self, cluster: Cluster) -> MemberFacts | None:
-        """Return what may be shown of the credential for *cluster*; None: it has none."""
+        """Return the public facts of the credential for *cluster*; None: it has none."""
         record = self._store.get(KIND, cluster.uid)
         if record is None:
             return None
@@ -101,20 +98,20 @@ class MemberCredentials:
         return MemberFacts(value["server"], value["credential"], value["expires"])
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
-        """Call *callback* with a cluster's name each time that its credential was given or replaced."""
+        """Call *callback* with a cluster's name whenever its credential is set or replaced."""
 
-        def heard(event: Event) -> None:
+        def changed(event: Event) -> None:
             if event.type != "DELETED":
                 callback(event.record.value["cluster"])
 
-        return self._store.watch(KIND, heard)
+        return self._store.watch(KIND, changed)
 
     def reseal(self) -> Deferred[int]:
-        """Seal with the vault's first key what another of its keys sealed, so that the other can go.
+        """Seal all credentials with the vault's first key, so that its other keys can be removed.
 
-        What cannot be opened, or written, stays as it is.
+        Credentials that cannot be opened or written are unchanged.
 
-        :return: how many there were.
+        :return: number of credentials sealed again.
         """
         return Deferred.fromCoroutine(self._reseal())
 
@@ -127,15 +124,15 @@ class MemberCredentials:
                 plain = self._vault.open(record.value["sealed"], record.name)
                 sealed = self._vault.seal(plain, record.name)
             except VaultError:
-                continue  # whoever wants to use it hears why
+                continue  # `get` raises this error, too
             try:
                 await self._store.update(
                     KIND, record.name, {**record.value, "sealed": sealed}, record.version
                 )
             except (RecordChanged, RecordMissing):
-                continue  # it was replaced or removed just now
+                continue  # it was replaced or removed concurrently
             except StoreFailed as e:
-                self._log.warn("credentials stay sealed with old keys: {reason}", reason=str(e))
+                self._log.warn("credentials are still sealed with old keys: {reason}", reason=str(e))
                 break
             count += 1
         if count:
@@ -144,21 +141,21 @@ class MemberCredentials:
 
 
 def check_access(access: KubeAccess) -> MemberFacts:
-    """Return what may be shown of *access*, if it can be used for a cluster of type ssh.
+    """Return the public facts of *access*, if it can be used for a cluster of type ssh.
 
-    :raise Invalid: naming what is wrong with it and the cure.
+    :raise Invalid: with the problem and the cure.
     """
-    place = "spec.connection.kubeconfig"
+    field = "spec.connection.kubeconfig"
     if access.proxy_url is not None:
-        raise Invalid(f"{place}: proxy-url: the nodes lead there directly: leave it out")
+        raise Invalid(f"{field}: proxy-url: not supported: nodes connect without a proxy: omit it")
     has_credential = access.token or access.token_file or access.client_certificate
     if has_credential and urlsplit(access.server).scheme != "https":
-        raise Invalid(f"{place}: server is http://: over http anybody could take the credential: use https")
+        raise Invalid(f"{field}: server is http://: http would send the credential unencrypted: use https")
     try:
         APIServer(lambda: access)
         return _facts(access)
     except (ConfigurationError, ValueError) as e:
-        raise Invalid(f"{place}: {e}") from e
+        raise Invalid(f"{field}: {e}") from e
 
 
 def _facts(access: KubeAccess) -> MemberFacts:

@@ -1,4 +1,4 @@
-"""A node that accepts SSH, as a list of nodes names it."""
+"""Nodes that accept SSH, and their names and addresses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from attrs import field, frozen
 
 from tower.net.addresses import is_host, join_address, parse_address
 
-#: Where sshd listens unless somebody says otherwise.
+#: Default port of sshd.
 SSH_PORT = 22
 
-#: A part of a name, in the form in which it is looked up.
+#: A label of a host name, in the form that is looked up.
 _LABEL = re.compile(r"[a-z0-9_](?:[-a-z0-9_]*[a-z0-9_])?", re.IGNORECASE)
 
 
@@ -20,10 +20,10 @@ _LABEL = re.compile(r"[a-z0-9_](?:[-a-z0-9_]*[a-z0-9_])?", re.IGNORECASE)
 class Node:
     """One node.
 
-    :ivar host: name or address at which its sshd is reached, IPv6 without brackets.
+    :ivar host: name or address of its sshd, IPv6 without brackets.
     :ivar port: of its sshd.
-    :ivar name: what the cluster calls it; *host* where nobody says.
-    :ivar aliases: whatever else it is called by: its other names and addresses, IPv6 without brackets.
+    :ivar name: its name in the cluster; default: *host*.
+    :ivar aliases: its other names and addresses, IPv6 without brackets.
     """
 
     host: str
@@ -32,52 +32,52 @@ class Node:
     aliases: frozenset[str] = frozenset()
 
     def __attrs_post_init__(self) -> None:
-        """Give it a name."""
+        """Set the default name."""
         if not self.name:
             object.__setattr__(self, "name", self.host)
 
     @property
     def address(self) -> str:
-        """``host:port``, which no other node has."""
+        """``host:port``, unique."""
         return join_address(self.host, self.port)
 
     @property
     def names(self) -> set[str]:
-        """All that it is called by, IPv6 without brackets."""
+        """All its names and addresses, IPv6 without brackets."""
         return {self.name, self.host, *self.aliases}
 
     def is_called(self, host: str) -> bool:
-        """Tell whether *host*, IPv6 without brackets, means this node."""
+        """Return whether *host*, IPv6 without brackets, is a name or address of this node."""
         return host in (self.name, self.host) or host in self.aliases
 
 
 def parse_node(text: str, default_port: int = SSH_PORT) -> Node:
-    """Read ``host``, ``host:port``, ``[v6]:port`` or ``v6``.
+    """Parse ``host``, ``host:port``, ``[v6]:port`` or ``v6``.
 
-    :raise ConfigurationError: saying what is wanted.
+    :raise ConfigurationError: with the expected form.
     """
     host, port = parse_address(text, default_port)
     return Node(canonical_host(host), port)
 
 
 def canonical_host(host: str) -> str:
-    """Return *host* in the one way to write it: IPv6 short and without brackets."""
+    """Return *host* in canonical form: IPv6 compressed and without brackets."""
     if ":" not in host and "[" not in host:
-        return host  # a name, or IPv4, of which there is one way
+        return host  # a name, or IPv4, which has one form only
     bare = host.removeprefix("[").removesuffix("]")
     return str(ip_address(bare)) if _is_address(bare) else host
 
 
 def is_node_name(text: str) -> bool:
-    """Tell whether a node can be called *text*: an address, or a name.
+    """Return whether *text* can be the name of a node: an address, or a host name.
 
-    Names are of letters of any alphabet, digits, dashes, underscores and dots.
+    Host names consist of letters of any alphabet, digits, dashes, underscores and dots.
     """
     return _is_address(text) or (is_host(text) and all(map(_LABEL.fullmatch, _labels(text))))
 
 
 def is_node_host(text: str) -> bool:
-    """Tell whether a node can be reached at *text*: an address, or a name that does not end with a number."""
+    """Return whether *text* can be a node's host: an address, or a name with a non-numeric last label."""
     return _is_address(text) or (is_node_name(text) and not _labels(text)[-1].isdigit())
 
 

@@ -1,4 +1,4 @@
-"""What is known this moment of a cluster that is reached by SSH to its nodes."""
+"""The current state of the nodes of a cluster of type ssh."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Literal, TypeAlias
 
 from attrs import frozen
 
-#: Of a tunnel: being opened; carries streams; carries them, but what is behind it does not answer well;
-#: takes no new ones, as the node left the list; not there.
+#: State of a node's tunnel: ``open`` and ``degraded`` (the API server or kubelet behind it does not answer
+#: well) carry streams, ``leaving`` (the node left the list) accepts no new ones.
 NodeState: TypeAlias = Literal["connecting", "open", "degraded", "leaving", "failed"]
 
 
 @frozen
 class NodeStatus:
-    """One node.
+    """The state of one node.
 
     :ivar address: ``host:port`` of its sshd.
-    :ivar since: when it came into this state, s since the epoch.
+    :ivar since: begin of the state, s since the epoch.
     :ivar host_key: fingerprint; empty before the first connection.
     :ivar round_trip: to its sshd and back, s; 0 while unknown.
-    :ivar checked: when its health was last looked at, s since the epoch; None: not yet.
-    :ivar error: what last went wrong with it; empty while it is well.
+    :ivar checked: last health check, s since the epoch; None: not yet.
+    :ivar error: last error; empty while the node is healthy.
     """
 
     name: str
@@ -36,11 +36,11 @@ class NodeStatus:
 
 @frozen
 class SSHStatus:
-    """One cluster.
+    """The state of one cluster.
 
     :ivar last_sync: when its nodes were last listed, s since the epoch; None: not yet.
-    :ivar last_key_install: when the key was last installed; None: never, or there is nobody who could.
-    :ivar last_error: what last went wrong, without a node of its own; empty while all is well.
+    :ivar last_key_install: when the key was last installed, s since the epoch; None: never.
+    :ivar last_error: last error of the cluster, not of a node; empty while it is healthy.
     """
 
     nodes: tuple[NodeStatus, ...] = ()

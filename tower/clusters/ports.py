@@ -1,4 +1,4 @@
-"""A port of its own for each cluster."""
+"""The clusters' own ports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tower.store.records import Create, Operation, Record, RecordExists
 
 
 class ClusterPorts:
-    """:param ports: what they are taken from; None: there are none.
-    :ivar range: that.
+    """Assigns ports to clusters.
+
+    :ivar range: of the ports; None: clusters get none.
     """
 
     def __init__(self, store: IStore, ports: range | None) -> None:
@@ -20,14 +21,14 @@ class ClusterPorts:
         self._store = store
 
     def check(self, port: int | None) -> None:
-        """Raise `Invalid` unless *port* can be wished for."""
+        """Raise `Invalid` unless *port* is in the range."""
         if port is None or (self.range is not None and port in self.range):
             return
         if self.range is None:
-            raise Invalid(f"port {port} cannot be had: this proxy gives clusters none (--cluster-ports none)")
+            raise Invalid(f"port {port}: clusters of this proxy have no ports (--cluster-ports none)")
         raise Invalid(
-            f"port {port} cannot be had: --cluster-ports is {self.range.start}-{self.range.stop - 1}; "
-            "choose one of these, or give the proxy another range"
+            f"port {port}: not in --cluster-ports {self.range.start}-{self.range.stop - 1}: "
+            "choose a port in this range, or change the range"
         )
 
     async def write(
@@ -36,7 +37,7 @@ class ClusterPorts:
         operations: Callable[[int | None], Sequence[Operation]],
         wanted: int | None = None,
     ) -> Record:
-        """Transact *operations* with the port *wanted*, or a free one, another if it was just taken."""
+        """Transact *operations* with the port *wanted*, or with any free port; return their first record."""
         if self.range is None:
             (record, *_) = await self._store.transact(operations(None))
             assert record is not None
@@ -50,13 +51,13 @@ class ClusterPorts:
             if port is None and wanted is not None:
                 owner = self._store.get("ports", str(wanted))
                 raise Conflict(
-                    f"cluster {cluster.name} cannot have port {wanted}: "
-                    f"cluster {owner.value['cluster'] if owner else 'of another name'} has it"
+                    f"cluster {cluster.name} cannot get port {wanted}: "
+                    f"{'cluster ' + owner.value['cluster'] if owner else 'another cluster'} has it"
                 )
             if port is None:
                 raise Conflict(
-                    f"cluster {cluster.name} cannot have a port: all {len(self.range)} of --cluster-ports "
-                    f"{self.range.start}-{self.range.stop - 1} are taken; give the proxy a larger range"
+                    f"cluster {cluster.name} cannot get a port: all {len(self.range)} of --cluster-ports "
+                    f"{self.range.start}-{self.range.stop - 1} are taken: set a larger range"
                 )
             try:
                 (record, *_) = await self._store.transact(operations(port))
@@ -70,6 +71,6 @@ class ClusterPorts:
 
 
 def claim(port: int | None, cluster: Cluster) -> Iterable[Operation]:
-    """Return what makes *port* the cluster's, if there is one."""
+    """Return the operation that assigns *port* to *cluster*; none without a port."""
     if port is not None:
         yield Create("ports", str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})

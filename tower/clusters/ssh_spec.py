@@ -1,4 +1,4 @@
-"""How a cluster without an agent is reached: what its record says about SSH.  Holds no secret."""
+"""The SSH access to a cluster of type ssh, as specified by an administrator.  Holds no secret."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from attrs import field, frozen
 
 from tower.kube.system_identities import SystemIdentities
 
-#: How host keys are judged: by known_hosts alone; learned at the first connection and kept; not at all.
+#: Verification of host keys: known_hosts only; learn at the first connection; none.
 HostKeyMode: TypeAlias = Literal["known-hosts", "accept-new", "insecure-ignore"]
 
-#: What is made where there is no key: RSA, of 2048 bits, is for nodes that know nothing newer.
+#: Type of created keys; RSA (2048 bits) is for nodes without Ed25519.
 KeyType: TypeAlias = Literal["ed25519", "rsa"]
 
-#: Which of a node's addresses its sshd is reached at, the preferred one first.
+#: Default address types of a node's sshd, in order of preference.
 ADDRESS_TYPES = ("ExternalIP", "LegacyHostIP", "InternalIP")
 
-#: Where kubelets listen.
+#: Default port of kubelets.
 KUBELET_PORT = 10250
 
 
 @frozen
 class SSHSpec:
-    """What an administrator said.
+    """SSH access to the nodes of a cluster.
 
     Files are on the proxy's machine, below ``--node-files`` unless its command line names them; they are read
-    when they are needed.
+    when needed.
 
-    :ivar user: to log in as.
-    :ivar key_file: private key; made if there is none.
-    :ivar key_type: of the key that is made.
-    :ivar host_keys: how the nodes prove who they are.
-    :ivar known_hosts: OpenSSH's file; empty without one.
-    :ivar nodes: ``host:port`` each; empty: others say.
-    :ivar nodes_file: one node in a line; empty without one.
-    :ivar cloud_provider: lists the instances and installs the key; empty without one.
-    :ivar cloud_config: its file; empty without one.
-    :ivar address_types: which of a node's addresses is dialled, the preferred one first.
-    :ivar ssh_port: of nodes for which nobody says another.
-    :ivar kubelet_port: of every node; 0: kubelets are no target.
-    :ivar kubelet_authority: file with the CAs of the kubelets' certificates; empty: the API server's.
+    :ivar user: login name.
+    :ivar key_file: private key; created if missing.
+    :ivar key_type: of a created key.
+    :ivar host_keys: verification of host keys.
+    :ivar known_hosts: file in OpenSSH's format; may be empty.
+    :ivar nodes: ``host:port`` each; empty: from another source.
+    :ivar nodes_file: file with one node per line; may be empty.
+    :ivar cloud_provider: lists the instances and installs the key; may be empty.
+    :ivar cloud_config: its configuration file; may be empty.
+    :ivar address_types: address types of nodes, in order of preference.
+    :ivar ssh_port: default SSH port of nodes.
+    :ivar kubelet_port: of all nodes; 0: kubelets are not a target.
+    :ivar kubelet_authority: file with the CAs of kubelets; empty: the API server's.
     :ivar kubelet_insecure: do not verify kubelets.
-    :ivar targets: named addresses as the nodes see them, for streams and HTTP: name to ``host:port``.
-    :ivar allow_system: let users act as all of the system's own identities.
-    :ivar allowed_identities: those of the system's own identities that users may act as.
+    :ivar targets: for streams and HTTP: name to ``host:port``, as seen from the nodes.
+    :ivar allow_system: whether users may impersonate all system identities.
+    :ivar allowed_identities: system identities that users may impersonate.
     :ivar nodes_from_api: list the nodes with the cluster's API; a cloud provider only installs the key.
     """
 
@@ -71,15 +71,15 @@ class SSHSpec:
 
     @property
     def identities(self) -> SystemIdentities:
-        """Whom of the system users may act as."""
+        """The rule for system identities."""
         return SystemIdentities(self.allowed_identities, allow_all=self.allow_system)
 
 
 @frozen
 class DefaultCluster:
-    """The cluster that the options are about.
+    """The cluster that the proxy's options define.
 
-    :ivar kubeconfig: file with the way to its API server, as its nodes see it; None without one.
+    :ivar kubeconfig: file with the access to its API server, as seen from its nodes; None without one.
     """
 
     name: str

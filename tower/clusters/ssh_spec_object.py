@@ -1,4 +1,4 @@
-"""`SSHSpec` as part of a cluster's object and of its record, and what may stand in it.  Sans-IO."""
+"""Conversion of `SSHSpec` to a cluster's object and record, and its validation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import ALLOWED_LIMIT, check_allowed
 from tower.tunnels.targets import KUBERNETES, parse_target
 
-#: Where the object has it.
+#: Path of the spec in the object.
 SPEC_PATH = "spec.connection.ssh"
 
-#: The options that stand for fields of a cluster's object, which errors name.
+#: Options of the fields, for errors.
 OPTIONS = {
     f"{SPEC_PATH}.user": "ssh-user",
     f"{SPEC_PATH}.keyFile": "ssh-keyfile",
@@ -34,39 +34,40 @@ OPTIONS = {
     "spec.connection.kubeconfig": "member-kubeconfig",
 }
 
-#: Longest user name, B; upstream cuts longer ones.
+#: Longest user name, B; upstream truncates longer ones.
 USER_LIMIT = 32
 
-#: Most nodes and most targets that may be listed.
+#: Most nodes and most targets in a spec.
 NODE_LIMIT = 5000
 TARGET_LIMIT = 1000
 
-#: Longest path and longest name in it, B, as Linux has them.
+#: Longest path and longest name in it, B, as in Linux.
 _PATH_LIMIT = 4095
 _NAME_LIMIT = 255
 
-#: How much of a path that is too long is shown, characters.
+#: Longest part of a path in an error, characters.
 _SHOWN = 60
 
-#: The types of addresses that Kubernetes has for nodes.
+#: Kubernetes' types of node addresses.
 _ADDRESS_TYPES = ("Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "LegacyHostIP")
 
-#: What a node has to be.
+#: The error for malformed nodes.
 _NODE = "must be HOST, HOST:PORT or [IPV6]:PORT, the port from 1 to 65535"
 
-#: The target that leads to kubelets.
+#: The target for kubelets.
 _KUBELET = "kubelet"
 
 
 class _FieldType(NamedTuple):
-    """A type of field.
+    """A JSON type of fields.
 
-    :ivar form: makes of the JSON value what the spec holds.
+    :ivar convert: returns the spec's value for a JSON value.
+    :ivar description: for errors.
     """
 
-    is_right: Callable[[object], bool]
-    form: Callable[[Any], Any]
-    what: str
+    matches: Callable[[object], bool]
+    convert: Callable[[Any], Any]
+    description: str
 
 
 def _is_number(value: object) -> bool:
@@ -81,13 +82,13 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-_TEXT = _FieldType(lambda value: isinstance(value, str), str, "a text")
+_TEXT = _FieldType(lambda value: isinstance(value, str), str, "a string")
 _NUMBER = _FieldType(_is_number, int, "a number")
 _FLAG = _FieldType(lambda value: isinstance(value, bool), bool, "true or false")
-_TEXTS = _FieldType(_is_texts, tuple, "a list of texts")
-_MAPPING = _FieldType(_is_mapping, dict, "an object of texts")
+_TEXTS = _FieldType(_is_texts, tuple, "a list of strings")
+_MAPPING = _FieldType(_is_mapping, dict, "an object of strings")
 
-#: What each attribute is called in the object, and its type.
+#: Name and type of each attribute in the object.
 _FIELDS: Mapping[str, tuple[str, _FieldType]] = {
     "user": ("user", _TEXT),
     "key_file": ("keyFile", _TEXT),
@@ -109,29 +110,29 @@ _FIELDS: Mapping[str, tuple[str, _FieldType]] = {
     "nodes_from_api": ("nodesFromAPI", _FLAG),
 }
 
-#: What each attribute is called in the object.
+#: Name of each attribute in the object.
 NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 
-#: What is a path on the proxy's machine; `tower.nodes.record_files.NodeFiles` says which are good.
+#: Attributes that are paths on the proxy's machine; `tower.nodes.record_files.NodeFiles` restricts them.
 PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
-#: Attributes of which only one may list the nodes; with ``nodes_from_api`` a cloud lists none.
+#: Mutually exclusive lists of nodes; a cloud provider is another one, unless ``nodes_from_api`` is set.
 _SOURCES = ("nodes", "nodes_file", "nodes_from_api")
 
 
 def to_object(spec: SSHSpec) -> dict[str, Any]:
-    """Return *spec* as the object has it; what is empty or false is left out."""
+    """Return *spec* as part of the object, without empty and false fields."""
     shown = ((name, _plain(getattr(spec, attribute))) for attribute, name in NAMES.items())
     return {name: value for name, value in shown if value is not False and value not in ("", [], {})}
 
 
 def to_record(spec: SSHSpec) -> dict[str, Any]:
-    """Return *spec* as the store has it, with everything that is a default now."""
+    """Return *spec* as part of the record, with the current defaults."""
     return {attribute: _plain(getattr(spec, attribute)) for attribute in NAMES}
 
 
 def from_record(value: Mapping[str, Any]) -> SSHSpec:
-    """Return the spec that `to_record` wrote, now or in an earlier version, which had fewer fields."""
+    """Return the spec that `to_record` wrote, also in an earlier version with fewer fields."""
     parts: dict[str, Any] = {
         key: tuple(part) if isinstance(part, list) else part for key, part in value.items()
     }
@@ -139,26 +140,26 @@ def from_record(value: Mapping[str, Any]) -> SSHSpec:
 
 
 def read_spec(value: Mapping[str, Any]) -> SSHSpec:
-    """Return what a client wrote; fields that are not known are passed over.
+    """Return the spec in a client's object; unknown fields are ignored.
 
-    :raise Invalid: a field is of another type than it has to be; `check_spec` judges the values.
+    :raise Invalid: a field has the wrong type; `check_spec` checks the values.
     """
     given: dict[str, Any] = {"user": "", "key_file": ""}
     for attribute, (name, kind) in _FIELDS.items():
         part = value.get(name)
         if part is None:
             continue
-        if not kind.is_right(part):
-            raise invalid_field(name, part, f"must be {kind.what}")
-        given[attribute] = kind.form(part)
+        if not kind.matches(part):
+            raise invalid_field(name, part, f"must be {kind.description}")
+        given[attribute] = kind.convert(part)
     return SSHSpec(**given)
 
 
 def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_providers) -> SSHSpec:
-    """Return *spec* if it makes sense.
+    """Return *spec* if it is valid.
 
-    :param providers: returns the names of the cloud providers there are.
-    :raise Invalid: naming the field, its value and the cure.
+    :param providers: returns the names of the available cloud providers.
+    :raise Invalid: with the field, its value and the cure.
     """
     _check_login(spec)
     for attribute in PATHS:
@@ -173,7 +174,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
         raise invalid_field(
             "kubeletCertificateAuthority",
             spec.kubelet_authority,
-            f"is not looked at with {SPEC_PATH}.insecureSkipKubeletTLSVerify: leave one out",
+            f"is ignored with {SPEC_PATH}.insecureSkipKubeletTLSVerify: omit one of them",
         )
     _check_targets(spec.targets)
     _check_identities(spec.allowed_identities)
@@ -181,19 +182,17 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
 
 
 def nodes_of(spec: SSHSpec) -> list[Node]:
-    """Return the nodes that *spec* itself lists.
+    """Return the nodes in *spec*.
 
-    :raise Invalid: one is no node, or is given twice.
+    :raise Invalid: a node is malformed or duplicate.
     """
     if len(spec.nodes) > NODE_LIMIT:
-        raise Invalid(f"{SPEC_PATH}.nodes: {len(spec.nodes)} are given: {NODE_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.nodes: {len(spec.nodes)} nodes: at most {NODE_LIMIT} are allowed")
     found: dict[str, Node] = {}
     for number, text in enumerate(spec.nodes):
         name = f"nodes[{number}]"
         if "@" in text:
-            raise invalid_field(
-                name, text, f"must be HOST or HOST:PORT: {SPEC_PATH}.user says who logs in, at all nodes"
-            )
+            raise invalid_field(name, text, f"must be HOST or HOST:PORT: the login name is {SPEC_PATH}.user")
         try:
             node = parse_node(text, spec.ssh_port)
         except ConfigurationError:
@@ -202,25 +201,23 @@ def nodes_of(spec: SSHSpec) -> list[Node]:
             raise invalid_field(name, text, _NODE)
         key = node.address.lower()
         if key in found:
-            raise invalid_field(name, text, f"is given twice, as {found[key].address}: leave one out")
+            raise invalid_field(name, text, f"is listed twice, as {found[key].address}: remove one")
         found[key] = node
     return list(found.values())
 
 
 def invalid_field(name: str, value: object, cure: str) -> Invalid:
-    """Return the error about one field."""
+    """Return the error for one field."""
     return Invalid(f"{SPEC_PATH}.{name}: {value!r}: {cure}")
 
 
 def _check_login(spec: SSHSpec) -> None:
     if not spec.user:
-        raise Invalid(f"{SPEC_PATH}.user: required: the name to log in as on the nodes, such as 'tower'")
+        raise Invalid(f"{SPEC_PATH}.user: required: the login name on the nodes, such as 'tower'")
     if not spec.user.isprintable() or len(spec.user.encode()) > USER_LIMIT:
         raise invalid_field("user", spec.user, f"must be 1 to {USER_LIMIT} bytes without control characters")
     if not spec.key_file:
-        raise Invalid(
-            f"{SPEC_PATH}.keyFile: required: the file of the private key, which is made if there is none"
-        )
+        raise Invalid(f"{SPEC_PATH}.keyFile: required: the private key file, which is created if missing")
     if spec.key_type not in get_args(KeyType):
         raise invalid_field("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
     modes = get_args(HostKeyMode)
@@ -230,7 +227,7 @@ def _check_login(spec: SSHSpec) -> None:
         raise invalid_field(
             "knownHosts",
             spec.known_hosts,
-            f"is not looked at with {SPEC_PATH}.hostKeys insecure-ignore: leave one out",
+            f"is ignored with {SPEC_PATH}.hostKeys insecure-ignore: omit one of them",
         )
 
 
@@ -242,10 +239,10 @@ def _check_path(name: str, path: str) -> None:
         raise invalid_field(
             name,
             f"{path[:_SHOWN]}…",
-            f"is too long: a path has {_PATH_LIMIT} B at most, and {_NAME_LIMIT} B between slashes",
+            f"is too long: at most {_PATH_LIMIT} B, and {_NAME_LIMIT} B between slashes",
         )
     if path.startswith("~"):
-        raise invalid_field(name, path, "must be a path without ~, which nobody expands here")
+        raise invalid_field(name, path, "must be a path without ~, which is not expanded")
     if path.endswith("/"):
         raise invalid_field(name, path, "must be a file, not a directory")
 
@@ -260,7 +257,7 @@ def _check_addresses(spec: SSHSpec) -> None:
                 f"addressTypes[{number}]", kind, f"must be one of {', '.join(_ADDRESS_TYPES)}"
             )
         if kind in types[:number]:
-            raise invalid_field(f"addressTypes[{number}]", kind, "is given twice: leave one out")
+            raise invalid_field(f"addressTypes[{number}]", kind, "is listed twice: remove one")
 
 
 def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> None:
@@ -269,11 +266,13 @@ def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> No
         given.append(NAMES["cloud_provider"])
     if len(given) > 1:
         raise Invalid(
-            f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} lists the nodes already: leave one out"
+            f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} lists the nodes already: omit one of them"
         )
     if spec.cloud_config and not spec.cloud_provider:
         raise invalid_field(
-            "cloudConfig", spec.cloud_config, f"is for {SPEC_PATH}.cloudProvider: name one, or leave this out"
+            "cloudConfig",
+            spec.cloud_config,
+            f"requires {SPEC_PATH}.cloudProvider: set it, or omit this field",
         )
     if spec.cloud_provider and spec.cloud_provider not in (known := sorted(providers())):
         raise invalid_field(
@@ -283,11 +282,11 @@ def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> No
 
 def _check_targets(targets: Mapping[str, str]) -> None:
     if len(targets) > TARGET_LIMIT:
-        raise Invalid(f"{SPEC_PATH}.targets: {len(targets)} are given: {TARGET_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.targets: {len(targets)} targets: at most {TARGET_LIMIT} are allowed")
     for name, address in targets.items():
         if name in (KUBERNETES, _KUBELET):
             raise invalid_field(
-                f"targets.{name}", address, f"{name!r} is a target of its own: choose another name"
+                f"targets.{name}", address, f"{name!r} is a reserved target: choose another name"
             )
         if not _is_target(name, address):
             raise invalid_field(
@@ -298,16 +297,16 @@ def _check_targets(targets: Mapping[str, str]) -> None:
 
 
 def _check_identities(names: Sequence[str]) -> None:
-    place = NAMES["allowed_identities"]
+    field = NAMES["allowed_identities"]
     if len(names) > ALLOWED_LIMIT:
-        raise Invalid(f"{SPEC_PATH}.{place}: {len(names)} are given: {ALLOWED_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.{field}: {len(names)} names: at most {ALLOWED_LIMIT} are allowed")
     for number, name in enumerate(names):
         try:
             check_allowed(name)
         except Invalid as e:
-            raise Invalid(f"{SPEC_PATH}.{place}[{number}]: {e}") from None
+            raise Invalid(f"{SPEC_PATH}.{field}[{number}]: {e}") from None
         if name in names[:number]:
-            raise invalid_field(f"{place}[{number}]", name, "is given twice: leave one out")
+            raise invalid_field(f"{field}[{number}]", name, "is listed twice: remove one")
 
 
 def _is_target(name: str, address: str) -> bool:

@@ -1,9 +1,8 @@
-"""The tokens by which agents of ``kubesphere-v1`` are let in.
+"""Tokens of ``kubesphere-v1`` agents.
 
-Such an agent has no key: it sends the same token each time it connects, for as long as it lives.  So these
-tokens neither expire nor are spent; they end when they are revoked or their cluster is removed.  The store
-has only a token's SHA-256.  A token of an installation of KubeSphere Tower can be imported, so that its
-agents come to us unchanged.
+Such an agent has no key: it sends the same token with each connection.  So these tokens do not expire and
+have unlimited uses; they are valid until they are revoked or their cluster is removed.  The store has only a
+token's SHA-256.  A KubeSphere Tower token can be imported, so that its agents connect unchanged.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ from tower.errors import Conflict, Invalid, NotFound, Unauthorized
 from tower.store import IStore
 from tower.store.records import Create, Delete, Event, Record, RecordExists, RecordMissing, Require
 
-#: What the tokens that we make begin with, so that scanners for leaked secrets can know them.
+#: Prefix of created tokens, which scanners for leaked secrets can detect.
 PREFIX = "tower-v1-"
 
-#: What the id of every token begins with; fingerprints of keys, which stand beside it, begin otherwise.
+#: Prefix of token IDs, which distinguishes them from fingerprints of keys.
 ID_PREFIX = "v1:"
 
-#: The kind of the records.
+#: Kind of the records.
 KIND = "v1tokens"
 
-#: Most tokens that one cluster may have at a time.
+#: Most tokens of one cluster at a time.
 TOKEN_LIMIT = 100
 
 #: Shortest and longest token that can be imported, characters.
 SHORTEST, LONGEST = 16, 1024
 
-#: How much of a token's SHA-256 names it, hex digits.
-_NAMED_BY = 12
+#: Length of the SHA-256 prefix in a token's ID, hex digits.
+_ID_DIGITS = 12
 
 _WORD = re.compile(r"[!-~]+")
 
 
 @frozen
 class V1Token:
-    """A token that lets agents of ``kubesphere-v1`` into a cluster.
+    """A token of ``kubesphere-v1`` agents of a cluster.
 
-    :ivar id: names it: ``v1:`` and the first digits of its SHA-256.
-    :ivar minted: when, s since the epoch.
+    :ivar id: ``v1:`` and the first digits of its SHA-256.
+    :ivar minted: when it was created, s since the epoch.
     """
 
     cluster: str
@@ -57,36 +56,36 @@ class V1Token:
 
 
 class V1Tokens:
-    """Those tokens, in a store.
+    """The tokens in a store.
 
-    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     """
 
     def __init__(self, store: IStore, clock: IReactorTime) -> None:
         self._store = store
         self._clock = clock
-        # Whoever asks about each of many clusters in turn must not go through all tokens each time.
+        # Index, so that listing the tokens of every cluster is not quadratic.
         self._by_cluster: dict[str, set[str]] = {}
         for record in store.snapshot(KIND).values():
             self._by_cluster.setdefault(record.value["cluster_uid"], set()).add(record.name)
         self._watch = store.watch(KIND, self._changed)
 
     def mint(self, cluster: str, token: str | None = None) -> Deferred[str]:
-        """Let the agents that send a new token into *cluster*; the token is nowhere but in the answer.
+        """Create a token for *cluster*; only the result contains it.
 
-        Fails with `NotFound`, `Invalid`, or `Conflict` when the cluster has too many tokens.
+        Fails with `NotFound`, `Invalid`, or `Conflict` if the cluster has too many tokens.
 
-        :param token: one that agents have already, which is imported; again is fine, and so is one that lets
-            agents into another cluster too, as a token counts only together with the cluster's name.
+        :param token: existing token to import.  Importing it again, or for several clusters, is allowed: a
+            token is valid only together with the cluster's name.
         """
         return Deferred.fromCoroutine(self._mint(cluster, token))
 
     def check(self, cluster: str, token: str) -> str:
-        """Return the id of *token*, which lets agents into *cluster* now.
+        """Return the ID of *token* if it is valid for *cluster* now.
 
-        What is compared are digests, in constant time, and as many for every outcome.
+        Compares digests in constant time, and as many for every result.
 
-        :raise Unauthorized: alike for every reason; its ``reason`` is for the log.
+        :raise Unauthorized: with the same text for every cause; its ``reason`` is for the log.
         """
         digest = _digest(token)
         owner = self._store.get("clusters", cluster)
@@ -103,7 +102,7 @@ class V1Tokens:
         return id_of(digest)
 
     def refusal(self, cluster: str, token_id: str) -> str | None:
-        """Return why the token of that *id* does not let agents into *cluster*, for the log, or None."""
+        """Return why the token with *token_id* is not valid for *cluster*, for the log, or None if it is."""
         owner = self._store.get("clusters", cluster)
         if owner is None:
             return "unknown cluster"
@@ -112,7 +111,7 @@ class V1Tokens:
         return None if owner.value["enabled"] else "the cluster is disabled"
 
     def tokens(self, cluster: str) -> Sequence[V1Token]:
-        """Return the tokens that let agents into *cluster*, the oldest first."""
+        """Return the tokens of *cluster*, oldest first."""
         owner = self._store.get("clusters", cluster)
         if owner is None:
             return []
@@ -123,14 +122,11 @@ class V1Tokens:
         return sorted(tokens, key=lambda token: (token.minted, token.id))
 
     def revoke(self, cluster: str, token_id: str) -> Deferred[None]:
-        """Let nobody in by the token of that *id* any more.
-
-        Fails with `NotFound`.
-        """
+        """Revoke a token; fails with `NotFound`."""
         return Deferred.fromCoroutine(self._revoke(cluster, token_id))
 
     def stop(self) -> None:
-        """Follow the store no longer."""
+        """Stop watching the store."""
         self._watch.stop()
 
     async def _mint(self, cluster: str, token: str | None) -> str:
@@ -149,8 +145,8 @@ class V1Tokens:
             return token
         if len(self._of(owner)) >= TOKEN_LIMIT:
             raise Conflict(
-                f"cluster {cluster} has {TOKEN_LIMIT} tokens for kubesphere-v1, the most allowed: "
-                f"'tower cluster revoke {cluster} v1:...' ends one"
+                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} tokens for kubesphere-v1: "
+                f"'tower cluster revoke {cluster} v1:...' revokes one"
             )
         value = {
             "cluster": cluster,
@@ -161,7 +157,7 @@ class V1Tokens:
         try:
             await self._store.transact(
                 [
-                    # Updated meanwhile is fine, removed is not; a new one of that name has another uid.
+                    # The cluster may have been updated, but not removed; a new one has another uid.
                     Require("clusters", cluster),
                     Create(KIND, _name(owner.value["uid"], digest), value),
                 ]
@@ -171,7 +167,7 @@ class V1Tokens:
         except RecordExists as e:
             if not self._is_known(owner, digest):
                 raise Conflict(
-                    f"cluster {cluster} has another token with the id {id_of(digest)}: take another token"
+                    f"cluster {cluster} has another token with ID {id_of(digest)}: use a different token"
                 ) from e
         return token
 
@@ -223,14 +219,14 @@ def _digest(token: str) -> str:
 
 
 def id_of(digest: str) -> str:
-    """Return the id of the token with that SHA-256."""
-    return ID_PREFIX + digest[:_NAMED_BY]
+    """Return the ID of the token with that SHA-256."""
+    return ID_PREFIX + digest[:_ID_DIGITS]
 
 
 def id_of_token(token: str) -> str:
-    """Return the id of *token*."""
+    """Return the ID of *token*."""
     return id_of(_digest(token))
 
 
 def _name(uid: str, digest: str) -> str:
-    return f"{uid}/{digest[:_NAMED_BY]}"
+    return f"{uid}/{digest[:_ID_DIGITS]}"

@@ -1,14 +1,14 @@
-"""What a client wants to read: the `Accept` header, as Kubernetes clients write it.
+"""Content negotiation by the `Accept` header of Kubernetes clients.
 
-kubectl asks for one resource in several shapes, told apart by parameters of the media type:
-`application/json;as=Table;v=v1;g=meta.k8s.io,application/json`.  Sans-IO, no state.
+kubectl requests a resource in several shapes, which differ in the media type's parameters:
+`application/json;as=Table;v=v1;g=meta.k8s.io,application/json`.
 """
 
 from __future__ import annotations
 
 from attrs import frozen
 
-#: Parameters that choose a shape; a clause with any of them fits only an offer that has the same.
+#: Parameters that select a shape; clause and offer must have the same ones.
 _SHAPE = ("as", "g", "v", "stream")
 
 
@@ -26,14 +26,14 @@ class Clause:
     quality: float
 
     def fits(self, offer: Clause) -> bool:
-        """Say whether *offer* is what this clause asks for."""
+        """Return whether *offer* matches this clause."""
         if self.media not in ("*/*", offer.media) and self.media != offer.media.split("/")[0] + "/*":
             return False
         return all(self.parameters.get(name) == offer.parameters.get(name) for name in _SHAPE)
 
 
 def parse_clause(text: str) -> Clause:
-    """Read one media type with its parameters; a quality that is no number counts as 0."""
+    """Parse one media type with its parameters; a malformed quality counts as 0."""
     media, *rest = (part.strip() for part in text.split(";"))
     parameters = {}
     for part in rest:
@@ -47,17 +47,17 @@ def parse_clause(text: str) -> Clause:
 
 
 def choose(accept: str, offers: list[str]) -> str | None:
-    """Return the offer that the client likes best, or None when it takes none of them.
+    """Return the offer that the client prefers, or None if it accepts none.
 
-    :param accept: the header's value; empty means that anything will do.
-    :param offers: media types that we can write, ours preferred first.
+    :param accept: the header's value; empty accepts everything.
+    :param offers: supported media types, the server's preference first.
     """
     if not accept.strip():
         return offers[0]
     parsed = [parse_clause(offer) for offer in offers]
     clauses = [parse_clause(text) for text in accept.split(",") if text.strip()]
-    clauses = [clause for clause in clauses if clause.quality > 0]
-    for clause in sorted(clauses, key=lambda clause: -clause.quality):  # stable: equals keep their order
+    accepted = [clause for clause in clauses if clause.quality > 0]
+    for clause in sorted(accepted, key=lambda clause: -clause.quality):  # stable: equals keep their order
         for text, offer in zip(offers, parsed, strict=True):
             if clause.fits(offer):
                 return text

@@ -1,8 +1,7 @@
-"""The member cluster's API server as the agent reaches it: address, trust, and the agent's credential.
+"""A member's API server: address, trusted CAs and credential, from a kubeconfig or a service account.
 
-What a kubeconfig or a service account says may change while the agent runs (tokens and certificates are
-rotated, an administrator edits a file).  `APIServer.refresh` follows, and keeps what worked when what is
-there now does not.
+These may change at run time: tokens and certificates are rotated, an administrator edits a file.
+`APIServer.refresh` reloads them; while the new ones are invalid, the last valid ones stay in use.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import attrs
-from attrs import frozen
+from attrs import field, frozen
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
@@ -25,7 +23,7 @@ from tower.net.addresses import parse_address
 from tower.net.tls.client_certificate import load_pair
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, trust_system
 
-#: Where Kubernetes puts a pod's service account.
+#: Directory of a pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 #: Longest token read, B.
@@ -34,20 +32,20 @@ TOKEN_LIMIT = 64 * 1024
 _PRINTABLE = re.compile(r"[!-~]+")
 _PORTS = {"https": 443, "http": 80}
 
-#: Identity of a file's content: when none of it changed, neither did the content.
+#: Identity of the files' contents: modification time, size and inode of each.
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> KubeAccess:
-    """Return the way in that Kubernetes gives each pod.
+    """Return the access of a pod's service account.
 
-    :raise ConfigurationError: this is no pod, or it has no service account.
+    :raise ConfigurationError: this process is not in a pod, or the pod has no service account.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigurationError(
-            "this is not a pod (KUBERNETES_SERVICE_HOST is not set): say with --kubeconfig FILE "
-            "how the cluster is reached"
+            "not running in a pod (KUBERNETES_SERVICE_HOST is not set): set the cluster's kubeconfig with "
+            "--kubeconfig FILE"
         )
     authority = directory / "ca.crt"
     try:
@@ -68,44 +66,39 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
 
 @frozen
 class Material:
-    """The agent's credential for the API server and whom it trusts, as they were read.  Secret.
+    """The agent's credential for the API server, and the CAs that verify it.  Secret.
 
-    :ivar authority: CAs in PEM that verify the API server; None: those of the system.
+    :ivar authority: CAs in PEM; None: the system's.
     :ivar certificate: PEM, with `key`; empty without one.
     :ivar token: bearer token; empty without one.
     :ivar insecure: the API server is not verified.
     """
 
-    authority: bytes | None = attrs.field(repr=False)
-    certificate: bytes = attrs.field(repr=False)
-    key: bytes = attrs.field(repr=False)
-    token: bytes = attrs.field(repr=False)
+    authority: bytes | None = field(repr=False)
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+    token: bytes = field(repr=False)
     insecure: bool
 
 
 @frozen
-class _Upstream:
-    """What was last read, in the form in which it is used."""
+class _Loaded(Upstream):
+    """The values that were last loaded."""
 
     access: KubeAccess
     host: str
     port: int
-    prefix: bytes
-    host_line: bytes
-    token: bytes = attrs.field(repr=False)
+    token: bytes = field(repr=False)
     server_name: str
     tls: ssl.SSLContext | None
-    credential_line: bytes = attrs.field(init=False, repr=False)
-
-    @credential_line.default
-    def _line(self) -> bytes:
-        return b"Authorization: Bearer %b\r\n" % self.token if self.token else b""
 
 
 class APIServer:
-    """:param load: reads the way in anew.
-    :param service: `host:port` that goes before the server's address (`--kubernetes-service`), or empty.
-    :raise ConfigurationError: one line that names the file or the flag, and the cure.
+    """An API server and the access to it, which may change.
+
+    :param load: returns the current access.
+    :param service: `host:port` that takes precedence over the server's address (`--kubernetes-service`).
+    :raise ConfigurationError: one line with the file or option and the cure.
     """
 
     _log = Logger()
@@ -113,98 +106,102 @@ class APIServer:
     def __init__(self, load: Callable[[], KubeAccess], service: str = "") -> None:
         self._load = load
         self._service = service
-        self._complaint = ""
+        self._last_error = ""
         access = load()
         self._signature = _signature(access)
-        self._upstream = self._built(access, None)
+        self._loaded = self._build(access, None)
 
     @classmethod
     def from_kubeconfig(cls, path: str, service: str = "") -> APIServer:
-        """Return the cluster of the current context of the kubeconfig at *path*."""
+        """Return the API server of the current context of the kubeconfig at *path*."""
         return cls(lambda: load_kubeconfig(path), service)
 
     @classmethod
     def in_cluster(cls, environ: Mapping[str, str] = os.environ, service: str = "") -> APIServer:
-        """Return the cluster that we are a pod of."""
+        """Return the API server of the cluster that this pod runs in."""
         return cls(lambda: in_cluster_access(environ), service)
 
     @property
     def host(self) -> str:
         """Name or address of the API server, IPv6 without brackets."""
-        return self._upstream.host
+        return self._loaded.host
 
     @property
     def port(self) -> int:
         """Port of the API server."""
-        return self._upstream.port
+        return self._loaded.port
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """How its TLS is verified, with our client certificate if we have one; None: there is no TLS."""
-        return self._upstream.tls
+        """TLS context, with the client certificate if there is one; None: no TLS."""
+        return self._loaded.tls
 
     @property
     def server_name(self) -> str:
-        """The name that its certificate must have."""
-        return self._upstream.server_name
+        """Required name in its certificate."""
+        return self._loaded.server_name
 
     @property
     def address(self) -> str:
-        """What the API server is called in the URLs that it makes, without the scheme."""
-        upstream = self._upstream
-        return (upstream.host_line.removeprefix(b"Host: ").strip() + upstream.prefix).decode("ascii")
+        """Authority and path of the API server's URL."""
+        loaded = self._loaded
+        return (loaded.host_line.removeprefix(b"Host: ").strip() + loaded.prefix).decode("ascii")
 
     @property
     def material(self) -> Material:
-        """The credential itself, for a peer that needs it: `kubesphere-v1` alone has such."""
-        access = self._upstream.access
+        """The credential itself, for proxies of `kubesphere-v1`."""
+        access = self._loaded.access
         return Material(
             authority=access.ca_data,
             certificate=access.client_certificate or b"",
             key=access.client_key or b"",
-            token=self._upstream.token,
+            token=self._loaded.token,
             insecure=access.insecure,
         )
 
     def upstream(self) -> Upstream:
-        """Return what the heads of requests need; another object after each change."""
-        return self._upstream
+        """Return the values for heads; another object after each change."""
+        return self._loaded
 
     @property
     def warnings(self) -> list[str]:
-        """What the owner should know about this way in."""
-        access, found = self._upstream.access, []
+        """Warnings about this access, for the cluster's owner."""
+        access, found = self._loaded.access, []
         if access.insecure:
-            found.append("insecure-skip-tls-verify: anybody on the way can pose as the API server")
-        if not self._upstream.credential_line and access.client_certificate is None:
-            found.append("the agent has no credential for the API server, which will refuse most requests")
+            found.append(
+                "insecure-skip-tls-verify: the API server can be impersonated by a man in the middle"
+            )
+        if not self._loaded.credential_line and access.client_certificate is None:
+            found.append("the agent has no credential for the API server, which will deny most requests")
         return found
 
     def refresh(self) -> bool:
-        """Read again what changed.
+        """Reload changed files; log invalid ones, once, and keep the last valid access.
 
-        :return: whether anything did.  What cannot be used is logged, once, and what was stays.
+        :return: whether the access changed.
         """
         try:
-            signature = _signature(self._upstream.access)
+            signature = _signature(self._loaded.access)
             if signature == self._signature:
                 return False
             access = self._load()
-            if access.files != self._upstream.access.files:
+            if access.files != self._loaded.access.files:
                 signature = _signature(access)
-            upstream = self._built(access, self._upstream)
+            loaded = self._build(access, self._loaded)
         except ConfigurationError as e:
-            if str(e) != self._complaint:
-                self._complaint = str(e)
-                self._log.warn("keeping the last good way into the cluster: {reason}", reason=str(e))
+            if str(e) != self._last_error:
+                self._last_error = str(e)
+                self._log.warn("keeping the last valid access to the cluster: {reason}", reason=str(e))
             return False
-        self._complaint = ""
-        self._upstream, self._signature = upstream, signature
+        self._last_error = ""
+        self._loaded, self._signature = loaded, signature
         return True
 
-    def _built(self, access: KubeAccess, last: _Upstream | None) -> _Upstream:
+    def _build(self, access: KubeAccess, last: _Loaded | None) -> _Loaded:
         if access.proxy_url:
-            raise ConfigurationError("proxy-url: the agent reaches the API server directly, without a proxy")
+            raise ConfigurationError(
+                "proxy-url: not supported: the agent connects to the API server without a proxy; remove it"
+            )
         if _PRINTABLE.fullmatch(access.server) is None:
             raise ConfigurationError("server is not a URL like https://HOST:PORT")
         parts = urlsplit(access.server)
@@ -215,24 +212,25 @@ class APIServer:
         token = _token(access)
         if token and scheme == "http":
             raise ConfigurationError(
-                f"server {access.server}: over http the agent's token could be read by anybody; use https"
+                f"server {access.server}: http would send the agent's token unencrypted: use https"
             )
         authority = f"[{host}]" if ":" in host else host
         if port != _PORTS[scheme]:
             authority += f":{port}"
-        return _Upstream(
+        return _Loaded(
             access=access,
             host=host,
             port=port,
             prefix=parts.path.rstrip("/").encode("ascii"),
             host_line=f"Host: {authority}\r\n".encode("ascii"),
+            credential_line=f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b"",
             token=token.encode("ascii"),
             server_name=access.tls_server_name or host,
             tls=self._context(access, last) if scheme == "https" else None,
         )
 
-    def _context(self, access: KubeAccess, last: _Upstream | None) -> ssl.SSLContext:
-        """Return a context for *access*, the last one if it is still right."""
+    def _context(self, access: KubeAccess, last: _Loaded | None) -> ssl.SSLContext:
+        """Return a context for *access*; the last one if its trust did not change."""
         if last is not None and last.tls is not None and _trust(last.access) == _trust(access):
             return last.tls
         return client_context(access)
@@ -243,9 +241,9 @@ def _trust(access: KubeAccess) -> tuple[object, ...]:
 
 
 def client_context(access: KubeAccess) -> ssl.SSLContext:
-    """Return a context that trusts whom *access* trusts, as client-go does.
+    """Return a TLS context with the CAs and client certificate of *access*, as in client-go.
 
-    :raise ConfigurationError: a certificate or the key cannot be used.
+    :raise ConfigurationError: a certificate or the key is invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -257,7 +255,7 @@ def client_context(access: KubeAccess) -> ssl.SSLContext:
     elif access.ca_data is None:
         trust_system(context)
     else:
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the owner names is trusted, root or not
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the given CA is trusted, root or not
         try:
             context.load_verify_locations(cadata=access.ca_data.decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError) as e:
@@ -273,19 +271,19 @@ def client_context(access: KubeAccess) -> ssl.SSLContext:
 
 
 def _token(access: KubeAccess) -> str:
-    """Return the bearer token, or nothing; a file goes before what stands in the kubeconfig."""
-    token, place = access.token or "", f"server {access.server}: the token"
+    """Return the bearer token or an empty string; a token file takes precedence over an inline token."""
+    token, source = access.token or "", f"server {access.server}: the token"
     if access.token_file is not None:
-        place = f"token file {access.token_file}"
+        source = f"token file {access.token_file}"
         try:
             with access.token_file.open("rb") as file:
                 token = file.read(TOKEN_LIMIT + 1).decode("ascii", "replace").strip()
         except OSError as e:
-            raise ConfigurationError(f"{place}: {e.strerror}") from e
+            raise ConfigurationError(f"{source}: {e.strerror}") from e
         if not token:
-            raise ConfigurationError(f"{place} is empty")
+            raise ConfigurationError(f"{source} is empty")
     if token and (_PRINTABLE.fullmatch(token) is None or len(token) > TOKEN_LIMIT):
-        raise ConfigurationError(f"{place} is not one word of printable characters")
+        raise ConfigurationError(f"{source} is not one word of printable ASCII characters")
     return token
 
 

@@ -1,8 +1,8 @@
-"""The one form in which requests go to an agent, which checks it line by line.
+"""The canonical form of request heads, which agents check line by line.
 
-Request line, framing, ``Impersonate-User``, ``Impersonate-Group``..., the user's own fields, and the
-proxy's: ``X-Forwarded-For``, ``X-Forwarded-Proto`` and ``Via`` (RFC 9110 section 7.6.3), then what an
-upgrade needs.  What the user claims about forwarding is dropped; what he claims about identity is refused.
+Request line, framing, ``Impersonate-User``, ``Impersonate-Group``..., the user's fields, then the proxy's:
+``X-Forwarded-For``, ``X-Forwarded-Proto``, ``Via`` (RFC 9110 section 7.6.3) and those of an upgrade.
+Forwarding fields of the user are dropped; identity fields of the user are rejected.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from tower.errors import Forbidden, Invalid
 from tower.http.requests import Fields
 
-# As long as a value may be and not be changed by whoever trims it; "system:masters " is not our jane.
+# Without blanks at the ends, which API servers trim: "system:masters " must not become "system:masters".
 _NAME = re.compile(rb"[!-~\x80-\xff](?:[ -~\x80-\xff]*[!-~\x80-\xff])?")
 
 
 def identity_lines(user: str, groups: Sequence[str]) -> bytes:
-    """Return the lines that say who asks.
+    """Return the impersonation lines of a user.
 
-    :raise Invalid: when a name cannot be said in a header field.
+    :raise Invalid: a name does not fit a header field.
     """
     lines = [b"Impersonate-User: %b\r\n" % _name(user)]
     lines += [b"Impersonate-Group: %b\r\n" % _name(group) for group in groups]
@@ -28,21 +28,21 @@ def identity_lines(user: str, groups: Sequence[str]) -> bytes:
 
 
 def forwarding_lines(peer: str) -> bytes:
-    """Return the lines that say for whom the proxy asks, given the user's IP address."""
+    """Return the forwarding lines for the user's IP address *peer*."""
     return b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: https\r\nVia: 1.1 tower\r\n" % peer.encode("ascii")
 
 
 def write_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
-    """Return the fields of a request as the agent takes them, the empty line included.
+    """Return the fields of a request in canonical form, with the final empty line.
 
     :param identity: from `identity_lines`.
     :param forwarding: from `forwarding_lines`.
-    :raise Forbidden: the request claims an identity of its own.
+    :raise Forbidden: the request has identity fields.
     """
     if fields.foreign:
         raise Forbidden(
-            f"the request has a {fields.foreign.decode()} field: nobody acts as somebody else through Tower; "
-            "leave out --as and --as-group, or ask for a kubeconfig of that user"
+            f"the request has a {fields.foreign.decode()} field: users of Tower cannot impersonate others; "
+            "omit --as and --as-group, or request a kubeconfig for that user"
         )
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: kubernetes\r\n"
@@ -50,13 +50,12 @@ def write_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
 
 
 def plain_fields(fields: Fields, target: str, *, bearer: bool) -> bytes:
-    """Return the fields of a request as they came, for whoever asks by himself who somebody is.
+    """Return the fields of a request unchanged, for targets that authenticate users themselves.
 
-    Nothing is added, removed or refused but what is the connection's own: where the body ends, and how long
-    the connection lives.
+    Only hop-by-hop fields are changed: the body's framing and the connection's lifetime.
 
-    :param target: the tunnel's; for requests that name no host.
-    :param bearer: whether the request's bearer token passes.
+    :param target: host of requests without one.
+    :param bearer: whether to forward the request's bearer token.
     """
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: %b\r\n" % target.encode("ascii")

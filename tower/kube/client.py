@@ -1,6 +1,6 @@
-"""Asks the API server of a cluster that is reached by SSH, with the credential that the proxy keeps for it.
+"""A client of the API server of a cluster of type ssh, with the credential that the proxy keeps for it.
 
-The pipes come from elsewhere, with TLS up in them already; HTTP/1.1 over them is Twisted's own.
+The caller opens the pipes, after the TLS handshake; HTTP/1.1 is `twisted.web.client`'s.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 from attrs import field, frozen
+from twisted.internet import defer
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as TooLate
-from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IReactorTime, IStreamClientEndpoint
 from twisted.web.client import (
     URI,
     Agent,
@@ -34,16 +34,16 @@ from tower.kube.head_policy import Upstream
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 
-#: How long one question and its answer may take, s.
+#: Timeout of one request, with its answer, s.
 TIMEOUT = 15.0
 
-#: How long an answer may be, B; 500 nodes with all their images are some 10 MB.
+#: Largest answer, B; 500 nodes with all their images take about 10 MB.
 ANSWER_LIMIT = 32 * 1024 * 1024
 
-#: How long a connection is kept for the next question, s; it holds one node's tunnel.
+#: How long an idle connection is kept, s; it occupies one node's tunnel.
 IDLE = 5
 
-#: How many objects a list is asked for at once, and how many it may have.
+#: Objects per page of a list, and most objects of a list.
 PAGE_SIZE = 500
 OBJECT_LIMIT = 100_000
 
@@ -51,12 +51,12 @@ _EXPIRED = 410
 
 
 class APIError(TowerError):
-    """The API server did not answer, or not as asked.
+    """The API server did not answer, or answered with an error or an unexpected object.
 
     :ivar method: of the request.
     :ivar path: of the request, without its query.
-    :ivar code: HTTP status; 0 when there was no answer.
-    :ivar message: of the Status, or what there was instead of an answer.
+    :ivar code: HTTP status; 0 without an answer.
+    :ivar message: of the Status, or the reason why there is no answer.
     """
 
     def __init__(self, method: str, path: str, code: int, message: str) -> None:
@@ -67,7 +67,7 @@ class APIError(TowerError):
 
 @frozen
 class APIResponse:
-    """What the API server said.
+    """An answer of the API server.
 
     :ivar code: HTTP status.
     :ivar body: complete.
@@ -78,17 +78,18 @@ class APIResponse:
 
 
 class APIClient:
-    """:param reactor: has ``callLater``.
-    :param open_pipe: opens a pipe to the API server, paused, with TLS up in it.
-    :param upstream: returns what heads need now; see `tower.kube.apiserver.APIServer.upstream`.
-    :param timeout: for each question, s.
+    """Sends requests to one API server.
+
+    :param open_pipe: opens a paused pipe to the API server, after the TLS handshake.
+    :param upstream: returns the current `Upstream`; see `tower.kube.apiserver.APIServer.upstream`.
+    :param timeout: of each request, s.
     :param limit: of each answer, B.
-    :param persistent: keep connections for a while; False: one for each question.
+    :param persistent: keep connections for `IDLE` s; False: one connection per request.
     """
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: IReactorTime,
         open_pipe: Callable[[], Awaitable[Pipe]],
         upstream: Callable[[], Upstream],
         *,
@@ -107,14 +108,14 @@ class APIClient:
     async def get(self, path: str) -> Any:
         """Return the object at *path*, which may have a query.
 
-        :raise MemberAPIError: there is no answer, or not such a one.
+        :raise APIError: the request failed.
         """
-        return _value("GET", path, await self.ask("GET", path))
+        return _value("GET", path, await self.request("GET", path))
 
     async def items(self, path: str) -> list[Any]:
-        """Return what is in the list at *path*, asked for in pages; one that expired is begun anew, once.
+        """Return the items of the list at *path*, read in pages; restarts once if the list expires.
 
-        :raise MemberAPIError: there is no answer, or not such a one.
+        :raise APIError: the request failed.
         """
         try:
             return await self._items(path)
@@ -130,14 +131,14 @@ class APIClient:
         while True:
             answer = await self.get(page)
             if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
-                raise APIError("GET", _bare(path), 200, "that is no list")
+                raise APIError("GET", _bare(path), 200, "not a list")
             items += answer["items"]
-            rest = (answer.get("metadata") or {}).get("continue")
-            if not rest:
+            token = (answer.get("metadata") or {}).get("continue")
+            if not token:
                 return items
             if not answer["items"] or len(items) > OBJECT_LIMIT:
-                raise APIError("GET", _bare(path), 200, f"a list without an end, {len(items)} items so far")
-            page = f"{first}&continue={quote(str(rest), safe='')}"
+                raise APIError("GET", _bare(path), 200, f"endless list, {len(items)} items so far")
+            page = f"{first}&continue={quote(str(token), safe='')}"
 
     async def post(
         self,
@@ -148,18 +149,18 @@ class APIClient:
         groups: Sequence[str] = (),
         repeatable: bool = False,
     ) -> Any:
-        """Post *body* as JSON and return the object that comes back.
+        """Post *body* as JSON and return the object of the answer.
 
-        :param user: to act as, with *groups*; None: as the credential itself.
-        :param repeatable: it changes nothing, so it may be sent again if the connection broke under it.
-        :raise MemberAPIError: there is no answer, or not such a one.
-        :raise Invalid: a name cannot be sent.
+        :param user: to impersonate, with *groups*; None: the credential's own user.
+        :param repeatable: safe to retry if the connection breaks.
+        :raise APIError: the request failed.
+        :raise Invalid: a name does not fit a header field.
         """
         data = json.dumps(body).encode()
-        answer = await self.ask("POST", path, data, user=user, groups=groups, repeatable=repeatable)
+        answer = await self.request("POST", path, data, user=user, groups=groups, repeatable=repeatable)
         return _value("POST", path, answer)
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -169,26 +170,26 @@ class APIClient:
         groups: Sequence[str] = (),
         repeatable: bool = False,
     ) -> APIResponse:
-        """Return the answer as it is, whatever its status.
+        """Return the answer, regardless of its status.
 
         :param body: JSON.
-        :param repeatable: see `post`; what has no body always is.
-        :raise MemberAPIError: there is none, it came too late, or it is too long.
-        :raise Invalid: a name cannot be sent.
+        :param repeatable: see `post`; Twisted always retries requests without a body.
+        :raise APIError: no answer within the timeout, or too large an answer.
+        :raise Invalid: a name does not fit a header field.
         """
         upstream = self._upstream()
         headers = _headers(upstream, user, groups, has_body=body is not None)
         target = _ORIGIN + upstream.prefix + path.encode("ascii")
-        asking = Deferred.fromCoroutine(
-            self._ask(method.encode("ascii"), target, headers, body, repeatable=repeatable)
+        answer = Deferred.fromCoroutine(
+            self._request(method.encode("ascii"), target, headers, body, repeatable=repeatable)
         )
-        asking.addTimeout(self._timeout, self._reactor, _too_late)
+        answer.addTimeout(self._timeout, self._reactor, _timed_out)
         try:
-            return await asking
+            return await answer
         except NO_RESPONSE as e:
             raise APIError(method, _bare(path), 0, describe_failure(e)) from None
 
-    async def _ask(
+    async def _request(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
     ) -> APIResponse:
         try:
@@ -205,7 +206,7 @@ class APIClient:
         return self._agent.request(method, target, headers, None if body is None else Body(body))
 
     def close(self) -> None:
-        """Close the connections that wait for another question."""
+        """Close idle connections."""
         self._pool.closeCachedConnections()
 
 
@@ -225,7 +226,7 @@ def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has
 def _value(method: str, path: str, answer: APIResponse) -> Any:
     """Return the object in *answer*.
 
-    :raise MemberAPIError: it is a failure, or no object.
+    :raise APIError: it is an error, or not JSON.
     """
     try:
         value = json.loads(answer.body)
@@ -234,46 +235,46 @@ def _value(method: str, path: str, answer: APIResponse) -> Any:
     if 200 <= answer.code < 300 and value is not None:
         return value
     message = value.get("message") if isinstance(value, dict) else None
-    said = message if isinstance(message, str) else answer.body
-    told = reported("the API server", said) if said else "an empty body"
-    raise APIError(method, _bare(path), answer.code, told)
+    text = message if isinstance(message, str) else answer.body
+    detail = reported("the API server", text) if text else "an empty body"
+    raise APIError(method, _bare(path), answer.code, detail)
 
 
 def _bare(path: str) -> str:
     return path.partition("?")[0]
 
 
-def _too_late(_result: object, timeout: float) -> None:
-    raise TooLate(f"it took longer than {timeout:g} s")
+def _timed_out(_result: object, timeout: float) -> None:
+    raise defer.TimeoutError(f"it took longer than {timeout:g} s")
 
 
 @implementer(IAgentEndpointFactory)
 class _PipeEndpointFactory:
-    """Leads to the same place whatever the URL says."""
+    """Returns the same endpoint for all URLs."""
 
     def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
         self._open_pipe = open_pipe
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Return the only endpoint that there is."""
+        """See `IAgentEndpointFactory`."""
         return _PipeEndpoint(self._open_pipe)
 
 
 @implementer(IStreamClientEndpoint)
 class _PipeEndpoint:
-    """Runs a protocol on a pipe that is opened for it."""
+    """Runs a protocol on a newly opened pipe."""
 
     def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
         self._open_pipe = open_pipe
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Open a pipe; cancelling leaves nothing behind if opening does."""
+        """Open a pipe; cancelling cancels the opening."""
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, _MEMBER)
 
     async def _open(self) -> tuple[Pipe, bytes]:
         return await self._open_pipe(), b""
 
 
-#: What the host in the URL is does not matter: there is one place to go, and the head says another.
+#: The URL's host is unused: the endpoint ignores it, and the head has `Upstream.host_line`.
 _ORIGIN = b"http://member"
 _MEMBER = HostnameAddress(b"member", 80)

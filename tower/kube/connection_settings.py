@@ -1,4 +1,4 @@
-"""What a `KubeAccess` means for a connection: where to, with which TLS, with which token."""
+"""Connection settings of a `KubeAccess`: address, TLS context and token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.tls.client_certificate import load_pair
 
-#: Ends that lie behind this are no ends, s since the epoch (the year 9999).
+#: Latest plausible expiry, s since the epoch (the year 9999).
 _LATEST = 253402300799.0
 
 
 def bearer_token(access: KubeAccess) -> str | None:
-    """Return the token that *access* has, from its file if it names one.
+    """Return the token of *access*, from its token file if it has one.
 
     :raise ConfigurationError: the file cannot be read.
     """
@@ -29,9 +29,9 @@ def bearer_token(access: KubeAccess) -> str | None:
 
 
 def tls_context(access: KubeAccess) -> ssl.SSLContext:
-    """Return what verifies the server of *access* and shows it the client's certificate.
+    """Return a TLS context with the CAs and client certificate of *access*.
 
-    :raise ConfigurationError: a certificate or key in it is broken.
+    :raise ConfigurationError: a certificate or key is invalid.
     """
     try:
         context = ssl.create_default_context(
@@ -41,7 +41,7 @@ def tls_context(access: KubeAccess) -> ssl.SSLContext:
             load_pair(context, access.client_certificate, access.client_key)
     except (ssl.SSLError, ValueError) as e:
         raise ConfigurationError(
-            f"the kubeconfig for {access.server} holds a broken certificate or key: {e}"
+            f"the kubeconfig for {access.server} has an invalid certificate or key: {e}"
         ) from e
     if access.insecure:
         context.check_hostname = False
@@ -51,14 +51,14 @@ def tls_context(access: KubeAccess) -> ssl.SSLContext:
 
 
 def server_address(access: KubeAccess) -> tuple[str, int, bool]:
-    """Return host, port and whether TLS is wanted of the server of *access*."""
+    """Return host, port and whether to use TLS for the server of *access*."""
     url = urlsplit(access.server)
     secure = url.scheme == "https"
     return url.hostname or "", url.port or (443 if secure else 80), secure
 
 
 def end_of_token(token: bytes) -> float | None:
-    """Return when a JWT ends (RFC 7519 section 4.1.4), s since the epoch; None if it does not say."""
+    """Return the expiry of a JWT (RFC 7519 section 4.1.4), s since the epoch; None if unknown."""
     parts = token.split(b".")
     if len(parts) != 3:
         return None

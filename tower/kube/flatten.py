@@ -1,4 +1,4 @@
-"""A kubeconfig that names no files, so that it can be sent and kept."""
+"""Self-contained kubeconfigs, without references to files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from tower.kube.kubeconfig import KubeAccess
 
 
 def self_contained(access: KubeAccess) -> bytes:
-    """Return *access* as a kubeconfig, in JSON, with everything in it, also what its token's file holds now.
+    """Return *access* as a kubeconfig in JSON, with the current content of its files.
 
-    `tower.kube.kubeconfig.read_kubeconfig` reads it.
-
-    :raise ConfigurationError: the token's file cannot be read.
+    :raise ConfigurationError: the token file cannot be read.
     """
     cluster: dict[str, Any] = {"server": access.server}
     user: dict[str, Any] = {}
@@ -48,12 +46,12 @@ def self_contained(access: KubeAccess) -> bytes:
 
 
 def warnings_of(access: KubeAccess) -> list[str]:
-    """Return what somebody should know who gives *access* away to be used from elsewhere."""
+    """Return warnings about *access*, for the user who hands it to the proxy."""
     found = []
     if access.insecure:
-        found.append("insecure-skip-tls-verify: whoever is on the way can pose as the API server")
+        found.append("insecure-skip-tls-verify: the API server can be impersonated by a man in the middle")
     if not (access.token or access.token_file or access.client_certificate):
-        found.append("there is no credential in it: the API server will refuse nearly everything")
+        found.append("the kubeconfig has no credential: the API server will deny nearly all requests")
     return found
 
 

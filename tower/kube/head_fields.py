@@ -1,7 +1,7 @@
-"""The fields of a request for the API server, in the one form in which the proxy sends them.
+"""The check of a request's header fields, which must be in the proxy's canonical form.
 
-They are read line by line and judged in plain code.  Whoever is not plainly somebody else than the agent, or
-brings anything that could make him so, is refused.
+The fields are parsed line by line.  A request is rejected unless it impersonates exactly one user, and
+nothing in it can change or bypass that.
 """
 
 from __future__ import annotations
@@ -21,47 +21,46 @@ _GROUP = b"Impersonate-Group"
 _UID = b"Impersonate-Uid"
 _EXTRA = b"Impersonate-Extra-"
 
-# The API server adds this group by itself.
+# The API server adds this group itself.
 _ADDED = AUTHENTICATED.encode("ascii")
 
 _CREDENTIALS = frozenset((b"authorization", b"proxy-authorization"))
 _PROTOCOLS = b"sec-websocket-protocol"
-# Go trims what Unicode calls a blank, so a bearer token may begin anywhere in a list of subprotocols.
+# Go trims Unicode blanks, so a bearer token may begin anywhere in a list of subprotocols.
 _BEARER = BEARER_PROTOCOL.rstrip(b".")
 
-# Fields that bring a credential, say where the body ends, or what an intermediary before the API server
-# strips (a field that Connection names): beside Host they pass with some values only, or never.
+# Fields that carry a credential, frame the body, or make an intermediary strip fields (Connection): except
+# for Host, they pass with some values only, or never.
 _SPECIAL = _CREDENTIALS | {b"content-length", b"transfer-encoding", b"connection", b"upgrade", _PROTOCOLS}
 
-# What may name one protocol: no blank, no quote, no comma.
+# Characters of a protocol name: no blank, no quote, no comma.
 _PROTOCOL = bytes(range(0x21, 0x7F)).replace(b'"', b"").replace(b",", b"")
-# A raw stream in which HTTP goes on (h2c) would take requests past this check.
+# In an upgrade to HTTP (h2c), further requests would bypass this check.
 _HTTP_IN_HTTP = (b"h2", b"http", b"tls")
 
-#: What is said of whatever the proxy would not write.
-FORM = "the head of the request is not in the form that tower-v2 prescribes"
-_CREDENTIAL = "the request carries a credential of its own; the agent adds its own and passes on no other"
+#: The error for heads that the proxy never sends.
+FORM = "the request head is not in the canonical form of tower-v2"
+_CREDENTIAL = "the request has a credential; the agent forwards requests with its own credential only"
 _NO_USER = (
-    "the request names no user to act as (Impersonate-User); "
-    "the agent never uses its own rights for a request"
+    "the request impersonates no user (Impersonate-User); the agent never uses its own rights for a request"
 )
-_TWO_USERS = "the request names more than one user to act as (Impersonate-User)"
+_TWO_USERS = "the request impersonates more than one user (Impersonate-User)"
 
-#: How much of a name is shown, characters.
+#: Longest part of a name in an error, characters.
 _SHOWN = 100
 
 
 class RefusedHead(PeerError):
-    """A head that is not sent on; the text quotes no credential."""
+    """A rejected head; the text quotes no credential."""
 
 
 class CheckedFields(NamedTuple):
-    """Fields that may be sent on, as lines.
+    """The lines of accepted fields.
 
-    :ivar identity: whom to act as.
-    :ivar before: what is before ``Host``.
-    :ivar after: what is behind it.
-    :ivar upgrade: the connection shall become another one.
+    :ivar identity: impersonation fields.
+    :ivar before: fields before ``Host``.
+    :ivar after: fields after ``Host``.
+    :ivar upgrade: the request requests a protocol upgrade.
     """
 
     identity: list[bytes]
@@ -71,14 +70,14 @@ class CheckedFields(NamedTuple):
 
 
 def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> CheckedFields:
-    """Read *block*, which is the lines behind the framing with the empty line at the end.
+    """Check *block*: the lines after the framing, with the final empty line.
 
-    First comes one ``Impersonate-User``, then any ``Impersonate-Group``, ``-Uid`` and ``-Extra-…``, then the
-    rest with one ``Host``.  A group that the API server adds by itself is left out.
+    Required order: one ``Impersonate-User``, any ``Impersonate-Group``, ``-Uid`` and ``-Extra-…``, then other
+    fields with one ``Host``.  The group that the API server adds itself is dropped.
 
-    :param identities: the rule for users and groups of the cluster.
-    :param why_not: the reason or the cure behind a refusal because of it; NAME stands for whom it is about.
-    :raise RefusedHead: saying what is wrong.
+    :param identities: the cluster's rule for system identities.
+    :param why_not: reason or cure in rejections because of it; NAME is replaced by the user or group.
+    :raise RefusedHead: with the reason.
     """
     lines = field_lines(block)
     pairs = None if lines is None else field_pairs(lines, b": ")
@@ -93,10 +92,10 @@ def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> Ch
     for (name, value), line in zip(pairs, lines, strict=True):
         if not name.startswith(b"Impersonate-"):
             break
-        if _is_sent(name, value, is_first=not count, identities=identities, why_not=why_not):
+        if _is_forwarded(name, value, is_first=not count, identities=identities, why_not=why_not):
             identity.append(line)
         count += 1
-    _check_rest(pairs[count:], lowered[count:])
+    _check_others(pairs[count:], lowered[count:])
     if b"Host" not in names:
         raise RefusedHead(FORM)
     host = names.index(b"Host")
@@ -109,37 +108,37 @@ def _without_user(lowered: Collection[bytes]) -> str:
     return FORM if _USER.lower() in lowered else _NO_USER
 
 
-def _is_sent(
+def _is_forwarded(
     name: bytes, value: bytes, *, is_first: bool, identities: SystemIdentities, why_not: str
 ) -> bool:
-    """Return whether this field of an identity goes on; False leaves it out."""
+    """Check an impersonation field; return False to drop it."""
     if name in (_USER, _GROUP):
         if name == _USER and not is_first:
             raise RefusedHead(_TWO_USERS)
-        who = value.strip(_BLANKS)
-        if not who:
+        stripped = value.strip(_BLANKS)
+        if not stripped:
             raise RefusedHead(_NO_USER if name == _USER else FORM)
-        text = who.decode("utf-8", "surrogateescape")
+        text = stripped.decode("utf-8", "surrogateescape")
         if identities.refuses(text):
             if name == _GROUP and value == _ADDED:
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
             cure = why_not.replace("NAME", shown)
             raise RefusedHead(f'the owner of this cluster does not allow users to act as "{shown}"; {cure}')
-        if who != value:  # the API server would take the blanks away
+        if stripped != value:  # the API server would trim it
             raise RefusedHead(FORM)
     elif name != _UID and (name == _EXTRA or not name.startswith(_EXTRA)):
         raise RefusedHead(FORM)
     return True
 
 
-def _check_rest(pairs: list[list[bytes]], lowered: list[bytes]) -> None:
-    """Check what names nobody, *lowered* being the names in small letters."""
+def _check_others(pairs: list[list[bytes]], lowered: list[bytes]) -> None:
+    """Check the fields that follow the identity; *lowered* has their names in lower case."""
     if not _SPECIAL.isdisjoint(lowered):
         for (_, value), name in zip(pairs, lowered, strict=True):
             if name in _SPECIAL:
                 _check_special(name, value)
-    uniform = b"\n".join([b"", *lowered]).replace(b"_", b"-")  # some servers take "_" for "-"
+    uniform = b"\n".join([b"", *lowered]).replace(b"_", b"-")  # some servers treat "_" as "-"
     if b"\nimpersonate-" in uniform or b"\nx-remote-" in uniform:
         raise RefusedHead(_TWO_USERS if _USER.lower() in lowered else FORM)
     if lowered.count(b"host") != 1:

@@ -1,27 +1,26 @@
-"""What the owner of a member cluster allows: which targets, and which requests to its API server.
+"""The agent's policy for requests to the member's API server.
 
-The agent runs in the member's hands, so it is the place that says no, whatever the proxy asks for.  It
-fails closed: a request that is not plainly somebody else's is never sent with the agent's own rights.
+The agent belongs to the member cluster's owner, so the agent enforces the policy, regardless of the proxy.
+It fails closed: a request without exactly one impersonated user is never sent with the agent's own rights.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tower.http.paths import has_dot_segment, leaves_prefix
 from tower.kube.head_fields import FORM, RefusedHead, check_fields
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 
-#: `Rewritten.length` of a body in chunks: its end is found by following its framing.
+#: `Rewritten.length` of a chunked body.
 CHUNKED = -1
 
-
 _LINE = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
-# The same for most: "%", "\\" and ";" are in the query alone, and no segment of the path begins with a dot.
+# Common case: "%", "\\" and ";" occur in the query only, and no path segment begins with a dot.
 _PATH = rb"[!\"$&-\-/-:<->@-\[\]-~]*"
 _PLAIN_LINE = re.compile(
     rb"(?!CONNECT )[A-Z]+ /" + _PATH + rb"(?:(?<!/)\." + _PATH + rb")*"
@@ -34,22 +33,22 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 _EVERY = SystemIdentities(allow_all=True)
 
-#: Fields of requests without a body that are known to be good: how many, and of what length at the most, B.
+#: Cache of checked fields of requests without a body: most entries, and longest key, B.
 KNOWN_FIELDS = 256
 LONGEST_KNOWN = 4096
 
-# The proxy's last field, if it keeps an audit log; another one each time, and nothing else is.
+# The proxy's last field if it keeps an audit log; the only one that differs between similar requests.
 _AUDIT_ID = b"Audit-Id: "
-_TOLD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
-_TOLD_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
+_AUDIT_FIELD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
+_AUDIT_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
 
 
 class Rewritten(NamedTuple):
     """A head to send to the API server.
 
-    :ivar head: the bytes to send, the agent's credential in them.
-    :ivar length: length of the body that follows, B, or `CHUNKED`.
-    :ivar upgrade: the client asks for an upgrade: go raw if, and only if, the answer is 101.
+    :ivar head: with the agent's credential.
+    :ivar length: length of the following body, B, or `CHUNKED`.
+    :ivar upgrade: the client requests an upgrade: relay raw bytes if, and only if, the answer is 101.
     """
 
     head: bytes
@@ -57,44 +56,41 @@ class Rewritten(NamedTuple):
     upgrade: bool = False
 
     def __repr__(self) -> str:
-        """Leave the credential out."""
+        """Omit the credential."""
         return f"Rewritten(length={self.length}, upgrade={self.upgrade})"
 
 
 @frozen
 class Refusal:
-    """Why a request is not sent on; the agent answers 403 with :ivar text: and closes the channel."""
+    """Why a request is rejected; the agent answers 403 with :ivar text: and closes the channel."""
 
     text: str
 
 
-class Upstream(Protocol):
-    """What a head needs to know of the API server; never changed, but replaced by another."""
+@frozen
+class Upstream:
+    """The values of an API server for heads.
 
-    @property
-    def prefix(self) -> bytes:
-        """The path in front of every request's, without a slash at its end; mostly empty."""
+    :ivar prefix: of all paths, without a trailing slash; usually empty.
+    :ivar host_line: the `Host` field, with its line end.
+    :ivar credential_line: the `Authorization` field, with its line end; empty with a client certificate.
+    """
 
-    @property
-    def host_line(self) -> bytes:
-        """The `Host` field of the API server, its line end included."""
-
-    @property
-    def credential_line(self) -> bytes:
-        """The `Authorization` field, its line end included; empty with a client certificate."""
+    prefix: bytes
+    host_line: bytes
+    credential_line: bytes = field(repr=False)
 
 
 class HeadPolicy:
-    """Checks the head of each request for the API server and adds what it needs to be sent.
+    """Checks the heads of requests for the API server and completes them.
 
-    Requests mostly differ in their first line and in their audit ID alone, so what became of the other fields
-    is kept for the next ones.
+    Most requests differ only in the request line and audit ID, so checked fields are cached.
 
-    :param upstream: asked anew for each request, so that a rotated token counts at once; see
+    :param upstream: called for each request, so that a rotated token is used at once; see
         `tower.kube.apiserver.APIServer.upstream`.
-    :param identities: the cluster's own users and groups, as which only those act whom its owner lets.
-    :param impersonate: False drops the users' identity: all act with the agent's own rights.
-    :param why_not: the reason, or the cure, behind a refusal because of *identities*.
+    :param identities: rule for system identities, which users may impersonate only if the owner allows it.
+    :param impersonate: False drops the users' identity: all requests have the agent's own rights.
+    :param why_not: reason or cure in rejections because of *identities*.
     """
 
     def __init__(
@@ -110,23 +106,21 @@ class HeadPolicy:
         self._identities = identities if impersonate else _EVERY
         self._impersonate = impersonate
         self._why_not = why_not
-        self._known: dict[
-            bytes, bytes
-        ] = {}  # fields that are good, and what is sent in their place to `_last`
+        self._known: dict[bytes, bytes] = {}  # accepted fields -> fields as sent to `_last`
         self.refused = 0
 
     def rewrite(self, head: bytes) -> Rewritten | Refusal:
-        """Return *head*, from the request line to the empty line, as it goes to the API server.
+        """Return *head*, from the request line to the empty line, as it is sent to the API server.
 
-        Accepted is one canonical order only: request line, `Content-Length` or `Transfer-Encoding`, one
-        `Impersonate-User`, any `Impersonate-Group`, `-Uid` and `-Extra-…`, then the rest with one `Host`.
+        Only the canonical order is accepted: request line, `Content-Length` or `Transfer-Encoding`, one
+        `Impersonate-User`, any `Impersonate-Group`, `-Uid` and `-Extra-…`, then other fields with one `Host`.
         """
         upstream = self._upstream()
         if upstream is not self._last:
             self._known.clear()
             self._last = upstream
         first = _PLAIN_LINE.match(head)
-        told = b""
+        audit_id = b""
         if first is not None and not upstream.prefix:
             end = first.end()
             line = head[:end]
@@ -137,24 +131,24 @@ class HeadPolicy:
                 return self._refusal(str(e))
             end = len(line)
             line = line.replace(b" ", b" " + upstream.prefix, 1)
-        if head[2 - _TOLD_SIZE : 2 - _TOLD_SIZE + len(_AUDIT_ID)] == _AUDIT_ID:
-            last = _TOLD.fullmatch(head, len(head) - _TOLD_SIZE)
+        if head[2 - _AUDIT_SIZE : 2 - _AUDIT_SIZE + len(_AUDIT_ID)] == _AUDIT_ID:
+            last = _AUDIT_FIELD.fullmatch(head, len(head) - _AUDIT_SIZE)
             if last is not None:
-                told, head = last[1], head[: last.start(1)] + b"\r\n"
+                audit_id, head = last[1], head[: last.start(1)] + b"\r\n"
         fields = self._known.get(head[end:])
         if fields is not None:
-            return Rewritten(b"%b%b%b" % (line, told, fields) if told else line + fields)
+            return Rewritten(b"%b%b%b" % (line, audit_id, fields) if audit_id else line + fields)
         try:
             framing, length, stop = _read_framing(head, end)
             fields, upgrade = self._checked(head[stop:])
         except RefusedHead as e:
             return self._refusal(str(e))
-        return Rewritten(b"%b%b%b%b" % (line, told, framing, fields), length, upgrade)
+        return Rewritten(b"%b%b%b%b" % (line, audit_id, framing, fields), length, upgrade)
 
     def _checked(self, block: bytes) -> tuple[bytes, bool]:
-        """Return what is sent in place of the fields *block*, and whether they ask for an upgrade.
+        """Return the fields to send for *block*, and whether they request an upgrade.
 
-        :raise RefusedHead: they are not sent on.
+        :raise RefusedHead: they are rejected.
         """
         fields = self._known.get(block)
         if fields is not None:
@@ -183,26 +177,26 @@ class HeadPolicy:
 def _checked_line(head: bytes, prefix: bytes) -> bytes:
     """Return the request line of *head*.
 
-    :param prefix: what goes in front of the path.
-    :raise RefusedHead: it is not sent on.
+    :param prefix: will be prepended to the path.
+    :raise RefusedHead: it is rejected.
     """
     match = _LINE.match(head)
     if match is None:
         raise RefusedHead(FORM)
     if has_dot_segment(match[1]):
-        raise RefusedHead("the path of the request has a dot segment")
+        raise RefusedHead("the request path has a dot segment")
     if prefix and leaves_prefix(match[1]):
         raise RefusedHead(
-            "the path of the request has an empty segment or a backslash, which may lead out of the path "
-            "of the server in the kubeconfig"
+            "the request path has an empty segment or a backslash, so it may leave the path of the "
+            "kubeconfig's server"
         )
     return match[0]
 
 
 def _read_framing(head: bytes, start: int) -> tuple[bytes, int, int]:
-    """Return the line at *start* that says how long the body is, if it does; the length; where it ends.
+    """Return the framing line at *start*, if any; the body's length; the position after the line.
 
-    :raise RefusedHead: it is no length.
+    :raise RefusedHead: the length is invalid.
     """
     if head.startswith(_LENGTH, start):
         stop = head.find(b"\r\n", start) + 2

@@ -1,4 +1,4 @@
-"""Kubeconfig files: reading the one way in that a file describes, and writing one for a user of Tower."""
+"""Kubeconfig files: reading one context of a file, and writing a file for a user of Tower."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import yaml
 from tower.errors import ConfigurationError
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 
-#: Largest kubeconfig, or file it names, that is read, B.
+#: Largest kubeconfig, or file that it refers to, B.
 FILE_LIMIT = 4 << 20
 
-#: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
+#: Largest kubeconfig in YAML in a request, B: parsing YAML takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
 
-
-#: What a user may bring that Tower cannot act on, and what to do instead.
+#: Entries of users that Tower does not support.
 _UNSUPPORTED = {
     "exec": "a credential plugin",
     "auth-provider": "an auth provider",
@@ -37,16 +36,16 @@ _UNSUPPORTED = {
 
 @attrs.frozen
 class KubeAccess:
-    """How to reach one API server.
+    """Address of one API server, with its CAs and a credential.
 
-    :ivar server: URL, without a slash at its end.
-    :ivar ca_data: authorities in PEM that verify the server; None: those of the system.
-    :ivar client_certificate: PEM, with `client_key` or neither.
-    :ivar token: bearer token; `token_file`, which may change, goes before it.
+    :ivar server: URL, without a trailing slash.
+    :ivar ca_data: CAs in PEM; None: the system's.
+    :ivar client_certificate: PEM, with `client_key`.
+    :ivar token: bearer token; `token_file`, which may change, takes precedence.
     :ivar tls_server_name: name to verify instead of the URL's host.
     :ivar insecure: the server is not verified.
-    :ivar namespace: the context's; empty when it names none.
-    :ivar files: the kubeconfig and the files it names, in case somebody wants to follow changes.
+    :ivar namespace: the context's; may be empty.
+    :ivar files: the kubeconfig and the files that it refers to, to detect changes.
     """
 
     server: str
@@ -63,77 +62,80 @@ class KubeAccess:
 
 
 def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
-    """Return what a context of the kubeconfig at *path* says.
+    """Return a context of the kubeconfig at *path*.
 
     :param context: None: its ``current-context``.
-    :raise ConfigurationError: one line that names the file, the entry and the cure.
+    :raise ConfigurationError: one line with the file, the entry and the cure.
     """
     path = Path(path)
     return _KubeconfigReader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path).access(context)
 
 
-def read_kubeconfig(data: bytes, place: str = "kubeconfig") -> KubeAccess:
-    """Return what the current context of a kubeconfig, in JSON or YAML, says that names no files.
+def read_kubeconfig(data: bytes, name: str = "kubeconfig") -> KubeAccess:
+    """Return the current context of a self-contained kubeconfig in JSON or YAML.
 
-    :param place: what errors call it.
-    :raise ConfigurationError: one line that names the entry and the cure.
+    :param name: its name in errors.
+    :raise ConfigurationError: one line with the entry and the cure.
     """
-    return _KubeconfigReader(data, place, None).access(None)
+    return _KubeconfigReader(data, name, None).access(None)
 
 
 class _KubeconfigReader:
-    """:param path: of the file, beside which those that it names are; None: it may name none."""
+    """Reader of one kubeconfig.
 
-    def __init__(self, data: bytes, place: str, path: Path | None) -> None:
-        self._place = place
+    :param path: of the file, to which relative paths in it refer; None: it must not refer to files.
+    """
+
+    def __init__(self, data: bytes, name: str, path: Path | None) -> None:
+        self._name = name
         self._path = path
         self._files = [path] if path is not None else []
         try:
             content = self._load(data)
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
             mark = getattr(e, "problem_mark", None)
-            where = f" (line {mark.line + 1})" if mark is not None else ""
-            raise self._wrong(f"is not YAML{where}") from e
+            line = f" (line {mark.line + 1})" if mark is not None else ""
+            raise self._invalid(f"is not YAML{line}") from e
         if not isinstance(content, dict):
-            raise self._wrong("is not a kubeconfig: it has no clusters and contexts")
+            raise self._invalid("is not a kubeconfig: it has no clusters and contexts")
         self._content = content
 
     def _load(self, data: bytes) -> Any:
-        if self._path is None:  # it was sent, so what it takes to read it is the sender's to say
+        if self._path is None:  # from a request, so the sender controls the cost of parsing
             try:
                 return json.loads(data)
             except ValueError:
                 if len(data) > YAML_LIMIT:
-                    raise self._wrong(f"is longer than {YAML_LIMIT} B: send so much as JSON") from None
+                    raise self._invalid(f"is YAML of more than {YAML_LIMIT} B: send it as JSON") from None
         return yaml.safe_load(data)
 
     def access(self, context: str | None) -> KubeAccess:
         name = context or self._text(self._content, "current-context", "kubeconfig")
         if not name:
-            raise self._wrong("has no current-context: choose one with 'kubectl config use-context NAME'")
+            raise self._invalid("has no current-context: choose one with 'kubectl config use-context NAME'")
         chosen = self._entry("contexts", "context", name)
         cluster_name = self._text(chosen, "cluster", f"context {name!r}")
         user_name = self._text(chosen, "user", f"context {name!r}")
         if not cluster_name:
-            raise self._wrong(f"context {name!r} names no cluster")
+            raise self._invalid(f"context {name!r} names no cluster")
         cluster = self._entry("clusters", "cluster", cluster_name)
         user = self._entry("users", "user", user_name) if user_name else {}
         place = f"user {user_name!r}"
         for key, what in _UNSUPPORTED.items():
             if user.get(key):
-                raise self._wrong(
+                raise self._invalid(
                     f"{place} has {what} ({key}), which is not supported: "
                     "give it a token or a client certificate"
                 )
         certificate = self._data(user, "client-certificate", place)
         private = self._data(user, "client-key", place)
         if (certificate is None) != (private is None):
-            raise self._wrong(f"{place} has only one of client-certificate and client-key: it needs both")
+            raise self._invalid(f"{place} has only one of client-certificate and client-key: it needs both")
         token_file = self._text(user, "tokenFile", place)
         place = f"cluster {cluster_name!r}"
         insecure = cluster.get("insecure-skip-tls-verify", False)
         if not isinstance(insecure, bool):
-            raise self._wrong(f"insecure-skip-tls-verify of {place} is neither true nor false")
+            raise self._invalid(f"insecure-skip-tls-verify of {place} is neither true nor false")
         return KubeAccess(
             server=self._server(cluster, place),
             ca_data=self._authority(cluster, place),
@@ -153,7 +155,7 @@ class _KubeconfigReader:
         ca_data = self._data(cluster, key, place)
         if ca_data is not None:
             what = key if cluster.get(f"{key}-data") else f"{key} {cluster[key]}"
-            refuse_published(f"{self._place}: {what} of {place}", ca_data, ANOTHER_CA_CURE)
+            refuse_published(f"{self._name}: {what} of {place}", ca_data, ANOTHER_CA_CURE)
         return ca_data
 
     def _server(self, cluster: dict[str, Any], place: str) -> str:
@@ -163,59 +165,59 @@ class _KubeconfigReader:
             good = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
         except ValueError:
             good = False
-        # urlsplit leaves tabs and line ends out, and whoever dials would not
+        # urlsplit removes tabs and line ends
         good = good and server.isprintable() and " " not in server
         if not good or parts.query or parts.fragment or parts.username is not None:
-            raise self._wrong(f"server of {place} is not a URL like https://HOST:PORT")
+            raise self._invalid(f"server of {place} is not a URL like https://HOST:PORT")
         return server.rstrip("/")
 
     def _entry(self, section: str, kind: str, name: str) -> dict[str, Any]:
-        """Return the entry *name* of the list *section*; the first counts, as for kubectl."""
+        """Return the first entry *name* of the list *section*, as kubectl does."""
         entries = self._content.get(section) or []
         if not isinstance(entries, list):
-            raise self._wrong(f"{section} is not a list")
+            raise self._invalid(f"{section} is not a list")
         for entry in entries:
             if isinstance(entry, dict) and entry.get("name") == name:
                 found = entry.get(kind) or {}
                 if not isinstance(found, dict):
-                    raise self._wrong(f"{kind} {name!r} is not a mapping")
+                    raise self._invalid(f"{kind} {name!r} is not a mapping")
                 return found
         names = ", ".join(str(entry.get("name")) for entry in entries if isinstance(entry, dict))
-        raise self._wrong(f"has no {kind} {name!r}; it has: {names or 'none'}")
+        raise self._invalid(f"has no {kind} {name!r}; it has: {names or 'none'}")
 
     def _text(self, mapping: dict[str, Any], key: str, place: str) -> str | None:
         value = mapping.get(key)
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise self._wrong(f"{key} of {place} is not a text: put quotes around it")
+            raise self._invalid(f"{key} of {place} is not a text: put quotes around it")
         return value
 
     def _data(self, mapping: dict[str, Any], key: str, place: str) -> bytes | None:
-        """Return what *key* gives inline (``<key>-data``, which goes first) or by file."""
+        """Return the value of ``<key>-data``, which takes precedence, or of the file *key*."""
         inline = self._text(mapping, f"{key}-data", place)
         if inline is not None:
             try:
                 return base64.b64decode(inline, validate=True)
             except (binascii.Error, ValueError) as e:
-                raise self._wrong(f"{key}-data of {place} is not base64") from e
+                raise self._invalid(f"{key}-data of {place} is not base64") from e
         name = self._text(mapping, key, place)
         if name is None:
             return None
         path = self._beside(name, key, f"{key}-data")
         self._files.append(path)
-        return _read(path, f"{self._place}: {key} {path} of {place}")
+        return _read(path, f"{self._name}: {key} {path} of {place}")
 
     def _beside(self, name: str, key: str, instead: str) -> Path:
-        """Return the path of a file named in the kubeconfig; a relative name counts from its directory."""
+        """Return the path of a file in the kubeconfig; relative paths refer to its directory."""
         if self._path is None:
-            raise self._wrong(
-                f"{key} names the file {name!r}, which is not here: put its content into {instead}"
+            raise self._invalid(
+                f"{key} refers to the file {name!r}, which was not sent: put its content into {instead}"
             )
         return self._path.parent / name
 
-    def _wrong(self, text: str) -> ConfigurationError:
-        return ConfigurationError(f"{self._place}: {text}")
+    def _invalid(self, text: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._name}: {text}")
 
 
 def _read(path: Path, place: str) -> bytes:
@@ -241,16 +243,16 @@ def kubeconfig(
 ) -> str:
     """Return a kubeconfig for *user* with one context, which is the current one.
 
-    Its names are unique per cluster and way in, so that files can be merged.
+    Its names are unique per cluster and endpoint, so that files can be merged.
 
     :param cluster: its name; empty for Tower's own API.
-    :param certificate: certificate and key in PEM; or give *token*.
+    :param certificate: certificate and key in PEM; or set *token*.
     :param by_port: *server* is the cluster's own port, not the front door.
     """
-    place = f"tower-{cluster}" if cluster else "tower"
+    name = f"tower-{cluster}" if cluster else "tower"
     if by_port:
-        place += ":port"  # a colon is in no cluster's name, so this is nobody else's
-    who = f"{user}@{place}"
+        name += ":port"  # unique: names of clusters have no colon
+    context = f"{user}@{name}"
     credential: dict[str, str] = {}
     if certificate is not None:
         credential["client-certificate-data"] = base64.b64encode(certificate[0]).decode("ascii")
@@ -262,15 +264,15 @@ def kubeconfig(
         "kind": "Config",
         "clusters": [
             {
-                "name": place,
+                "name": name,
                 "cluster": {
                     "server": server,
                     "certificate-authority-data": base64.b64encode(ca_pem).decode("ascii"),
                 },
             }
         ],
-        "users": [{"name": who, "user": credential}],
-        "contexts": [{"name": who, "context": {"cluster": place, "user": who}}],
-        "current-context": who,
+        "users": [{"name": context, "user": credential}],
+        "contexts": [{"name": context, "context": {"cluster": name, "user": context}}],
+        "current-context": context,
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)

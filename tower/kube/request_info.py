@@ -1,4 +1,4 @@
-"""What a request to a Kubernetes API server is about; the rules of kube-apiserver's RequestInfo."""
+"""Verb and resource of a request to a Kubernetes API server, by the rules of kube-apiserver's RequestInfo."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
 
 
 class RequestInfo(NamedTuple):
-    """What is asked of what.
+    """Verb and object of a request.
 
-    :ivar verb: ``get``, ``list``, ``watch``, ``create``, ...; without a resource the method in lower case.
+    :ivar verb: ``get``, ``list``, ``watch``, ``create``, ...; without a resource, the method in lower case.
     :ivar path: decoded.
     :ivar group: of the API; empty for the core group.
     """
@@ -36,19 +36,19 @@ class RequestInfo(NamedTuple):
 
     @property
     def is_resource(self) -> bool:
-        """Whether it is about an API object; else only `verb` and `path` say something."""
+        """Whether the request concerns an API object; otherwise only `verb` and `path` are set."""
         return bool(self.resource)
 
     @property
     def is_long_running(self) -> bool:
-        """Whether its answer may rightly take for ever, or never begin."""
+        """Whether the answer may legitimately take for ever, or never begin."""
         if not self.is_resource:
             return False
         return self.verb in _SPECIAL_VERBS or self.subresource in _LONG_SUBRESOURCES
 
 
 def parse_request_info(method: bytes, target: bytes) -> RequestInfo:
-    """Return what *method* asks of *target*, a path and query as the API server sees them."""
+    """Return verb and object of a request with *method* and *target*, the API server's path and query."""
     raw_path, _, query = target.partition(b"?")
     path = unquote(raw_path.decode("ascii", "replace"))
     plain = RequestInfo(method.decode("ascii", "replace").lower(), path)
@@ -75,13 +75,13 @@ def parse_request_info(method: bytes, target: bytes) -> RequestInfo:
     name = parts[1] if len(parts) > 1 else ""
     subresource = parts[2] if len(parts) > 2 and verb != "proxy" else ""
     if not name and verb == "get":
-        verb = "watch" if _asks_to_watch(query) else "list"
+        verb = "watch" if _is_watch(query) else "list"
     elif not name and verb == "delete":
         verb = "deletecollection"
     return RequestInfo(verb, path, group, version, namespace, resource, subresource, name)
 
 
-def _asks_to_watch(query: bytes) -> bool:
+def _is_watch(query: bytes) -> bool:
     for pair in query.split(b"&"):
         name, _, value = pair.partition(b"=")
         if name == b"watch":

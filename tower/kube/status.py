@@ -1,7 +1,4 @@
-"""Every failure a user can see is a Kubernetes Status object that says what happened.
-
-See the Kubernetes API conventions, "Response Status Kind".
-"""
+"""Errors as Kubernetes Status objects; see the Kubernetes API conventions, "Response Status Kind"."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _REASONS = {
     504: "Timeout",
 }
 
-#: A text that begins with the field that it is about.
+#: A message that begins with a field's path.
 _FIELD = re.compile(r"((?:metadata|spec)\.[^\s:]+): (.+)", re.DOTALL)
 
 _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
@@ -61,14 +58,14 @@ _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
 
 
 class StatusError(TowerError):
-    """An answer that is a failure: what to tell the user, and how.
+    """An error answer.
 
-    Its text may repeat a request's words or a peer's: it is escaped, since clients print it as it is.
+    The message may quote a request or a peer, so it is escaped: clients print it unchanged.
 
     :ivar code: the HTTP status.
-    :ivar reason: the machine-readable word of the Status; by default the usual one for *code*.
-    :ivar details: the Status's details, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
-    :ivar close: whether the user's connection has to close after this answer.
+    :ivar reason: machine-readable reason of the Status; by default the usual one for *code*.
+    :ivar details: details of the Status, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
+    :ivar close: whether the user's connection must close after this answer.
     """
 
     def __init__(
@@ -90,9 +87,9 @@ class StatusError(TowerError):
 
 
 def refusal_of(error: BaseException) -> StatusError:
-    """Return what a user is told about *error*: the error tree's second level decides the code.
+    """Return the answer for *error*: subclasses of `TowerError` determine the code.
 
-    What is not one of ours is our own mistake: 500, and nothing of its text.
+    Other exceptions are bugs: 500, without their text.
     """
     if isinstance(error, StatusError):
         return error
@@ -101,16 +98,16 @@ def refusal_of(error: BaseException) -> StatusError:
             return StatusError(code, str(error), reason=reason)
     if isinstance(error, TowerError):
         return StatusError(500, str(error))
-    return StatusError(500, "Tower failed to serve the request; its log has the reason")
+    return StatusError(500, "Tower failed to serve the request; the proxy's log has the reason")
 
 
 def status_object(refusal: StatusError, request_id: str = "") -> dict[str, Any]:
-    """Return the Status object for *refusal*; the request id is where kubectl shows it, and in a cause."""
+    """Return the Status object for *refusal*, with the request ID in the message and in a cause."""
     message, details = refusal.message, dict(refusal.details)
     if request_id:
         message = f"{message} (request {request_id})"
         causes = [*details.get("causes", ())]
-        if refusal.reason == "Invalid" and not causes:  # of which kubectl tells the causes, and no message
+        if refusal.reason == "Invalid" and not causes:  # kubectl then shows the causes, not the message
             field = _FIELD.match(refusal.message)
             path, text = field.groups() if field else (details.get("kind", "request"), refusal.message)
             causes.append({"reason": "FieldValueInvalid", "message": text, "field": path})
@@ -146,10 +143,10 @@ def status_response(
     without_body: bool = False,
     extra: bytes = b"",
 ) -> bytes:
-    """Return the whole HTTP answer for *refusal*.
+    """Return the complete HTTP answer for *refusal*.
 
-    :param close: say ``Connection: close``.
-    :param without_body: the request was a HEAD.
+    :param close: add ``Connection: close``.
+    :param without_body: for HEAD requests.
     :param extra: more header lines, each with its CRLF.
     """
     body = json_text(status_object(refusal, request_id)).encode() + b"\n"

@@ -1,7 +1,7 @@
-"""Users and groups that belong to the cluster itself: nobody is let act as one through Tower.
+"""System identities: users and groups of the cluster itself, which users of Tower must not impersonate.
 
-Kubernetes reserves names that begin with ``system:`` for itself, and distributions bind their administrators
-under names of their own.  Who may impersonate any of them is as good as a cluster-admin.
+Kubernetes reserves names that begin with ``system:``, and distributions have other names for their
+administrators.  The right to impersonate any of them is equivalent to cluster-admin.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from attrs import field, frozen
 
 from tower.errors import Invalid
 
-#: What Kubernetes reserves for itself.
+#: Prefix reserved by Kubernetes.
 PREFIX = "system:"
 
-#: Administrators' names outside that prefix: those that a distribution itself binds to cluster-admin, or
-#: knows as its administrators, and that people would not choose for a user or a group of their own.
+#: Administrators' names without that prefix: names that a distribution binds to cluster-admin or treats as
+#: administrators, and that are unlikely for other users or groups.
 ADMINISTRATORS = frozenset(
     {
         # kubeadm since 1.29, and what builds on it: `ClusterAdminsGroupAndClusterRoleBinding` of
@@ -41,10 +41,10 @@ ADMINISTRATORS = frozenset(
     }
 )
 
-#: The group that the API server adds by itself to whoever is impersonated: asking for it gives nothing.
+#: The group that the API server adds to all impersonated users; requesting it grants nothing.
 AUTHENTICATED = "system:authenticated"
 
-#: Longest name that may be allowed, characters, and most of them.
+#: Longest allowed name, characters, and most allowed names.
 NAME_LIMIT = 253
 ALLOWED_LIMIT = 100
 
@@ -52,30 +52,32 @@ _BLANKS = " \t"
 
 
 def is_system(name: str) -> bool:
-    """Return whether *name* belongs to the cluster itself, as Kubernetes would read it from a header field.
+    """Return whether *name*, from a header field, is a system identity.
 
-    Kubernetes compares names byte for byte; Go's reader of header fields takes blanks and tabs off both ends.
+    Kubernetes compares names byte by byte; Go's header parser trims blanks and tabs at both ends.
     """
     name = name.strip(_BLANKS)
     return name.startswith(PREFIX) or name in ADMINISTRATORS
 
 
 def check_allowed(name: str) -> str:
-    """Return *name* if it makes sense to allow it.
+    """Return *name* if it is a system identity that can be allowed.
 
-    :raise Invalid: naming it and the cure.
+    :raise Invalid: with the name and the cure.
     """
     if not (0 < len(name) <= NAME_LIMIT and name.isascii() and name.isprintable() and name == name.strip()):
-        raise Invalid(f"{name!r}: must be 1 to {NAME_LIMIT} printable ASCII characters, no blank at an end")
+        raise Invalid(
+            f"{name!r}: must be 1 to {NAME_LIMIT} printable ASCII characters, without blanks at the ends"
+        )
     if name == AUTHENTICATED:
-        raise Invalid(f"{name!r} needs no permission: Kubernetes adds this group to every user; leave it out")
+        raise Invalid(f"{name!r} needs no permission: Kubernetes adds this group to every user; omit it")
     if not is_system(name):
         raise Invalid(
             f"{name!r} is not a system identity and needs no permission: correct the name (such as "
-            f"{PREFIX}monitoring) or leave it out"
+            f"{PREFIX}monitoring) or omit it"
         )
     if name == PREFIX or "*" in name:
-        raise Invalid(f"{name!r} is not a name, and patterns are not supported: give each name in full")
+        raise Invalid(f"{name!r} is not a name, and patterns are not supported: list each name in full")
     return name
 
 
@@ -85,17 +87,17 @@ def _as_set(names: Collection[str]) -> frozenset[str]:
 
 @frozen
 class SystemIdentities:
-    """The rule for users and groups of one cluster.
+    """The rule for system identities of one cluster.
 
-    :param allowed: names that its owner lets users act as all the same.
-    :param allow_all: let users act as every one.
+    :param allowed: names that users may impersonate.
+    :param allow_all: whether users may impersonate all system identities.
     """
 
     allowed: frozenset[str] = field(default=(), converter=_as_set)
     allow_all: bool = field(default=False, kw_only=True)
 
     def refuses(self, name: str) -> bool:
-        """Return whether nobody may act as the user or the group *name*."""
+        """Return whether users must not impersonate the user or group *name*."""
         if self.allow_all or not is_system(name):
             return False
         return name.strip(_BLANKS) not in self.allowed

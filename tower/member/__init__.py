@@ -1,4 +1,5 @@
-"""The agent's side of its own cluster: options, outgoing streams, the relay to the API server, reconnecting.
+"""The agent in its member cluster: options, streams to targets, the relay to the API server, reconnecting.
 
-Start with `tower.member.apiserver_relay`.  May import everything below `tower.web` but `tower.nodes`.
+Start with `tower.member.outgoing`, then `tower.member.apiserver_relay`.  May import `tower.nodes` and below,
+but does not use `tower.nodes` or `tower.cloud`.
 """

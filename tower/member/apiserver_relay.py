@@ -1,11 +1,11 @@
-"""The agent's end of the relay: requests are checked and followed, answers spliced back as they come.
+"""The agent's end of the relay: requests are checked, answers are relayed unparsed.
 
-One accepted channel of the target ``kubernetes`` is joined with one connection to the API server.  Whatever
-the proxy sends is either the head of a request, which `Rewrite` has to accept, or belongs to the body of
-one; nothing passes unchecked, because with a client certificate a smuggled request would run as the agent.
+One channel of the target ``kubernetes`` is joined with one connection to the API server.  All bytes from the
+proxy belong to a head, which `Rewrite` must accept, or to a body.  Nothing passes unchecked: with a client
+certificate, a smuggled request would run as the agent.
 
-An upgrade has to be the first request on its channel.  So the first bytes of an answer are certainly the
-answer to it, and if they say 101 the agent has itself seen that what follows is no HTTP.
+An upgrade must be the first request on its channel.  So the first bytes received are its answer, and with a
+status of 101 the agent knows that no HTTP follows.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tower.kube.head_policy import CHUNKED, Refusal, Rewritten
 from tower.member.unfinished_heads import HEAD_TIMEOUT, UnfinishedHeads
 from tower.net.pipes import Lender, Pipe, as_lender, join
 
-#: Checks a request's head and returns it as it goes to the API server; `tower.kube.head_policy.HeadPolicy.rewrite`.
+#: Checks and rewrites a request's head: `tower.kube.head_policy.HeadPolicy.rewrite`.
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
 class _RefusedRequest(PeerError):
-    """What the proxy sent is not passed on.
+    """A request is rejected.
 
-    :ivar code: the status to answer with.
+    :ivar code: status of the answer.
     """
 
     def __init__(self, text: str, code: int = 403) -> None:
@@ -42,16 +42,14 @@ class _RefusedRequest(PeerError):
 
 
 def _too_long() -> _RefusedRequest:
-    return _RefusedRequest(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
+    return _RefusedRequest(f"the request head is longer than {HEAD_LIMIT} B", 431)
 
 
 class RequestRelay:
-    """Receives requests from the proxy.
+    """Receives requests from the proxy; owns both pipes from `start` on.
 
-    It owns both pipes from `start` on.
-
-    :param unfinished: counts what waits for the end of a head; None: nobody does.
-    :ivar requests: how many were passed on.
+    :param unfinished: limits the agent's incomplete heads; None: no limit.
+    :ivar requests: number of forwarded requests.
     """
 
     __slots__ = (
@@ -73,14 +71,14 @@ class RequestRelay:
         self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: UnfinishedHeads | None = None
     ) -> None:
         self._unfinished = unfinished
-        self._waits = False  # is counted there
+        self._waits = False  # is registered there
         self._channel = channel
         self._upstream = upstream
         self._rewrite = rewrite
-        self._partial = b""  # of a head
+        self._partial = b""  # incomplete head
         self._left = 0  # of a body of known length
-        self._chunks: ChunkedBody | None = None  # a chunked body that goes on
-        self._over = False  # takes no more requests
+        self._chunks: ChunkedBody | None = None  # the chunked body in progress
+        self._over = False  # accepts no more requests
         self.requests = 0
 
     def start(self) -> None:
@@ -100,13 +98,13 @@ class RequestRelay:
         return DirectResponseRelay(lender, self._upstream)
 
     def received(self, data: memoryview) -> None:
-        """Pass on what is allowed."""
+        """Check and forward."""
         size = len(data)
         if self._left >= size:
             self._left -= size
             self._send(data)
         elif self._over:
-            self._channel.abort()  # after a refusal or an upgrade nothing may come
+            self._channel.abort()  # nothing may follow a rejected request or an upgrade
         elif self._left or self._chunks is not None:
             self._follow(bytes(data))
         else:
@@ -118,7 +116,7 @@ class RequestRelay:
                 self._begin(head)
 
     def _begin(self, head: bytes) -> None:
-        """Pass on *head*, behind which nothing came: so do most requests."""
+        """Forward *head*, without data after it: the common case."""
         self._partial = b""
         try:
             checked = self._check(head, alone=True)
@@ -129,7 +127,7 @@ class RequestRelay:
                 self._channel.pause()
 
     def _follow(self, data: bytes) -> None:
-        """Pass on *data*, which begins where a head or the rest of a body does."""
+        """Forward *data*, which begins with a head or the rest of a body."""
         self._partial = b""
         passed: list[bytes] = []
         position, size = 0, len(data)
@@ -155,7 +153,7 @@ class RequestRelay:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))
 
     def _end_of_body(self, data: bytes, position: int) -> int:
-        """Return up to where *data* belongs to the body under way."""
+        """Return the end position, in *data*, of the body in progress."""
         size = len(data)
         if self._chunks is None:
             stop = min(size, position + self._left)
@@ -168,20 +166,20 @@ class RequestRelay:
         return stop
 
     def _check(self, head: bytes, *, alone: bool) -> bytes:
-        """Return *head* as it goes to the API server.
+        """Return *head* as it is sent to the API server.
 
-        :param alone: nothing came behind it.
+        :param alone: no data follows it.
         """
         if len(head) > HEAD_LIMIT:
             raise _too_long()
         if self._waits:
-            self._wait_no_more()
+            self._end_wait()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
             raise _RefusedRequest(rewritten.text)
         if rewritten.upgrade:
             if self.requests or rewritten.length or not alone:
-                raise _RefusedRequest("an upgrade comes alone, and first on its channel")
+                raise _RefusedRequest("an upgrade must be the only request on its channel")
             self._await_upgrade()
         elif rewritten.length == CHUNKED:
             self._chunks = ChunkedBody()
@@ -191,21 +189,20 @@ class RequestRelay:
         return rewritten.head
 
     def _keep(self, partial: bytes) -> None:
-        """Keep the beginning of a head."""
+        """Keep an incomplete head."""
         if len(partial) > HEAD_LIMIT:
             raise _too_long()
         if self._unfinished is not None:
-            if not self._unfinished.keep(self, len(partial)):
+            if not self._unfinished.keep(self, len(partial), self._timed_out):
                 raise _RefusedRequest("the agent has no memory for more incomplete request heads", 503)
             self._waits = True
         self._partial = partial
 
-    def too_slow(self) -> None:
-        """See `tower.member.unfinished_heads.Stream`."""
-        self._refuse([], f"the head of the request was not whole after {HEAD_TIMEOUT:g} s", 408)
+    def _timed_out(self) -> None:
+        self._refuse([], f"the request head was incomplete after {HEAD_TIMEOUT:g} s", 408)
 
-    def _wait_no_more(self) -> None:
-        """Note that there is a whole head, or that there will be none."""
+    def _end_wait(self) -> None:
+        """Drop the incomplete head: it is complete now, or never will be."""
         self._partial = b""
         if self._unfinished is not None and self._waits:
             self._waits = False
@@ -216,94 +213,94 @@ class RequestRelay:
             self._channel.pause()
 
     def _await_upgrade(self) -> None:
-        """Wait for the answer; what comes before it waits in the channel."""
+        """Wait for the answer; data from the proxy waits in the channel."""
         self._over = True
         self._channel.pause()
         self._upstream.receiver = _UpgradeResponseRelay(self, self._channel, self._upstream)
 
     def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
-        """Answer *code* in the API server's place, and take no more."""
+        """Forward *passed*, answer with *code* instead of the API server, and end the channel."""
         self._over = True
-        self._wait_no_more()
-        self._log.info("refused a request: {text}", text=text)
+        self._end_wait()
+        self._log.info("rejected a request: {text}", text=text)
         if passed:
             self._upstream.send(b"".join(passed))
         self._upstream.receiver = _ClosingReceiver()
         self._upstream.close()
-        self._channel.receiver = _RefusedReceiver(self._channel)  # which holds no connection
+        self._channel.receiver = _RefusedReceiver(self._channel)  # holds no connection
         self._channel.send(status.status_response(status.StatusError(code, text), close=True))
-        self._channel.finish()  # the proxy closes it when it has read that
+        self._channel.finish()  # the proxy closes the channel after reading the answer
 
     def ended(self) -> None:
-        """The proxy wants no answers any more."""
-        self._wait_no_more()
+        """Close both pipes: the proxy needs no more answers."""
+        self._end_wait()
         self._channel.close()
         self._upstream.abort()
 
     def drained(self) -> None:
-        """The channel takes answers again."""
+        """Resume the API server: the channel has room again."""
         self._upstream.resume()
 
     def closed(self, reason: Exception) -> None:
-        """The channel is gone: the API server shall stop what it does for it."""
-        self._wait_no_more()
+        """Abort the connection, so that the API server cancels the request."""
+        self._end_wait()
         self._upstream.abort()
 
 
 class _RefusedReceiver:
-    """Receives from a channel on which nothing may come any more; the proxy may leave it open for long."""
+    """Receives from a channel after a rejected request; the proxy may keep the channel open for long."""
 
     def __init__(self, channel: Pipe) -> None:
         self._channel = channel
 
     def received(self, data: memoryview) -> None:
-        """Cut it."""
+        """Abort: no data is allowed."""
         self._channel.abort()
 
     def ended(self) -> None:
-        """The proxy has read the refusal."""
+        """Close: the proxy has read the answer."""
         self._channel.close()
 
     def drained(self) -> None:
-        """Nothing waits."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """Nothing is held."""
+        """No-op."""
 
 
 class ResponseRelay:
-    """Receives what the API server sends and passes it on unparsed."""
+    """Receives from the API server and relays unparsed."""
 
     def __init__(self, channel: Pipe, upstream: Pipe) -> None:
         self._channel = channel
         self._upstream = upstream
 
     def received(self, data: memoryview) -> None:
-        """Pass on; a full channel stops the API server."""
+        """Relay; pause the API server while the channel is full."""
         if not self._channel.send(data):
             self._upstream.pause()
 
     def ended(self) -> None:
-        """Pass the end on; the proxy closes the channel then."""
+        """Relay the end; the proxy then closes the channel."""
         self._channel.finish()
 
     def drained(self) -> None:
-        """The API server takes bytes again."""
+        """Resume the channel: the connection has room again."""
         self._channel.resume()
 
     def closed(self, reason: Exception) -> None:
-        """Take no more from the proxy; without an end before, it sees a cut in this, which it is."""
+        """Close the channel; without an end before, the proxy treats this as a cut connection."""
         self._channel.close()
 
 
 class DirectResponseRelay(ResponseRelay):
-    """The same without a copy: bytes are received where the channel wants them."""
+    """The same without a copy: bytes are received into the channel's buffer."""
 
     def __init__(self, channel: Lender, upstream: Pipe) -> None:
         super().__init__(channel, upstream)
-        #: Where the connection puts bytes; None stops it until the channel has room.
+        #: Returns the buffer for received bytes; None pauses until the channel has room.
         self.buffer = channel.lease
-        #: Sends what was put there.
+        #: Sends the received bytes.
         self.filled = channel.commit
 
 
@@ -316,7 +313,7 @@ class _UpgradeResponseRelay(ResponseRelay):
         self._head = b""
 
     def received(self, data: memoryview) -> None:
-        """Wait for the whole head of the final answer."""
+        """Wait for the complete head of the final answer."""
         self._head += data
         while True:
             stop = self._head.find(b"\r\n\r\n") + 4
@@ -340,16 +337,16 @@ class _UpgradeResponseRelay(ResponseRelay):
 
 
 class _ClosingReceiver:
-    """Receives from a connection that is being closed."""
+    """Discards data from a connection that is being closed."""
 
     def received(self, data: memoryview) -> None:
-        """Nobody wants it."""
+        """No-op."""
 
     def ended(self) -> None:
-        """Nobody waits for it."""
+        """No-op."""
 
     def drained(self) -> None:
-        """Nothing waits."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """That was the aim."""
+        """No-op."""

@@ -1,35 +1,25 @@
-"""The agent's health page: is it alive, and is the tunnel up."""
+"""The agent's health page: liveness, and whether the tunnel is up."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IListeningPort, IReactorTCP
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-
-class Healthy(Protocol):
-    """Who is asked; `tower.member.reconnecting.Reconnecting` is one."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the tunnel is up."""
-
-    @property
-    def state(self) -> str:
-        """What goes on, for people."""
+from tower.member.reconnecting import Reconnecting
 
 
 class HealthPage(Resource):
-    """`/healthz` answers as long as the program runs; `/readyz` is 200 while the tunnel is up, else 503."""
+    """`/healthz` is 200 while the process runs; `/readyz` is 200 while the tunnel is up, else 503."""
 
     isLeaf = True
 
-    def __init__(self, subject: Healthy) -> None:
+    def __init__(self, subject: Reconnecting) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._subject = subject
 
@@ -41,7 +31,7 @@ class HealthPage(Resource):
             return b"ok\n"
         if request.path != b"/readyz":
             request.setResponseCode(404)
-            return b"there are /healthz and /readyz\n"
+            return b"not found: the paths are /healthz and /readyz\n"
         if self._subject.ready:
             return b"ok\n"
         request.setResponseCode(503)
@@ -49,22 +39,22 @@ class HealthPage(Resource):
 
 
 class _QuietSite(Site):
-    """A site that does not log that it was asked, which a kubelet does every few seconds."""
+    """A site without an access log: kubelets probe every few seconds."""
 
     noisy = False
 
     def log(self, request: Request) -> None:
-        """Say nothing."""
+        """No-op."""
 
 
 class HealthService(Service):
-    """Listens on *host*, *port* from the moment it is made until it is stopped; a client has 10 s to ask.
+    """The server of the page, which listens from its construction on; timeout of requests: 10 s.
 
-    :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
+    :raise twisted.internet.error.CannotListenError: the port is in use or cannot be bound.
     """
 
-    def __init__(self, reactor: Any, host: str, port: int, subject: Healthy) -> None:
-        site = _QuietSite(HealthPage(subject), timeout=10)  # type: ignore[no-untyped-call]
+    def __init__(self, reactor: IReactorTCP, host: str, port: int, subject: Reconnecting) -> None:
+        site: Any = _QuietSite(HealthPage(subject), timeout=10)  # type: ignore[no-untyped-call]
         self._port: IListeningPort = reactor.listenTCP(port, site, interface=host)
 
     def stopService(self) -> Deferred[None]:

@@ -1,4 +1,4 @@
-"""What ``tower-agent`` can be told, and which of it goes together."""
+"""Options of ``tower-agent`` and their validation."""
 
 from __future__ import annotations
 
@@ -36,75 +36,79 @@ from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, parse_targ
 #: Values of ``--protocol``.
 AUTO, V1, V2 = "auto", "v1", "v2"
 
-#: The flag without which nobody's credentials are sent to whoever answers.
+#: The flag that allows sending the cluster's credentials to a proxy with an unknown host key.
 ANY_HOST_KEY = "insecure-v1-any-host-key"
 
-#: The file in the state directory that has the agent's private key.
+#: File of the agent's private key in the state directory.
 AGENT_KEY = "agent-key"
 
 _JOIN_LINE = "take it from the line that 'tower join' prints"
 _MISSING_KEY = {
     V2: f"--host-key is missing: {_JOIN_LINE}",
-    V1: f"--host-key or --{ANY_HOST_KEY} is missing: without either, anybody on the way could pose as the "
-    "proxy and would be sent the cluster's credentials; a proxy of KubeSphere Tower makes a new key at each "
-    "start, so none can be given for it",
-    AUTO: f"--host-key is missing: {_JOIN_LINE}; for a proxy of KubeSphere Tower, "
-    f"which makes a new key at each start, there is --{ANY_HOST_KEY}",
+    V1: f"--host-key or --{ANY_HOST_KEY} is missing: without them, a man in the middle could impersonate the "
+    "proxy and receive the cluster's credentials; a KubeSphere Tower proxy creates a new host key at each "
+    f"start, so it requires --{ANY_HOST_KEY}",
+    AUTO: f"--host-key is missing: {_JOIN_LINE}; for a KubeSphere Tower proxy, "
+    f"which creates a new host key at each start, set --{ANY_HOST_KEY}",
 }
 
 
 def read_protocol(text: str) -> str:
-    """Read ``--protocol``."""
+    """Parse ``--protocol``."""
     if text not in {AUTO, V1, V2}:
-        raise ValueError(f"is none of {AUTO}, {V2} and {V1}")
+        raise ValueError(f"must be {AUTO}, {V2} or {V1}")
     return text
 
 
 class Options(EnvironmentOptions):
-    """What `twistd tower-agent` is told.
+    """Options of `twistd tower-agent`.
 
-    :ivar server: where the proxy is, once the options are parsed.
+    :ivar server: URL of the proxy, after `parse`.
     """
 
     optParameters: ClassVar = [
-        parameter("name", None, "The cluster that this agent serves, as the proxy knows it."),
+        parameter("name", None, "Name of the agent's cluster in the proxy."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),
         parameter("ca-cert", None, "PEM file with the CA of a wss:// proxy (the system's CAs).", read_file),
         *secret("token", "Join token; visible in the process list, so prefer --token-file."),
-        parameter("state-dir", None, "Where the agent keeps its key (~/.local/state/tower-agent/NAME)."),
+        parameter("state-dir", None, "Directory of the agent's key (~/.local/state/tower-agent/NAME)."),
         parameter(
-            "kubeconfig", None, "How the cluster is reached (the service account, in a pod).", read_file
+            "kubeconfig", None, "Kubeconfig file of the cluster (in a pod: its service account).", read_file
         ),
         parameter(
             "protocol",
             AUTO,
-            "v2, v1 for a proxy of KubeSphere Tower, or auto: v2 with --host-key, what there is without.",
+            "v2; v1, for KubeSphere Tower proxies; auto: v2 with --host-key, else v1 if the proxy has no v2.",
             read_protocol,
         ),
-        parameter("kubernetes-service", "", "host:port of the API server, in place of the kubeconfig's."),
+        parameter("kubernetes-service", "", "HOST:PORT of the API server; overrides the kubeconfig's."),
         parameter(
             "kubesphere-service",
             "",
-            "host:port of the KubeSphere API server: target kubesphere "
+            "HOST:PORT of the KubeSphere API server, target kubesphere "
             f"(with kubesphere-v1: {ServiceAddress(*KUBESPHERE_SERVICE)}).",
         ),
-        parameter("keepalive", "10s", "How often the proxy is probed.", read_duration),
-        parameter("max-retry", "0", "Retries in a row before the agent gives up; 0: never.", read_count),
-        parameter("max-retry-interval", "2m", "Longest wait between two tries.", read_duration),
-        parameter("health-address", None, "host:port of the page with /healthz and /readyz.", read_address),
-        parameter("grace", "10s", "How long a stop waits for requests under way.", read_duration),
-        parameter("buffer-budget", "32MiB", "Memory for streams in flight.", read_size),
-        parameter("rekey-bytes", "1GiB", "Bytes after which the tunnel's keys change.", read_size),
+        parameter("keepalive", "10s", "Interval of keepalive probes to the proxy.", read_duration),
+        parameter(
+            "max-retry", "0", "Failed retries in a row after which the agent exits; 0: never.", read_count
+        ),
+        parameter("max-retry-interval", "2m", "Longest delay between attempts to connect.", read_duration),
+        parameter("health-address", None, "HOST:PORT of the health page: /healthz, /readyz.", read_address),
+        parameter("grace", "10s", "Time that a stop waits for requests in progress.", read_duration),
+        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_size),
+        parameter(
+            "rekey-bytes", "1GiB", "Amount of data after which the tunnel's keys are changed.", read_size
+        ),
     ]
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
             "Allow ALL system identities: system:masters, nodes, service accounts, ...; insecure.",
         ),
-        flag("no-impersonation", "Let EVERYBODY act with the agent's own rights."),
+        flag("no-impersonation", "Give ALL users the agent's own rights."),
         flag(
             "insecure-v1-any-host-key",
-            "Give the cluster's credentials to ANY proxy of kubesphere-v1 that answers at --proxy-server.",
+            "Send the cluster's credentials to ANY kubesphere-v1 proxy that answers at --proxy-server.",
         ),
         ALLOW_DUMPS,
     ]
@@ -117,7 +121,7 @@ class Options(EnvironmentOptions):
         self["allowed-identities"] = []
 
     def parse(self, arguments: Sequence[str]) -> None:
-        """See `EnvironmentOptions.parse`; the token is in the process's environment no longer."""
+        """See `EnvironmentOptions.parse`; removes the join token from the process's environment."""
         try:
             super().parse(arguments)
         finally:
@@ -133,11 +137,11 @@ class Options(EnvironmentOptions):
         self.check(lambda: self["ca-hashes"].append(parse_ca_hash(text)))
 
     def opt_target(self, text: str) -> None:
-        """What streams may lead to besides the API server, as NAME=HOST:PORT.  Repeatable."""
+        """Additional target of streams, as NAME=HOST:PORT.  Repeatable."""
         self.check(lambda: self["targets"].append(_usage(parse_target, text, "--target ")))
 
     def opt_allow_system_identity(self, text: str) -> None:
-        """System user or group that users may act as, such as system:monitoring.  Repeatable."""
+        """System user or group that users may impersonate, such as system:monitoring.  Repeatable."""
         self.check(self._allow, text)
 
     def _allow(self, text: str) -> None:
@@ -147,7 +151,7 @@ class Options(EnvironmentOptions):
 
     @property
     def identities(self) -> SystemIdentities:
-        """Whom of the system users may act as."""
+        """The rule for system identities."""
         return SystemIdentities(self["allowed-identities"], allow_all=bool(self["allow-system-identities"]))
 
     def postOptions(self) -> None:
@@ -163,36 +167,35 @@ class Options(EnvironmentOptions):
 
     def _check_name(self) -> None:
         if not self["name"]:
-            raise usage.UsageError("--name is missing: the cluster's name, as in 'tower cluster add NAME'")
+            raise usage.UsageError("--name is missing: name of the cluster, as in 'tower cluster add NAME'")
         _usage(check_name, self["name"], "--name: ")
         self._check_token()
 
     def _check_server(self) -> None:
         if not self["proxy-server"]:
             raise usage.UsageError(
-                "--proxy-server is missing: where the proxy is, as in wss://tower.example.com:8443"
+                "--proxy-server is missing: URL of the proxy, such as wss://tower.example.com:8443"
             )
         self.server = parse_server_url(self["proxy-server"])
         self._check_authority()
 
     @property
     def may_speak_v1(self) -> bool:
-        """Whether kubesphere-v1 is what will be spoken, if anything is."""
+        """Whether the options allow kubesphere-v1 only."""
         return bool(self["protocol"] == V1 or (self["protocol"] == AUTO and self[ANY_HOST_KEY]))
 
     def _check_protocol(self) -> None:
-        """Find out whom the agent is to trust; one answer, and one that fits the protocol."""
-        protocol, pinned, anybody = self["protocol"], self["host-keys"], self[ANY_HOST_KEY]
-        if pinned and anybody:
+        """Require exactly one kind of trust in the proxy, which the protocol supports."""
+        protocol, pinned, any_key = self["protocol"], self["host-keys"], self[ANY_HOST_KEY]
+        if pinned and any_key:
             raise usage.UsageError(
-                f"--host-key and --{ANY_HOST_KEY} contradict each other: give one of them, "
-                "and the first if you have it"
+                f"--host-key and --{ANY_HOST_KEY} are mutually exclusive: prefer --host-key, if known"
             )
-        if protocol == V2 and anybody:
+        if protocol == V2 and any_key:
             raise usage.UsageError(
-                f"--{ANY_HOST_KEY} is for kubesphere-v1, and --protocol v2 needs --host-key: {_JOIN_LINE}"
+                f"--{ANY_HOST_KEY} is for kubesphere-v1; --protocol v2 requires --host-key: {_JOIN_LINE}"
             )
-        if not (pinned or anybody):
+        if not (pinned or any_key):
             raise usage.UsageError(_MISSING_KEY[protocol])
         if self.may_speak_v1:
             self._check_v1()
@@ -200,7 +203,7 @@ class Options(EnvironmentOptions):
     def _check_v1(self) -> None:
         if not self.secret("token"):
             raise usage.UsageError(
-                "--token is missing: kubesphere-v1 knows an agent by the cluster's token alone; "
+                "--token is missing: kubesphere-v1 authenticates agents by the cluster's token: "
                 "set --token-file or TOWER_TOKEN"
             )
         for name, is_given in (
@@ -210,31 +213,31 @@ class Options(EnvironmentOptions):
         ):
             if is_given:
                 raise usage.UsageError(
-                    f"--{name} has no meaning with kubesphere-v1, whose proxy has the agent's credential "
-                    "and decides by itself who acts with it: leave it out"
+                    f"--{name} has no effect with kubesphere-v1, whose proxy has the agent's credential "
+                    "and authorizes users itself: omit it"
                 )
         if self["targets"]:
             raise usage.UsageError(
-                "--target has no meaning with kubesphere-v1, which knows --kubernetes-service and "
-                "--kubesphere-service alone: leave it out"
+                "--target has no effect with kubesphere-v1, whose only targets are --kubernetes-service and "
+                "--kubesphere-service: omit it"
             )
 
     def _check_token(self) -> None:
-        """Refuse to begin without a token and without a key: who has joined needs the key alone."""
+        """Require a join token or a key: an agent that has joined needs no token."""
         if not self.may_speak_v1 and self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
             raise usage.UsageError(
                 f"--token-file - : standard input is empty, and {self.state_dir} has no agent key: pipe the "
-                "token in, as the line of 'tower join' does, or set --state-dir to the directory of an agent "
-                "that has joined"
+                "join token in, as the line of 'tower join' does, or set --state-dir to the directory of an "
+                "agent that has joined"
             )
 
     def _check_authority(self) -> None:
         if self["ca-hashes"] and self["ca-cert"]:
-            raise usage.UsageError("--ca-hash and --ca-cert say the same thing twice: give one of them")
+            raise usage.UsageError("--ca-hash and --ca-cert are mutually exclusive: omit one of them")
         if not self.server.secure and (self["ca-hashes"] or self["ca-cert"]):
             raise usage.UsageError(
                 f"--proxy-server {self.server} has no TLS to verify: "
-                "begin it with wss://, or leave out --ca-hash and --ca-cert"
+                "use wss://, or omit --ca-hash and --ca-cert"
             )
         for text in self["ca-hashes"]:
             if is_published(text):
@@ -242,12 +245,12 @@ class Options(EnvironmentOptions):
 
     @property
     def state_dir(self) -> Path:
-        """Where the key is kept."""
+        """Directory of the agent's key."""
         return Path(self["state-dir"] or Path.home() / ".local" / "state" / "tower-agent" / self["name"])
 
 
 def _usage(read: Callable[[str], Any], text: str, prefix: str = "") -> Any:
-    """Return what *read* makes of *text*; its error is one of usage."""
+    """Return *text* parsed by *read*; convert its error to a usage error."""
     try:
         return read(text)
     except (ConfigurationError, Invalid) as e:

@@ -1,4 +1,4 @@
-"""The agent's outgoing side: streams that the proxy opens, led to where the owner allows."""
+"""The agent's streams: the proxy opens them, the agent dials their targets if the owner allows it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -22,30 +23,31 @@ from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import KUBERNETES
 
-#: How long a target may take to answer, TLS included, s.
+#: Timeout for connecting to a target, TLS included, s.
 DIAL_TIMEOUT = 10.0
 
-#: Targets being dialled at one time for one tunnel.
+#: Concurrent dials of one tunnel.
 DIAL_LIMIT = 512
 
-#: Refusals that are logged at once, and so many a second; the others are counted.
+#: Rate limit of logged rejections: burst, and number per second; the others are counted.
 REFUSALS = 50.0
 REFUSALS_RATE = 1.0
 
 
 class Destinations(Protocol):
-    """Knows where the streams of a tunnel may lead."""
+    """The targets of a tunnel's streams."""
 
-    def wanted(self, incoming: Incoming) -> str:
-        """Return the name of what is wanted.
+    def requested(self, incoming: Incoming) -> str:
+        """Return the name of the requested target.
 
-        :raise TargetRefused: that is nothing we know.
+        :raise TargetRefused: the request is malformed.
         """
 
-    def shown(self, incoming: Incoming) -> str:
-        """Return what is wanted for the log, whatever it is."""
+    def describe(self, incoming: Incoming) -> str:
+        """Return the requested target for the log, even if it is malformed."""
 
     def dial(self, name: str) -> Deferred[Connection]:
         """Connect to the target of that name.
@@ -54,68 +56,66 @@ class Destinations(Protocol):
         """
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """Let bytes flow."""
+        """Relay bytes between *channel* and *connection*."""
 
 
 class StreamTally:
-    """Counts the streams of an agent and logs why some were refused: so many lines, however many those are.
+    """Counts the streams of an agent, and logs rejections at a limited rate.
 
-    :ivar dialled: connections opened so far.
-    :ivar refused: streams refused so far.
+    :ivar dialed: connections opened so far.
+    :ivar refused: streams rejected so far.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._allowance = REFUSALS
         self._counted_at = 0.0
-        self._unsaid = 0
-        self.dialled = self.refused = 0
+        self._unlogged = 0
+        self.dialed = self.refused = 0
 
     def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
-        """Say no, to the proxy and in the log."""
+        """Reject a stream, and log it."""
         self.refused += 1
         incoming.refuse(code, text)
         now = self._clock.seconds()
         self._allowance = min(REFUSALS, self._allowance + (now - self._counted_at) * REFUSALS_RATE)
         self._counted_at = now
         if self._allowance < 1.0:
-            self._unsaid += 1
+            self._unlogged += 1
             return
         self._allowance -= 1.0
-        if self._unsaid:
-            self._log.info("{unsaid} more streams were refused", unsaid=self._unsaid)
-            self._unsaid = 0
-        self._log.info(
-            "a stream to {target!r} was refused: {code}: {reason}", target=name, code=code, reason=text
-        )
+        if self._unlogged:
+            self._log.info("{unlogged} more streams were rejected", unlogged=self._unlogged)
+            self._unlogged = 0
+        self._log.info("stream to {target!r} rejected: {code}: {reason}", target=name, code=code, reason=text)
 
     def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
-        """Say why the target was not reached; after a cancellation there is nobody to tell."""
+        """Reject a stream whose target could not be reached, unless dialing was cancelled."""
         error = failure.value
         if isinstance(error, ConnectFailed):
             self.refuse(name, incoming, error.kind, str(error))
         elif not isinstance(error, CancelledError):
             self._log.failure("cannot dial {target!r}", failure, target=name)
-            incoming.refuse("failed", "the agent could not dial; its log says why")
+            incoming.refuse("failed", "the agent could not dial the target; its log has the reason")
 
 
 class Outgoing:
-    """Dials for the streams of one agent.
+    """Dials the targets of one agent's streams.
 
-    A stream is accepted when its target has answered and, for the API server, TLS is up; so the proxy's
-    user hears why it failed.
+    A stream is accepted when its target has answered, for the API server after the TLS handshake.  So the
+    user gets the reason of a failure.
 
     :param budget: of the process.
-    :param connect: `tower.net.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or a replacement in tests.
     :ivar tally: of all streams.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
     """
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         member: APIServer,
         policy: HeadPolicy,
         targets: Targets,
@@ -133,15 +133,13 @@ class Outgoing:
         self.unfinished = UnfinishedHeads(reactor, budget)
 
     def for_tunnel(self) -> Dialing:
-        """Return what accepts the streams of one tunnel."""
+        """Return the acceptor of one tunnel's streams."""
         return Dialing(self, self.tally)
 
-    def wanted(self, incoming: Incoming) -> str:
-        """See `Destinations.wanted`."""
+    def requested(self, incoming: Incoming) -> str:
+        """See `Destinations.requested`."""
         if incoming.kind != STREAM:
-            raise TargetRefused(
-                "not-allowed", f"channels of type {STREAM.decode()} are opened here, and no others"
-            )
+            raise TargetRefused("not-allowed", f"only channels of type {STREAM.decode()} are supported")
         try:
             name, end = parse_string(memoryview(incoming.data), 0)
         except BadMessage as e:
@@ -150,8 +148,8 @@ class Outgoing:
             raise TargetRefused("not-allowed", "the stream names more than a target")
         return name.decode("ascii", "replace")
 
-    def shown(self, incoming: Incoming) -> str:
-        """See `Destinations.shown`."""
+    def describe(self, incoming: Incoming) -> str:
+        """See `Destinations.describe`."""
         return incoming.data[4:104].decode("ascii", "replace")
 
     def dial(self, name: str) -> Deferred[Connection]:
@@ -167,7 +165,7 @@ class Outgoing:
                 "busy", f"{UNUSED_LIMIT} streams are being opened or wait for their first request"
             )
         member = self._member
-        dialling = self._connect(
+        dialing = self._connect(
             self._reactor,
             member.host,
             member.port,
@@ -176,14 +174,14 @@ class Outgoing:
             timeout=DIAL_TIMEOUT,
         )
         self._opening += 1
-        return dialling.addBoth(self._opened)
+        return dialing.addBoth(self._opened)
 
     def _opened(self, result: Any) -> Any:
         self._opening -= 1
         return result
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """See `Destinations.join`; what goes to the API server goes by way of the policy."""
+        """See `Destinations.join`; requests for the API server pass the policy."""
         if name == KUBERNETES:
             RequestRelay(channel, connection, self._policy.rewrite, self.unfinished).start()
         else:
@@ -191,38 +189,38 @@ class Outgoing:
 
 
 class Dialing:
-    """What is being dialled for one tunnel; `stop` it when the tunnel is gone."""
+    """The dials in progress of one tunnel; `stop` them when the tunnel is lost."""
 
-    def __init__(self, ways: Destinations, tally: StreamTally) -> None:
-        self._ways = ways
+    def __init__(self, destinations: Destinations, tally: StreamTally) -> None:
+        self._destinations = destinations
         self._tally = tally
         self._pending: set[Deferred[Any]] = set()
 
     def accept(self, incoming: Incoming) -> None:
-        """Decide about a stream that the proxy wants."""
-        ways = self._ways
+        """Dial the target of a stream that the proxy requests, or reject the stream."""
+        destinations = self._destinations
         try:
-            name = ways.wanted(incoming)
+            name = destinations.requested(incoming)
             if len(self._pending) >= DIAL_LIMIT:
                 raise TargetRefused("busy", f"{DIAL_LIMIT} streams are being opened already")
-            dialling = ways.dial(name)
+            dialing = destinations.dial(name)
         except TargetRefused as e:
-            self._tally.refuse(ways.shown(incoming), incoming, e.code, str(e))
+            self._tally.refuse(destinations.describe(incoming), incoming, e.code, str(e))
             return
-        self._pending.add(dialling)
-        dialling.addBoth(self._dialled, dialling, name, incoming)
+        self._pending.add(dialing)
+        dialing.addBoth(self._dialed, dialing, name, incoming)
 
-    def _dialled(
-        self, result: Connection | Failure, dialling: Deferred[Any], name: str, incoming: Incoming
+    def _dialed(
+        self, result: Connection | Failure, dialing: Deferred[Any], name: str, incoming: Incoming
     ) -> None:
-        self._pending.discard(dialling)
+        self._pending.discard(dialing)
         if isinstance(result, Failure):
             self._tally.failed(name, incoming, result)
         else:
             self._join(name, incoming, result)
 
     def _join(self, name: str, incoming: Incoming, connection: Connection) -> None:
-        """Open the stream, and let bytes flow."""
+        """Open the stream and relay its bytes."""
         try:
             channel = incoming.accept()
         except (TunnelLost, StreamRefused) as e:
@@ -230,10 +228,10 @@ class Dialing:
             if isinstance(e, StreamRefused):
                 self._tally.refuse(name, incoming, e.code, str(e))
             return
-        self._tally.dialled += 1
-        self._ways.join(name, channel, connection)
+        self._tally.dialed += 1
+        self._destinations.join(name, channel, connection)
 
     def stop(self) -> None:
-        """Give up what is being dialled."""
-        for dialling in list(self._pending):
-            dialling.cancel()
+        """Cancel all dials."""
+        for dialing in list(self._pending):
+            dialing.cancel()

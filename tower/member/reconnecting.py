@@ -1,4 +1,4 @@
-"""Keeps a tunnel to the proxy up, for ever or for a number of tries, and hands over when it stops."""
+"""The agent's service that keeps a tunnel to the proxy open, reconnects, and drains at a stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -18,37 +18,37 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TowerError
 from tower.escaping import reported
 
-#: How often a stopping agent looks whether its streams are over, s.
-_LOOK = 0.1
+#: Interval of checks whether a tunnel's streams have ended, s.
+_CHECK_PERIOD = 0.1
 
-#: Tunnels at one time: the one in use, and those that a proxy drained while streams were in them.
-_MOST_TUNNELS = 8
+#: Most tunnels at a time: the current one, and drained ones with open streams.
+_TUNNEL_LIMIT = 8
 
-#: How long a tunnel that is to be replaced may keep its streams, s.
+#: How long a tunnel that is being replaced may keep its streams, s.
 RENEWAL = 60.0
 
-#: How long after a tunnel's end the one in its place is opened, s: its proxy has to forget the first one.
-_BETWEEN = 1.0
+#: Delay between a tunnel's end and its replacement, s: the proxy must forget the first one.
+_RENEWAL_DELAY = 1.0
 
-#: How long a closed tunnel may take to go, s.
-_CLOSING = 2.0
+#: Timeout for closing tunnels, s.
+_CLOSE_TIMEOUT = 2.0
 
 
 class Reconnecting(Service):
-    """A service with one live tunnel whenever there can be one.
+    """Keeps one live tunnel.
 
     :param connect: opens a tunnel.
-    :param backoff: how long to wait between tries.
-    :param max_retry: how many tries may fail in a row after the first; 0: any number.
-    :param gave_up: called, once, when that many did.
-    :param grace: how long a stop waits for the streams under way, s.
+    :param backoff: delays between attempts.
+    :param max_retry: most failed attempts in a row after the first; 0: unlimited.
+    :param gave_up: called once when the limit is exceeded.
+    :param grace: how long a stop waits for open streams, s.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         connect: Callable[[], Deferred[SSHTunnel]],
         backoff: Backoff,
         *,
@@ -71,63 +71,61 @@ class Reconnecting(Service):
         self._renew_next = False
         self._state = "not started"
 
-    # What the health page shows
+    # State, for the health page
 
     @property
     def ready(self) -> bool:
-        """Whether a tunnel is up that takes new streams."""
+        """Whether a tunnel accepts new streams."""
         return self._tunnel is not None and bool(self.running)
 
     @property
     def state(self) -> str:
-        """What goes on, for people."""
+        """State of the connection, human-readable."""
         return self._state
 
-    # Up and down
+    # Connecting
 
     def startService(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         super().startService()  # type: ignore[no-untyped-call]
         self._try()
 
     def retry_now(self) -> None:
-        """Wait no longer: whoever asks knows that it is worth a try (SIGHUP)."""
+        """Retry at once (SIGHUP)."""
         if self._timer is not None:
             self._timer.cancel()
             self._backoff.reset()
             self._try()
 
     def renew(self) -> None:
-        """Connect anew, because what the proxy was told is no longer so.
+        """Reconnect, because the data that the agent sent to the proxy has changed.
 
-        The tunnel goes before the next one comes, since its proxy keeps what it heard first for as long as
-        it is there.  It goes when its streams are over, after `RENEWAL` at the latest; until then it takes
-        new ones.
+        The tunnel is closed before the next one is opened, as the proxy uses the first one's data while it is
+        open.  It is closed when its streams have ended, after at most `RENEWAL`; until then it accepts
+        new streams.
         """
         if self._trying is not None:
             self._renew_next = True
         elif self._tunnel is not None and self._renewing is None:
-            self._log.info(
-                "connecting anew when the streams under way are over, within {patience:g} s", patience=RENEWAL
-            )
+            self._log.info("reconnecting when all streams have ended, within {limit:g} s", limit=RENEWAL)
             self._retire(self._tunnel, self._clock.seconds() + RENEWAL)
 
     def _retire(self, tunnel: SSHTunnel, until: float) -> None:
-        """Close *tunnel* once it is idle or it is time; another one that came meanwhile knows better."""
+        """Close *tunnel* when it is idle, or at the time *until*, unless it was replaced already."""
         self._renewing = None
         if tunnel is not self._tunnel:
             return
         if tunnel.streams and self._clock.seconds() < until:
-            self._renewing = self._clock.callLater(_LOOK, self._retire, tunnel, until)
+            self._renewing = self._clock.callLater(_CHECK_PERIOD, self._retire, tunnel, until)
             return
         self._tunnel = None
-        self._state = "connecting anew"
+        self._state = "reconnecting"
         self._live[tunnel].addCallback(self._retired)
-        tunnel.close("the agent connects anew")
+        tunnel.close("the agent is reconnecting")
 
     def _retired(self, result: None) -> None:
         if self.running:
-            self._timer = self._clock.callLater(_BETWEEN, self._try)
+            self._timer = self._clock.callLater(_RENEWAL_DELAY, self._try)
 
     def _try(self) -> None:
         self._timer = None
@@ -141,41 +139,39 @@ class Reconnecting(Service):
         self._failures = 0
         self._backoff.reset()
         self._tunnel = tunnel
-        gone: Deferred[None] = Deferred()
-        self._live[tunnel] = gone
+        lost: Deferred[None] = Deferred()
+        self._live[tunnel] = lost
         tunnel.on_change = lambda: self._changed(tunnel)
         tunnel.lost.addCallback(self._down, tunnel)
         if tunnel in self._live:
             self._state = "connected"
-            told = reported("the proxy", f"version {tunnel.version}")
-            self._log.info("connected to {peer}; {told}", peer=tunnel.peer, told=told)
-        for old in list(self._live)[:-_MOST_TUNNELS]:
-            self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
+            version = reported("the proxy", f"version {tunnel.version}")
+            self._log.info("connected to {peer}; {version}", peer=tunnel.peer, version=version)
+        for old in list(self._live)[:-_TUNNEL_LIMIT]:
+            self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_TUNNEL_LIMIT - 1)
             old.abort()
         if self._renew_next:
             self._renew_next = False
             self.renew()
 
     def _changed(self, tunnel: SSHTunnel) -> None:
-        """The proxy will soon be gone: look for another, or for itself after its restart."""
+        """Reconnect if the proxy is stopping: to another proxy, or to this one after its restart."""
         if tunnel.draining and tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
-                self._log.info("{peer} is stopping; connecting anew", peer=tunnel.peer)
+                self._log.info("{peer} is stopping; reconnecting", peer=tunnel.peer)
                 self._later()
 
     def _down(self, reason: Exception, tunnel: SSHTunnel) -> None:
-        gone = self._live.pop(tunnel)
+        lost = self._live.pop(tunnel)
         if tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
-                self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
+                self._log.warn("lost the tunnel to {peer}: {reason}", peer=tunnel.peer, reason=str(reason))
                 self._later(long=isinstance(reason, TooManyConnections))
         elif self.running:
-            self._log.info(
-                "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
-            )
-        gone.callback(None)
+            self._log.info("drained tunnel to {peer} closed: {reason}", peer=tunnel.peer, reason=str(reason))
+        lost.callback(None)
 
     def _failed(self, failure: Failure) -> None:
         self._trying = None
@@ -184,12 +180,12 @@ class Reconnecting(Service):
         self._failures += 1
         if failure.check(TowerError, OSError, ConnectionLost):
             self._log.warn(
-                "try {failures} failed: {reason}",
+                "attempt {failures} failed: {reason}",
                 failures=self._failures,
                 reason=failure.getErrorMessage(),
             )
         else:
-            self._log.failure("try {failures} failed", failure, failures=self._failures)
+            self._log.failure("attempt {failures} failed", failure, failures=self._failures)
         self._state = failure.getErrorMessage()
         if 0 < self._max_retry < self._failures:
             self._log.critical("giving up after {retries} retries", retries=self._max_retry)
@@ -198,15 +194,15 @@ class Reconnecting(Service):
             self._later(long=failure.check(TooManyConnections) is not None)
 
     def _later(self, *, long: bool = False) -> None:
-        """Try again after a while, a long one where the proxy has no room for this agent."""
+        """Schedule the next attempt; *long* if the proxy has no free slot for this agent."""
         wait = self._backoff.wait(long=long)
-        self._log.info("trying again in {wait:.1f} s", wait=wait)
+        self._log.info("retrying in {wait:.1f} s", wait=wait)
         self._timer = self._clock.callLater(wait, self._try)
 
     # Stopping
 
     def stopService(self) -> Deferred[None]:
-        """Hand over: announce it, let the streams under way end within the grace period, then close."""
+        """Drain all tunnels, wait for open streams within the grace period, then close."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._state = "stopping"
         for timer in (self._timer, self._renewing):
@@ -217,17 +213,17 @@ class Reconnecting(Service):
             self._trying.cancel()
         for tunnel in self._live:
             tunnel.drain()
-        return Deferred.fromCoroutine(self._hand_over())
+        return Deferred.fromCoroutine(self._stop())
 
-    async def _hand_over(self) -> None:
+    async def _stop(self) -> None:
         until = self._clock.seconds() + self._grace
         while self._clock.seconds() < until and any(tunnel.streams for tunnel in self._live):
-            await self._sleep(_LOOK)
-        everybody = DeferredList(list(self._live.values()))
+            await self._sleep(_CHECK_PERIOD)
+        all_lost = DeferredList(list(self._live.values()))
         for tunnel in list(self._live):
             tunnel.close("the agent is stopping")
-        cut = self._clock.callLater(_CLOSING, self._cut)
-        await everybody
+        cut = self._clock.callLater(_CLOSE_TIMEOUT, self._cut)
+        await all_lost
         if cut.active():
             cut.cancel()
 
@@ -236,17 +232,17 @@ class Reconnecting(Service):
             tunnel.abort()
 
     def _sleep(self, seconds: float) -> Deferred[None]:
-        woken: Deferred[None] = Deferred()
-        self._clock.callLater(seconds, woken.callback, None)
-        return woken
+        done: Deferred[None] = Deferred()
+        self._clock.callLater(seconds, done.callback, None)
+        return done
 
 
 class Backoff:
-    """How long to wait before the next attempt.
+    """Exponential backoff.
 
-    :param first: s, growing by *factor* each time up to *longest*.
-    :param chance: returns a number from 0 to 1; half of each wait is left to it, so that a thousand agents
-        do not come back in the same instant.
+    :param first: first delay, s; multiplied by *factor* for each attempt, up to *longest*.
+    :param chance: returns a random number from 0 to 1, which sets half of each delay, so that many agents
+        do not reconnect at once.
     """
 
     def __init__(
@@ -263,9 +259,9 @@ class Backoff:
         self._next = self._first
 
     def wait(self, *, long: bool = False) -> float:
-        """Return how long to wait now, s.
+        """Return the next delay, s.
 
-        :param long: as long as ever, from now on: it is no use to try again soon.
+        :param long: use the longest delay from now on, as an early retry is useless.
         """
         if long:
             self._next = self._longest
@@ -273,5 +269,5 @@ class Backoff:
         return now * (0.5 + self._chance() / 2)
 
     def reset(self) -> None:
-        """Begin with the first wait again: a connection was good."""
+        """Start again with the first delay, after a successful connection."""
         self._next = self._first

@@ -11,7 +11,7 @@ from tower.tunnels.targets import KUBERNETES, TARGET_NAME, Target
 class TargetRefused(TowerError):
     """A stream that the owner of the cluster does not allow.
 
-    :ivar code: `not-allowed` or `no-such-target`, for the refusal of the channel.
+    :ivar code: `not-allowed`, `no-such-target` or `busy`, sent to the proxy.
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -20,16 +20,16 @@ class TargetRefused(TowerError):
 
 
 class Targets:
-    """The targets that the owner allows, beside the API server.  Everything else is refused.
+    """The targets that the owner allows, in addition to the API server; all others are rejected.
 
-    :raise ConfigurationError: when a name is given twice.
+    :raise ConfigurationError: a name is set twice.
     """
 
     def __init__(self, targets: Iterable[Target] = ()) -> None:
         named: dict[str, Target] = {}
         for target in targets:
             if target.name in named:
-                raise ConfigurationError(f"the target {target.name!r} is given twice")
+                raise ConfigurationError(f"the target {target.name!r} is set twice: remove one")
             named[target.name] = target
         self._named: Mapping[str, Target] = named
 
@@ -41,7 +41,7 @@ class Targets:
     def find(self, name: str) -> Target:
         """Return the target of that name, which is not `KUBERNETES`.
 
-        :raise TargetRefused: with the code and the text of the refusal.
+        :raise TargetRefused: it is not allowed.
         """
         target = self._named.get(name)
         if target is not None:

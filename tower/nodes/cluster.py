@@ -247,7 +247,7 @@ class NodeCluster:
         if not self.tunnels.is_up:
             return
         try:
-            answer = await self._api.ask("GET", "/version")
+            answer = await self._api.request("GET", "/version")
         except TowerError:
             return  # not a problem of the credential
         self.apiserver.is_refused = answer.code == _UNAUTHORIZED

@@ -29,7 +29,7 @@ class TLSHandshake:
     :param context: of a client.
     :param server_hostname: required name in the server's certificate.
     :param resumption: of this server.
-    :param owner: second owner of the `TLSPipe`, besides that of the channel.
+    :param owner: second owner of the `TLSPipe`, in addition to that of the channel.
     :ivar secured: fires with the paused `TLSPipe`; fails with `ConnectFailed`, of kind ``tls``, ``timeout``
         or ``unreachable``, or with `TunnelLost`.  Cancelling it aborts.
     """

@@ -10,10 +10,9 @@ import ssl
 from functools import cache
 from ipaddress import IPv6Address
 
-from attrs import field, frozen
-
 from tower.errors import ConfigurationError
 from tower.kube.connection_settings import end_of_token
+from tower.kube.head_policy import Upstream
 from tower.net.tls.client_certificate import load_pair
 from tower.net.tls.published_authorities import refuse_published, trust_system
 from tower.net.tls.resumption import Resumption
@@ -29,15 +28,6 @@ _LONGEST_TOKEN = 64 * 1024
 _NAME = re.compile(r"[0-9A-Za-z](?:[-._0-9A-Za-z]{0,252})")
 _PORT = re.compile(r"[0-9]{1,5}")
 _WORD = re.compile(rb"[!-~]+")
-
-
-@frozen
-class MemberUpstream:
-    """See `tower.kube.head_policy.Upstream`."""
-
-    host_line: bytes
-    credential_line: bytes = field(repr=False)
-    prefix: bytes = b""
 
 
 class MemberCredential:
@@ -86,7 +76,7 @@ class MemberCredential:
             credential_line = b"Authorization: Bearer %b\r\n" % token
             self.expires = end_of_token(token)
         self.is_missing = not (has_certificate or credential_line)
-        self.upstream = MemberUpstream(f"Host: {self.address}\r\n".encode("ascii"), credential_line)
+        self.upstream = Upstream(b"", f"Host: {self.address}\r\n".encode("ascii"), credential_line)
 
     def __repr__(self) -> str:
         """Return a text without the credential."""

@@ -41,8 +41,8 @@ class RegisteredDestinations:
         self._redactor = Redactor(registration.config)
         self._connect = connect
 
-    def wanted(self, incoming: Incoming) -> str:
-        """See `tower.member.outgoing.Destinations.wanted`."""
+    def requested(self, incoming: Incoming) -> str:
+        """See `tower.member.outgoing.Destinations.requested`."""
         if incoming.kind != CHANNEL:
             raise TargetRefused(
                 "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
@@ -54,8 +54,8 @@ class RegisteredDestinations:
             )
         return name
 
-    def shown(self, incoming: Incoming) -> str:
-        """See `tower.member.outgoing.Destinations.shown`."""
+    def describe(self, incoming: Incoming) -> str:
+        """See `tower.member.outgoing.Destinations.describe`."""
         return self._redactor.redact(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:

@@ -330,7 +330,7 @@ class StreamTests(SecuredEnds):
                 if recorder.reason is None:
                     one.sendall(piece)
                     self.reactor.run()
-        self.assertEqual(str(recorder.reason), "the peer does not read the answers to its TLS records")
+        self.assertEqual(str(recorder.reason), "the peer requests TLS messages but does not read them")
         self.assert_nothing_left()
 
     def test_pause(self) -> None:

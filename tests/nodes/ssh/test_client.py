@@ -269,7 +269,7 @@ class TrustTests(ClientTestCase):
         self.assertEqual((self.far.asked, len(known.asked)), ([], 1))
         self.assertEqual(self.told(), 'the peer reports: "host key not accepted"')
 
-    def test_not_let_in(self) -> None:
+    def test_login_rejected(self) -> None:
         """The key of a server that rejects the login is not pinned."""
         known = Remembering()
         self.far.refuse_with = failure()

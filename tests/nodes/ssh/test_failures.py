@@ -85,7 +85,7 @@ class ConnectionTests(SynchronousTestCase):
         near.receiver.received(memoryview(b"Startups\r\nand more"))
         self.assertIn('it reports: "Exceeded MaxStartups" and closes', self.hang_up(opening))
 
-    def test_before_let_in(self) -> None:
+    def test_before_the_login(self) -> None:
         """A server that sends only its version."""
         opening = self.far.tunnel().open()
         self.far.pipes[0].receiver.received(memoryview(b"SSH-2.0-x\r\n"))

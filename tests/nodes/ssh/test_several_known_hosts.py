@@ -18,7 +18,7 @@ NODE = Node("h1")
 RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob
 
 
-class UsualHostsTests(SynchronousTestCase):
+class KnownHostsFilesTests(SynchronousTestCase):
     """A user's file, and the system's."""
 
     def setUp(self) -> None:
@@ -51,7 +51,7 @@ class UsualHostsTests(SynchronousTestCase):
                 self.assertRaises(HostKeyUnknown, hosts.judge, NODE, RIGHT)
             self.assertEqual(bool(logs), not may_be_missing)
 
-    def test_nobody_knows(self) -> None:
+    def test_all_fail(self) -> None:
         """A node that no file has is unknown, and the first file is the one to complete."""
         error = self.assertRaises(HostKeyUnknown, self.hosts.judge, NODE, RIGHT)
         self.assertIn(str(self.files[0]), str(error))

@@ -8,18 +8,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.nodes.tunnels.limiter import Limiter, Permit
 
 
-class TurnsTests(SynchronousTestCase):
+class LimiterTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Room for two permits."""
         self.clock = Clock()
-        self.turns = Limiter(self.clock, most=2, patience=2.0)
+        self.limiter = Limiter(self.clock, most=2, patience=2.0)
         self.began: list[str] = []
 
     def ask(self, name: str) -> Permit:
         """Queue up."""
-        turn = Permit(self.turns, lambda: self.began.append(name))
-        turn.ask()
-        return turn
+        permit = Permit(self.limiter, lambda: self.began.append(name))
+        permit.ask()
+        return permit
 
     def test_so_many_at_once(self) -> None:
         """The third begins when one of the first two has ended."""
@@ -30,25 +30,25 @@ class TurnsTests(SynchronousTestCase):
 
     def test_first_come_first_served(self) -> None:
         """Permits start in the order of the requests."""
-        turns = [self.ask(name) for name in "abcdef"]
-        for turn in turns:
-            turn.end()
+        permits = [self.ask(name) for name in "abcdef"]
+        for permit in permits:
+            permit.end()
         self.assertEqual("".join(self.began), "abcdef")
 
-    def test_the_slow_keep_nobody_waiting(self) -> None:
-        """After some time a turn goes to the next one, and is not given twice when it ends after all."""
+    def test_slow_ones_do_not_delay_others(self) -> None:
+        """After some time a permit goes to the next one, and is not given twice when it ends after all."""
         slow = [self.ask("a"), self.ask("b")]
         for name in "cdef":
             self.ask(name)
         self.clock.advance(2.0)
         self.assertEqual("".join(self.began), "abcd")
-        for turn in slow:
-            turn.end()
+        for permit in slow:
+            permit.end()
         self.assertEqual("".join(self.began), "abcd")
 
     def test_two_hundred_that_do_not_answer(self) -> None:
         """All permits have started before the next listing, with any number of silent nodes."""
-        self.turns = Limiter(self.clock)
+        self.limiter = Limiter(self.clock)
         for number in range(200):
             self.ask(str(number))
         self.clock.pump([1.0] * 13)
@@ -62,22 +62,22 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.began, ["a", "b"])
 
     def test_ending_while_it_begins(self) -> None:
-        """A turn that is over before its beginning returns makes room for the next."""
-        turns: list[Permit] = []
+        """A permit that is over before its beginning returns makes room for the next."""
+        permits: list[Permit] = []
 
         def begin() -> None:
             self.began.append("x")
-            turns[-1].end()
+            permits[-1].end()
 
         for _ in range(5):
-            turns.append(Permit(self.turns, begin))
-            turns[-1].ask()
+            permits.append(Permit(self.limiter, begin))
+            permits[-1].ask()
         self.assertEqual(self.began, ["x"] * 5)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nothing_is_left(self) -> None:
-        """Ended turns leave no timer."""
-        for turn in [self.ask(name) for name in "abc"]:
-            turn.end()
-            turn.end()
+        """Ended permits leave no timer."""
+        for permit in [self.ask(name) for name in "abc"]:
+            permit.end()
+            permit.end()
         self.assertEqual(self.clock.getDelayedCalls(), [])

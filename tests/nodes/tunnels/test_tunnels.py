@@ -122,7 +122,7 @@ class UpdateTests(ListCase):
         self.assertEqual([tunnel.calls for tunnel in self.fleet.made], [["open"], ["open"]])
         self.assertEqual(self.changes, before)
 
-    def test_who_left_the_list_retires(self) -> None:
+    def test_removed_from_the_list_retires(self) -> None:
         """Its streams continue, it accepts no new ones, and it is shown until it is closed."""
         self.up(A, B)
         tunnel = self.fleet.last(A.host)
@@ -137,7 +137,7 @@ class UpdateTests(ListCase):
         self.assertEqual((self.hosts("leaving"), self.changes), ([], before + 1))
         self.assertEqual(len(self.fleet.made), 2)
 
-    def test_who_comes_back_while_leaving(self) -> None:
+    def test_listed_again_while_leaving(self) -> None:
         """A node that is listed again gets a new tunnel, in addition to the leaving one."""
         self.up(A)
         self.fleet.last(A.host).streams = 1
@@ -147,7 +147,7 @@ class UpdateTests(ListCase):
         self.fleet.made[0].lose()
         self.assertEqual((self.hosts("open"), self.hosts("leaving")), (["a"], []))
 
-    def test_who_left_while_being_opened(self) -> None:
+    def test_removed_while_being_opened(self) -> None:
         """The opening is cancelled, and the node is not there at all."""
         self.tunnels.update([A, B])
         self.tunnels.update([B])
@@ -157,7 +157,7 @@ class UpdateTests(ListCase):
         self.tunnels.close()
         self.nothing_is_left()
 
-    def test_who_opens_in_spite_of_being_cancelled(self) -> None:
+    def test_opened_in_spite_of_being_cancelled(self) -> None:
         """A tunnel that comes too late is closed."""
         self.tunnels.update([A])
         tunnel = self.fleet.last(A.host)
@@ -228,7 +228,7 @@ class UpdateTests(ListCase):
         self.fleet.let_all_in()
         self.assertEqual(len(self.hosts("open")), 200)
 
-    def test_a_fleet_of_dead_nodes_keeps_nobody_waiting(self) -> None:
+    def test_a_fleet_of_dead_nodes_does_not_delay_others(self) -> None:
         """The last one in a list is open within 15 s, though all in front of it do not answer."""
         self.tunnels.update([Node(f"n{number}") for number in range(200)])
         for _ in range(15):
@@ -275,7 +275,7 @@ class LostTests(ListCase):
         self.fleet.made[1].refuse(ConnectionError("refused"))
         self.assertEqual((self.status(A).state, len(self.fleet.made)), ("failed", 2))
 
-    def test_it_is_told(self) -> None:
+    def test_trouble_is_reported(self) -> None:
         """The tunnel is already removed when `on_change` is called."""
         seen: list[bool] = []
         self.up(A)
@@ -284,7 +284,7 @@ class LostTests(ListCase):
         self.assertTrue(seen)
         self.assertFalse(any(seen))
 
-    def test_who_is_told_fails(self) -> None:
+    def test_on_change_fails(self) -> None:
         """That is logged, and tunnels are kept all the same."""
 
         def fail() -> None:
@@ -297,7 +297,7 @@ class LostTests(ListCase):
         self.assertEqual(self.hosts("open"), ["a"])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 3)
 
-    def test_others_are_told_too(self) -> None:
+    def test_other_callbacks(self) -> None:
         """Other callbacks of `lost` get the reason too."""
         self.up(A)
         self.fleet.made[0].lose("cut")
@@ -526,7 +526,7 @@ class HealthTests(ListCase):
         self.assertFalse(self.tunnels.is_up)
         self.assertEqual(self.status(A).error, "no answer in 10 s")
 
-    def test_lost_while_it_is_looked_at(self) -> None:
+    def test_lost_while_it_is_checked(self) -> None:
         """It is reopened once, no matter which failure is noticed first."""
         self.up(A)
         self.tunnels.check()
@@ -536,7 +536,7 @@ class HealthTests(ListCase):
         self.fleet.made[1].let_in()
         self.assertEqual(self.hosts("open"), ["a"])
 
-    def test_an_answer_about_a_tunnel_that_is_gone(self) -> None:
+    def test_an_answer_about_a_closed_tunnel(self) -> None:
         """The check of an old tunnel does not affect the new one."""
         self.up(A)
         self.tunnels.check()
@@ -545,7 +545,7 @@ class HealthTests(ListCase):
         self.health.answer("bad")
         self.assertEqual(self.status(A).state, "open")
 
-    def test_left_while_it_is_looked_at(self) -> None:
+    def test_left_while_it_is_checked(self) -> None:
         """The check is cancelled and reports nothing."""
         self.up(A)
         self.tunnels.check()
@@ -554,7 +554,7 @@ class HealthTests(ListCase):
         self.assertEqual(len(self.fleet.made), 1)
         self.nothing_is_left()
 
-    def test_left_before_its_turn(self) -> None:
+    def test_left_before_its_permit(self) -> None:
         """A closed node is not checked."""
         self.up(A, B)
         self.tunnels.check()
@@ -563,7 +563,7 @@ class HealthTests(ListCase):
         self.clock.advance(HEALTH_PERIOD)
         self.assertEqual(self.health.asked, [])
 
-    def test_nobody_looks(self) -> None:
+    def test_without_health_check(self) -> None:
         """Without a check all tunnels are well, and suspicion lasts until the next round."""
         self.tunnels = self.make(health=None, choose=lambda places: places[0])
         self.up(A)
@@ -573,7 +573,7 @@ class HealthTests(ListCase):
         self.tunnels.check()
         self.assertEqual(self.status(A).state, "open")
 
-    def test_a_coroutine_may_look(self) -> None:
+    def test_a_health_check_may_be_a_coroutine(self) -> None:
         """Any awaitable will do, and what it raises counts."""
 
         async def look(_: Any) -> str:
@@ -831,7 +831,7 @@ class DialTests(ListCase):
             del dialled
             self.assertIsNone(own(), end.__name__)
 
-    def test_the_choice_gets_those_that_are_well(self) -> None:
+    def test_the_choice_gets_working_nodes(self) -> None:
         """`choose` gets all nodes that are equally good."""
         seen: list[list[str]] = []
 

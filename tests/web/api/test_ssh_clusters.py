@@ -141,7 +141,7 @@ class WritingTests(WritingCase):
         for user, text in (
             (
                 {"tokenFile": "/t"},
-                "tokenFile names the file '/t', which is not here: put its content into token",
+                "tokenFile refers to the file '/t', which was not sent: put its content into token",
             ),
             ({"client-key": "k", "client-certificate-data": "QQ=="}, "into client-key-data"),
             ({"exec": {"command": "aws"}}, "give it a token or a client certificate"),

@@ -251,7 +251,7 @@ class TLSConnection(Connection):
     def _send_cipher_text(self, data: bytes) -> None:
         if self._unsent is not None:
             if len(self._unsent) > PIECE + UNSAID:
-                self._lost(TLSFailed("the peer does not read the answers to its TLS records"))
+                self._lost(TLSFailed("the peer requests TLS messages but does not read them"))
                 return
             self._unsent = memoryview(bytes(self._unsent) + data)
             return
