@@ -72,7 +72,7 @@ class HeadTests(SynchronousTestCase):
         self.nothing_left()
 
     def test_too_slow(self) -> None:
-        """A head that is not whole after 10 s is refused, the first on its stream or a later one."""
+        """A head that is incomplete after 10 s is refused, the first on its stream or a later one."""
         for before in (b"", request()):
             channel, upstream = self.opened()
             channel.deliver(before + HALF)
@@ -81,7 +81,7 @@ class HeadTests(SynchronousTestCase):
             channel.deliver(b"a")
             self.clock.advance(1)
             self.clock.advance(0)
-            self.assertIn("not whole after 10 s", self.refused(channel, upstream, 408))
+            self.assertIn("incomplete after 10 s", self.refused(channel, upstream, 408))
             self.nothing_left()
 
     def test_no_room(self) -> None:
@@ -210,7 +210,7 @@ class ProxyTests(SynchronousTestCase):
         remote = self.stream(1, HALF)
         self.peer.next(DATA)
         self.peer.next(END)
-        self.assertIn("not whole after 10 s", self.agent.output())
+        self.assertIn("incomplete after 10 s", self.agent.output())
         self.peer.say(bytes((CLOSE,)) + number(remote))
         self.stream(2, REQUEST)
         self.assertIn(b"HTTP/1.1 200 ", self.peer.next(DATA))

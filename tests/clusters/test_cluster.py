@@ -28,7 +28,7 @@ class ClusterTests(SynchronousTestCase):
     """One cluster with everything."""
 
     def test_record(self) -> None:
-        """What is kept is what was there."""
+        """A decoded record equals the encoded cluster."""
         value = json.loads(json.dumps(encode(ALPHA)))
         self.assertEqual(decode(Record("clusters", "alpha", 7, value)), ALPHA)
 
@@ -75,7 +75,7 @@ class ClusterTests(SynchronousTestCase):
         )
 
     def test_bare_object(self) -> None:
-        """What is not known is left out."""
+        """Unknown values are omitted."""
         shown = to_object(Cluster("beta", "u", 1, 0.0))
         self.assertEqual(shown["spec"], {"enable": True, "connection": {"type": "proxy"}})
         self.assertEqual(shown["status"], {"conditions": []})
@@ -85,7 +85,7 @@ class ClusterTests(SynchronousTestCase):
         )
 
     def test_ssh(self) -> None:
-        """A cluster reached by SSH says how, what is known of its credential, and nothing of agents."""
+        """A cluster of type ssh shows its spec and public facts of its credential, and no agents."""
         beta = evolve(ALPHA, name="beta", ssh=SPEC)
         value = json.loads(json.dumps(encode(beta)))
         self.assertEqual(decode(Record("clusters", "beta", 7, value)), beta)

@@ -44,7 +44,7 @@ class ClustersTests(SynchronousTestCase):
         return str(self.failureResultOf(failed, kind).value)
 
     def test_added(self) -> None:
-        """A new cluster is enabled, has a port, and a uid of its own."""
+        """A new cluster is enabled and has a port and a unique uid."""
         alpha, beta = self.added("alpha"), self.added("beta")
         self.assertEqual((alpha.name, alpha.enabled, alpha.created), ("alpha", True, NOW))
         self.assertEqual([alpha.kubernetes_port, beta.kubernetes_port], [6000, 6001])
@@ -67,7 +67,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual([self.added(name).kubernetes_port for name in ("b", "c")], [6000, 6002])
 
     def test_port_that_cannot_be_had(self) -> None:
-        """One that another cluster has, or that is none of ours, is refused by name, and none is taken."""
+        """A port outside the range, or of another cluster, is rejected by number, and none is assigned."""
         self.added("a")
         self.assertIn("cluster a has it", self.text(self.clusters.add("b", port=6000), Conflict))
         self.assertIn("ports 6000-6002: choose", self.text(self.clusters.add("b", port=6003), Invalid))
@@ -77,7 +77,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(self.added("b").kubernetes_port, 6001)
 
     def test_port_wished_for_in_a_race(self) -> None:
-        """Of two that want the same port one gets it, and the other hears whose it is."""
+        """If two clusters request the same port, one gets it; the error of the other names the owner."""
         self.store.holding = True
         first, second = (self.with_ports(self.ports).add(name, port=6001) for name in ("a", "b"))
         self.store.release()
@@ -100,7 +100,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(len(self.store.snapshot("ports")), 1)
 
     def test_names(self) -> None:
-        """A name is a DNS label; the error says what that is."""
+        """A name must be a DNS label; the error describes it."""
         for name in ("a", "0", "a-b", "x" * 63):
             self.successResultOf(self.with_ports(None).add(name))
         for name in ("", "A", "-a", "a-", "a.b", "a_b", "é", "a b", "a\n", "x" * 64, "../a", "٣"):
@@ -109,7 +109,7 @@ class ClustersTests(SynchronousTestCase):
             self.assertIn("63 lower case letters", text)
 
     def test_missing(self) -> None:
-        """What is not there is named, with the cure."""
+        """An unknown cluster is named in the error, with the cure."""
         for failed in (
             self.clusters.remove("x"),
             self.clusters.set_enabled("x", enabled=True),
@@ -162,7 +162,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(claims, {cluster.kubernetes_port: cluster.name for cluster in added})
 
     def test_same_name_in_a_race(self) -> None:
-        """Of two who add the same name at the same time one succeeds."""
+        """If the same name is added twice concurrently, one succeeds."""
         self.store.holding = True
         one, two = self.clusters.add("a"), self.with_ports(self.ports).add("a")
         self.store.release()
@@ -198,7 +198,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(self.clusters.set_enabled("a", enabled=True)).enabled)
 
     def test_conditions(self) -> None:
-        """A condition's time is that of the last change of its status; the same again is no write."""
+        """A condition's time is that of the last change of its status; an equal condition is not written."""
         self.added("a")
         first = self.successResultOf(self.clusters.set_condition("a", "Available", "True", "R", "one"))
         self.clock.advance(10)
@@ -235,7 +235,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(([c.type for c in final.conditions], final.enabled), (["One", "Two"], False))
 
     def test_change_of_a_version(self) -> None:
-        """Who changes a version that is no longer there is told."""
+        """A change of an outdated version is rejected."""
         first = self.added("a")
         edit = lambda cluster: evolve(cluster, enabled=False)  # noqa: E731
         self.successResultOf(self.clusters.change("a", edit, first.resource_version))
@@ -286,13 +286,13 @@ class ClustersTests(SynchronousTestCase):
         self.assertFalse(tokens.is_enrolled("a", "SHA256:x"))
 
     def test_removed_by_uid(self) -> None:
-        """Who means another cluster than the one that is there removes nothing."""
+        """A removal with another uid removes nothing."""
         first = self.added("a")
         self.assertIn("uid", self.text(self.clusters.remove("a", "other"), Conflict))
         self.successResultOf(self.clusters.remove("a", first.uid))
 
     def test_watch(self) -> None:
-        """Who watches hears of each change; a change that changes nothing is none."""
+        """A watch receives each change; a change without effect emits no event."""
         heard: list[tuple[str, str, bool]] = []
         watch = self.clusters.watch(lambda kind, cluster: heard.append((kind, cluster.name, cluster.enabled)))
         start = self.store.version
@@ -308,7 +308,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertRaises(Expired, self.clusters.changes, self.store.version + 1)
 
     def test_watchers_see_the_new(self) -> None:
-        """Whoever is told of a change, and asks, gets the changed cluster."""
+        """A watch callback reads the changed cluster."""
         seen: list[bool] = []
         self.store.watch("clusters", lambda event: seen.append(self.with_ports(None).require("a").enabled))
         clusters = self.with_ports(None)

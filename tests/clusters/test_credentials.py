@@ -47,7 +47,7 @@ class CredentialsTests(SynchronousTestCase):
         return str(self.failureResultOf(failed, kind).value)
 
     def test_token(self) -> None:
-        """A token is found by its digest, with all that was said of it."""
+        """A token is found by its digest, with all its properties."""
         credential, token = self.issued()
         self.assertRegex(token, r"^towerk-[A-Za-z0-9_-]{43}$")
         found = self.credentials.find(hashlib.sha256(token.encode()).hexdigest())
@@ -97,7 +97,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(list(self.credentials.list("alpha")), [first, second])
 
     def test_refusals(self) -> None:
-        """What cannot be is named, with the cure."""
+        """Invalid requests are rejected with name and cure."""
         issue = self.credentials.issue_token
         self.assertIn("cluster x not found", self.text(issue("x", "jane", [], 60.0), NotFound))
         for ttl in (0.0, -1.0, 86401.0, float("nan"), float("inf")):
@@ -135,7 +135,7 @@ class CredentialsTests(SynchronousTestCase):
         self.successResultOf(self.credentials.revoke(credential.id, "alpha"))
 
     def test_purge(self) -> None:
-        """What has expired ends, and a day later is forgotten."""
+        """Expired credentials are marked as ended, and removed a day later."""
         short, _ = self.issued(ttl=60.0)
         long, _ = self.issued(ttl=86400.0)
         self.assertEqual(self.successResultOf(self.credentials.purge()), 0)
@@ -169,7 +169,7 @@ class CredentialsTests(SynchronousTestCase):
             self.assertFalse(kept.valid(NOW + 30))
 
     def test_cluster_removed(self) -> None:
-        """A removed cluster's credentials are gone, and who watches hears of each."""
+        """A removed cluster's credentials are removed, and watches receive each."""
         ends: list[str] = []
         credential, _ = self.issued()
         other, _ = self.issued(cluster="")
@@ -180,7 +180,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(ends, [credential.id])
 
     def test_ends(self) -> None:
-        """Who watches hears of what is revoked or has expired, and of nothing else."""
+        """Watches receive revoked and expired credentials, and no others."""
         ends: list[str] = []
         self.credentials.watch_ends(lambda ended: ends.append(ended.id))
         first, _ = self.issued()

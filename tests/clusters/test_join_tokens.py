@@ -36,16 +36,16 @@ class JoinTokensTests(SynchronousTestCase):
         return self.successResultOf(self.tokens.mint(cluster, ttl, uses))
 
     def enrol(self, token: str, key: str, cluster: str = "alpha") -> Deferred[None]:
-        """Ask for a key to be let in, as another proxy on the same store would."""
+        """Enrol a key, like another proxy with the same store."""
         return JoinTokens(self.store, self.clock).enrol(cluster, token, f"SHA256:{key}", key.encode())
 
     def let_in(self, token: str, key: str) -> None:
-        """Expect the key to be let in."""
+        """Expect the key to be enrolled."""
         self.successResultOf(self.enrol(token, key))
         self.assertTrue(self.tokens.is_enrolled("alpha", f"SHA256:{key}"))
 
     def kept_out(self, token: str, key: str, reason: str, cluster: str = "alpha") -> None:
-        """Expect the key not to be let in, for a reason that is not in the text."""
+        """Expect the key to be rejected, for a reason that is not in the text."""
         error = self.failureResultOf(self.enrol(token, key, cluster), Unauthorized).value
         assert isinstance(error, Unauthorized)
         self.assertEqual(str(error), "Unauthorized")
@@ -102,7 +102,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.kept_out(token, "c", "")
 
     def test_expiry(self) -> None:
-        """A token lets nobody in from the second it expires, but who is in stays."""
+        """A token is invalid from the second of its expiry; enrolled keys stay."""
         token = self.minted(ttl=60.0, uses=2)
         self.let_in(token, "a")
         self.clock.advance(60)
@@ -153,7 +153,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.assertEqual(list(self.tokens.agent_keys("gamma")), [])
 
     def test_racing_keys(self) -> None:
-        """Of several keys that come at once with one use, one is let in."""
+        """If several keys use a token with one use concurrently, one is enrolled."""
         token = self.minted()
         self.store.holding = True
         asked = [self.enrol(token, key) for key in "abc"]
@@ -164,19 +164,19 @@ class JoinTokensTests(SynchronousTestCase):
         self.assertEqual(len(self.tokens.agent_keys("alpha")), 1)
 
     def test_many_at_once(self) -> None:
-        """Many agents that come at once with one token are all let in, one write each."""
+        """If many agents use one token concurrently, all are enrolled, with one write each."""
         token = self.minted(uses=50)
         self.store.holding = True
         asked = [self.tokens.enrol("alpha", token, f"SHA256:{n}", b"") for n in range(50)]
         self.assertEqual(len(self.store.held), 1)
-        # Who has no token does not wait for them.
+        # A key without a token does not wait for them.
         self.kept_out("tower-x", "a", "unknown join token")
         self.store.release()
         for answer in asked:
             self.successResultOf(answer)
 
     def test_racing_same_key(self) -> None:
-        """A key that asks twice at once is let in twice, for one use."""
+        """A key that is enrolled twice concurrently succeeds twice, for one use."""
         token = self.minted(uses=2)
         self.store.holding = True
         asked = [self.enrol(token, "a"), self.enrol(token, "a")]
@@ -209,7 +209,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.failureResultOf(asked, Unauthorized)
 
     def test_revoked(self) -> None:
-        """A revoked key is out, the token it came by ends, and others who came by it stay."""
+        """A revoked key is rejected, its token becomes invalid, and other keys of the token stay."""
         token = self.minted(uses=3)
         self.let_in(token, "a")
         self.let_in(token, "b")
@@ -228,7 +228,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.assertIn("cluster beta", self.text(self.tokens.revoke("beta", "SHA256:x"), NotFound))
 
     def test_revoked_twice_at_once(self) -> None:
-        """Of two who revoke the same key one is told that it is gone."""
+        """If a key is revoked twice concurrently, one revocation fails with `NotFound`."""
         self.let_in(self.minted(), "a")
         self.store.holding = True
         one, two = (self.tokens.revoke("alpha", "SHA256:a") for _ in range(2))
@@ -247,7 +247,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.kept_out(first, "a", "spent")
 
     def test_mint_refusals(self) -> None:
-        """What cannot be is named."""
+        """Invalid requests are named in the error."""
         self.assertIn("cluster x not found", self.text(self.tokens.mint("x"), NotFound))
         for ttl in (0.0, -1.0, MAX_TTL + 1, float("nan"), float("inf")):
             self.assertIn("ttl", self.text(self.tokens.mint("alpha", ttl), Invalid))

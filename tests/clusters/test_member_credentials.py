@@ -42,7 +42,7 @@ class MemberAccessesTests(SynchronousTestCase):
         return self.successResultOf(self.clusters.add(name, ssh=SPEC, access=access))
 
     def test_kept(self) -> None:
-        """What is kept comes back whole, also to the next start."""
+        """A stored credential is read back completely, also after a restart."""
         whole = evolve(by_certificate(), tls_server_name="kubernetes.default", insecure=True)
         for number, access in enumerate((by_token(), by_certificate(), whole, KubeAccess("http://h:8080"))):
             cluster = self.added(access, f"c{number}")
@@ -51,14 +51,14 @@ class MemberAccessesTests(SynchronousTestCase):
             self.assertEqual(again.get(cluster), access)
 
     def test_token_file(self) -> None:
-        """What a token's file holds is kept, not where it is."""
+        """The token file's content is stored, not its path."""
         path = Path(self.mktemp())
         path.write_text("from-the-file\n")
         cluster = self.added(evolve(by_token(), token_file=path))
         self.assertEqual(self.accesses.get(cluster), by_token("from-the-file"))
 
     def test_facts(self) -> None:
-        """What may be shown: where, what kind, until when."""
+        """Public facts: server, kind and expiry."""
         for number, (access, facts) in enumerate(
             (
                 (by_token(), MemberFacts(SERVER, "token")),
@@ -101,7 +101,7 @@ class MemberAccessesTests(SynchronousTestCase):
         self.assertEqual(self.accesses.get(cluster), new)
 
     def test_watched(self) -> None:
-        """Who follows hears whose credential was given or replaced, and not that it went."""
+        """Watches receive clusters whose credential was set or replaced, but not removed."""
         heard: list[str] = []
         watch = self.accesses.watch(heard.append)
         self.added(by_token())
@@ -118,7 +118,7 @@ class MemberAccessesTests(SynchronousTestCase):
         self.assertIn("larger than", str(error))
 
     def test_resealed(self) -> None:
-        """After a rotation all are sealed with the first key, and the old one can go; what is lost stays."""
+        """After a rotation all credentials are sealed with the new key; lost ones are unchanged."""
         first, second = self.added(by_token()), self.added(by_certificate(), "gamma")
         lost = self.added(by_token(), "lost")
         record = self.store.get(KIND, lost.uid)
@@ -135,7 +135,7 @@ class MemberAccessesTests(SynchronousTestCase):
         self.assertRaises(ConfigurationError, self.accesses.get, lost)
 
     def test_resealing_on_a_full_disk(self) -> None:
-        """What cannot be written stays sealed as it was, and opens."""
+        """A credential that cannot be written stays sealed with the old key, and opens."""
         cluster = self.added(by_token())
         self.path.write_bytes(new_key() + b"\n" + self.path.read_bytes())
         self.successResultOf(self.store.stop())
@@ -152,7 +152,7 @@ class MemberAccessesTests(SynchronousTestCase):
 
 
 class CheckTests(SynchronousTestCase):
-    """What cannot be used for a cluster of type ssh."""
+    """Access that cannot be used for a cluster of type ssh."""
 
     def test_refused(self) -> None:
         """Each is refused by a text that names the cure and nothing secret."""
@@ -182,7 +182,7 @@ class CheckTests(SynchronousTestCase):
 
 
 class OnDiskTests(TestCase):
-    """What a thief of the database finds."""
+    """The database alone reveals no secret."""
 
     async def test_no_secret_in_the_database(self) -> None:
         """Neither token nor key is in the file, its log, or its copy, as they are or in base64."""

@@ -54,7 +54,7 @@ class SSHClustersTests(SynchronousTestCase):
         self.assertEqual((alpha.type, alpha.ssh), ("proxy", None))
 
     def test_not_added(self) -> None:
-        """What makes no sense is refused, and leaves nothing behind: no record, and no port."""
+        """An invalid cluster is rejected, and leaves no record and no port."""
         self.assertIn("needs a kubeconfig", self.text(self.clusters.add("beta", ssh=SPEC)))
         self.assertIn("of type proxy", self.text(self.clusters.add("beta", access=by_token())))
         self.assertIn(
@@ -70,7 +70,7 @@ class SSHClustersTests(SynchronousTestCase):
         self.assertEqual(sum(self.counts()), 0)
 
     def test_changed(self) -> None:
-        """How nodes are reached can be changed; a change that makes no sense leaves it as it was."""
+        """The SSH spec can be changed; an invalid change has no effect."""
         self.added()
         new = evolve(SPEC, user="core", nodes=())
         changed = self.successResultOf(self.clusters.change("beta", lambda old: evolve(old, ssh=new)))
@@ -91,7 +91,7 @@ class SSHClustersTests(SynchronousTestCase):
         )
 
     def test_credential_replaced(self) -> None:
-        """A new credential takes the place of the old one, alone or with other changes, or not at all."""
+        """A new credential replaces the old one, alone or with other changes, or not at all."""
         beta = self.added()
         new = by_certificate()
         self.successResultOf(self.clusters.change("beta", lambda old: old, access=new))
@@ -107,7 +107,7 @@ class SSHClustersTests(SynchronousTestCase):
         self.assertEqual(len(self.store.snapshot("memberaccess")), 1)
 
     def test_credential_and_condition_at_once(self) -> None:
-        """Somebody else's change in between costs neither."""
+        """A concurrent change affects neither."""
         beta = self.added()
         other = Clusters(self.store, None, Clock(), self.accesses)
         self.addCleanup(other.stop)

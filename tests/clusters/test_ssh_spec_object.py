@@ -56,12 +56,12 @@ class FormsTests(SynchronousTestCase):
     """There and back."""
 
     def test_every_field(self) -> None:
-        """No field is forgotten, nor are there two of one name."""
+        """All fields are covered, and their names are unique."""
         self.assertEqual([field.name for field in fields(SSHSpec)], list(NAMES))
         self.assertEqual(len(set(NAMES.values())), len(NAMES))
 
     def test_object(self) -> None:
-        """What is empty or false is left out of the object; everything else comes back from it."""
+        """Empty and false fields are omitted from the object; all others are read back."""
         self.assertEqual(
             to_object(SPEC),
             {
@@ -94,7 +94,7 @@ class FormsTests(SynchronousTestCase):
         self.assertTrue(spec.identities.refuses("system:monitoring"))
 
     def test_identities(self) -> None:
-        """What is allowed is: some by name, or all."""
+        """System identities are allowed by name, or all."""
         some = evolve(SPEC, allowed_identities=("system:monitoring",)).identities
         self.assertFalse(some.refuses("system:monitoring"))
         self.assertTrue(some.refuses("system:masters"))
@@ -126,7 +126,7 @@ class FormsTests(SynchronousTestCase):
     @given(st.dictionaries(st.sampled_from(sorted(NAMES.values())), _JSON))
     @settings(max_examples=300, deadline=None)
     def test_anything(self, value: dict[str, Any]) -> None:
-        """Whatever JSON comes is taken or refused, and what is taken survives being kept and shown."""
+        """Any JSON is accepted or rejected, and accepted values survive storing and showing."""
         try:
             spec = check_spec(read_spec(value))
         except Invalid:
@@ -136,7 +136,7 @@ class FormsTests(SynchronousTestCase):
 
 
 class CheckTests(SynchronousTestCase):
-    """What may stand in it."""
+    """Validation of specs."""
 
     def refusal(self, **changes: Any) -> str:
         """Return why a spec is refused."""
@@ -146,7 +146,7 @@ class CheckTests(SynchronousTestCase):
         return error.removeprefix("spec.connection.ssh.")
 
     def test_good(self) -> None:
-        """All that can be said at once, and the least."""
+        """A spec with all fields, and a minimal one."""
         for spec in (SPEC, FULL, SSHSpec("u" * 32, "/k"), SSHSpec("ü" * 16, "/k")):
             self.assertIs(check_spec(spec), spec)
 
@@ -198,7 +198,9 @@ class CheckTests(SynchronousTestCase):
 
     def test_one_source(self) -> None:
         """The list comes from one place, or from the member's API."""
-        self.assertIn("nodesFile: spec.connection.ssh.nodes lists the nodes", self.refusal(nodes_file="/f"))
+        self.assertIn(
+            "nodesFile: spec.connection.ssh.nodes lists the nodes already", self.refusal(nodes_file="/f")
+        )
         self.assertIn("cloudProvider: ", self.refusal(cloud_provider="fake"))
         self.assertIn("cloudProvider: ", self.refusal(nodes=(), nodes_file="/f", cloud_provider="fake"))
         check_spec(evolve(SPEC, nodes=()))
@@ -243,7 +245,7 @@ class CheckTests(SynchronousTestCase):
         self.assertIn("at least one", self.refusal(address_types=()))
 
     def test_kubelets(self) -> None:
-        """They are verified by somebody, or not at all."""
+        """Kubelets are verified, or explicitly not."""
         error = self.refusal(kubelet_authority="/f", kubelet_insecure=True)
         self.assertIn("insecureSkipKubeletTLSVerify", error)
 

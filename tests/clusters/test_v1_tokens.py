@@ -41,7 +41,7 @@ class V1TokensTests(SynchronousTestCase):
         return self.successResultOf(self.tokens.mint(cluster, token))
 
     def reason(self, cluster: str, token: str) -> str:
-        """Return why a token is no good, for the log; the peer hears nothing of it."""
+        """Return why a token is rejected, for the log; the peer does not receive the reason."""
         with self.assertRaises(Unauthorized) as caught:
             self.tokens.check(cluster, token)
         self.assertEqual(str(caught.exception), "Unauthorized")
@@ -54,7 +54,7 @@ class V1TokensTests(SynchronousTestCase):
         return str(self.failureResultOf(failed, kind).value)
 
     def test_minted(self) -> None:
-        """A new token is good for its cluster, again and again and years later."""
+        """A new token is valid for its cluster, repeatedly and for years."""
         token = self.minted()
         self.assertRegex(token, r"^tower-v1-[A-Za-z0-9_-]{43}$")
         self.assertEqual(
@@ -76,7 +76,7 @@ class V1TokensTests(SynchronousTestCase):
         self.assertNotIn(OLD, repr(self.tokens.tokens("alpha")))
 
     def test_refused_alike(self) -> None:
-        """Whatever is wrong is for the log alone."""
+        """The reason of a rejection is for the log only."""
         token = self.minted()
         self.assertEqual(self.reason("gamma", token), "unknown cluster")
         self.assertEqual(self.reason("alpha", token + "x"), "unknown token")
@@ -112,7 +112,7 @@ class V1TokensTests(SynchronousTestCase):
         self.assertEqual(self.tokens.check("beta", OLD), found)
 
     def test_import_refused(self) -> None:
-        """What no agent can send as a token, or anybody could guess, is refused without being shown."""
+        """A token that agents cannot send, or that is easy to guess, is rejected without being shown."""
         for token in (
             "",
             "s3cr3t".ljust(SHORTEST - 1, "x"),
@@ -147,7 +147,7 @@ class V1TokensTests(SynchronousTestCase):
         self.assertEqual(self.tokens.tokens("gamma"), [])
 
     def test_revoked(self) -> None:
-        """A token that was revoked is no good, and the others are."""
+        """A revoked token is invalid; the others stay valid."""
         one, two = self.minted(), self.minted()
         found = self.tokens.check("alpha", one)
         self.successResultOf(self.tokens.revoke("alpha", found))
@@ -159,7 +159,7 @@ class V1TokensTests(SynchronousTestCase):
         self.text(self.tokens.revoke("gamma", found), NotFound)
 
     def test_restarted(self) -> None:
-        """The next start of the proxy knows the tokens, and whoever else follows the same store."""
+        """After a restart, and in another proxy with the same store, the tokens are valid."""
         other = V1Tokens(self.store, self.clock)
         self.addCleanup(other.stop)
         self.minted()
@@ -172,7 +172,7 @@ class V1TokensTests(SynchronousTestCase):
             self.assertEqual(tokens.tokens("alpha"), [])
 
     def test_refusal(self) -> None:
-        """What was checked can be asked again without the token."""
+        """A checked token can be checked again without the token itself."""
         found = self.tokens.check("alpha", self.minted())
         self.assertEqual(self.tokens.refusal("gamma", found), "unknown cluster")
         self.assertEqual(self.tokens.refusal("beta", found), "the token was revoked")
@@ -194,7 +194,7 @@ class V1TokensTests(SynchronousTestCase):
         self.tokens.check("beta", OLD)
 
     def test_cluster_gone_meanwhile(self) -> None:
-        """Who mints for a cluster that is being removed is told, and no token is left behind."""
+        """Creating a token for a cluster that is being removed fails, and leaves no token behind."""
         self.text(self.tokens.mint("gamma"), NotFound)
         self.store.holding = True
         removal, minting = self.clusters.remove("alpha"), self.tokens.mint("alpha")
@@ -204,7 +204,7 @@ class V1TokensTests(SynchronousTestCase):
         self.assertEqual(dict(self.store.snapshot(KIND)), {})
 
     def test_revoked_twice_at_once(self) -> None:
-        """Of two who revoke at once, one is told that there is none any more."""
+        """If a token is revoked twice concurrently, one revocation fails with `NotFound`."""
         found = self.tokens.check("alpha", self.minted())
         self.store.holding = True
         one, two = self.tokens.revoke("alpha", found), self.tokens.revoke("alpha", found)
@@ -213,7 +213,7 @@ class V1TokensTests(SynchronousTestCase):
         self.text(two, NotFound)
 
     def test_imported_twice_at_once(self) -> None:
-        """Two who import the same token at once are both right."""
+        """If the same token is imported twice concurrently, both imports succeed."""
         self.store.holding = True
         one, two = self.tokens.mint("alpha", OLD), self.tokens.mint("alpha", OLD)
         self.store.release()

@@ -26,4 +26,4 @@ class Unresolving:
     """A name resolver that never answers."""
 
     def resolveHostName(self, receiver: object, name: str, *_: object) -> None:
-        """Say nothing."""
+        """No-op."""

@@ -26,7 +26,7 @@ class ServedPipe(FakePipe):
         self._channel.makeConnection(self._transport)
 
     def serve(self) -> None:
-        """Have the server read what was sent, and deliver its answer."""
+        """Let the server read the sent data, and deliver its answer."""
         if data := self.taken():
             self._channel.dataReceived(data)
         if answer := self._transport.value():
@@ -80,7 +80,7 @@ class Member:
         return succeed(self.pipes[-1])
 
     def serve(self) -> None:
-        """Have all pipes bring answers until nothing moves."""
+        """Deliver answers on all pipes until none is left."""
         for _ in range(12):
             for pipe in list(self.pipes):
                 if not pipe.lost:

@@ -53,7 +53,7 @@ def family() -> tuple[Pair, Pair, Pair]:
 
 @contextmanager
 def pem_file(*parts: bytes) -> Iterator[str]:
-    """Have a file with *parts* in it."""
+    """Write *parts* to a file."""
     with NamedTemporaryFile(delete=False) as file:
         file.write(b"".join(parts))
     try:

@@ -25,7 +25,7 @@ class FakeIncoming:
         return self.channel
 
     def refuse(self, code: str, text: str) -> None:
-        """Note it."""
+        """Record the rejection."""
         assert self.refusal is None
         self.refusal = (code, text)
 
@@ -33,7 +33,7 @@ class FakeIncoming:
 class FakeStream:
     """A stream.
 
-    :ivar late: how often it was told.
+    :ivar late: number of timeouts.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ class Server:
     """The API server's end: TLS by hand on a channel; it reads all that comes.
 
     :ivar got: what it read.
-    :ivar has_ended: whether the client said that it sends no more.
+    :ivar has_ended: whether the client has ended its side.
     :ivar pieces: how many pieces came on the channel.
     :ivar alert: what the client had against it.
     :ivar lost: why the channel went.
@@ -66,10 +66,10 @@ class Server:
         raise AssertionError("an old agent would close both ways")
 
     def drained(self) -> None:
-        """What is queued is queued."""
+        """No-op."""
 
     def closed(self, reason: Exception) -> None:
-        """Note that it is gone."""
+        """Record the close."""
         self.lost = reason
 
     def send(self, data: bytes) -> None:
@@ -78,15 +78,15 @@ class Server:
             self.channel.send(self.session.encrypt(data[start : start + PIECE]))
 
     def end(self) -> None:
-        """Say that this was all."""
+        """End the server's side."""
         self.channel.send(self.session.end())
 
 
 class Ends(SynchronousTestCase):
-    """Has a pipe and the server at the far end of its channel."""
+    """A pipe, and the server at the far end of its channel."""
 
     def setUp(self) -> None:
-        """Have two muxes."""
+        """Create two muxes."""
         self.muxes = MuxPair()
         self.clock = Clock()
 

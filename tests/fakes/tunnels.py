@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.pipes import FakePipe
 
@@ -84,3 +84,55 @@ class FakeTunnel:
     def close(self, reason: str) -> None:
         """Record why."""
         self.closings.append(reason)
+
+
+class FakeSSHTunnel:
+    """The agent's or proxy's end of a `tower.conch.tunnel.tunnel.SSHTunnel`, which records calls.
+
+    :ivar calls: names of the called methods.
+    :ivar opened: kind and data of opened channels.
+    :ivar closings: reasons of `close`.
+    :ivar stubborn: whether `close` does not end the connection.
+    """
+
+    def __init__(self, peer: str = "192.0.2.1:8443", *, stubborn: bool = False) -> None:
+        self.lost: Deferred[Exception] = Deferred()
+        self.on_change: Callable[[], None] = lambda: None
+        self.draining = False
+        self.peer, self.version = peer, "1"
+        self.since, self.round_trip, self.streams = 1_800_000_000.0, 0.1, 0
+        self.calls: list[str] = []
+        self.opened: list[tuple[bytes, bytes]] = []
+        self.closings: list[str] = []
+        self.stubborn = stubborn
+        self.pipe = FakePipe()
+
+    def open_channel(self, kind: bytes, data: bytes) -> Deferred[Any]:
+        """Open a channel; all channels are the same `FakePipe`."""
+        self.opened.append((kind, data))
+        return succeed(self.pipe)
+
+    def drain(self) -> None:
+        """Record the call."""
+        self.calls.append("drain")
+
+    def close(self, reason: str) -> None:
+        """Record the reason; lose the connection, unless `stubborn`."""
+        self.calls.append("close")
+        self.closings.append(reason)
+        if not self.stubborn:
+            self.lose()
+
+    def abort(self) -> None:
+        """Record the call; lose the connection."""
+        self.calls.append("abort")
+        self.lose()
+
+    def lose(self) -> None:
+        """Lose the connection."""
+        self.lost.callback(ConnectionError("cut"))
+
+    def drained_by_peer(self) -> None:
+        """Start draining, as the peer requests."""
+        self.draining = True
+        self.on_change()

@@ -145,7 +145,7 @@ class AWSTests(CloudNodeTestCase):
         ):
             self.service.speak(words)
             text = await self.fails(instances.list_instances, PATIENCE)
-            self.assertTrue(EC2_PATH in text or "ec2" in text or "the answer" in text, text)
+            self.assertTrue(EC2_PATH in text or "ec2" in text or "the response" in text, text)
             await self.service.stop()
 
     async def test_silent(self) -> None:

@@ -157,7 +157,7 @@ class PluginTests(PluginCase):
             ("broken", "exits"), ("RuntimeError: no licence", "SyntaxError"), errors, strict=True
         ):
             self.assertTrue(error.startswith(f'{name}: could not init cloud provider "{name}": '), error)
-            self.assertIn(f"the package tower-{name}, which brings it, cannot be imported", error)
+            self.assertIn(f"its package tower-{name} cannot be imported", error)
             self.assertIn(why, error)
             self.assertIn(f"pip install --force-reinstall tower-{name}", error)
         self.assertIn("Mirror", acme)

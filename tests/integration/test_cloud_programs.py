@@ -54,11 +54,11 @@ class CommandTests(TestCase):
 
     async def test_too_long(self) -> None:
         """It is killed after a timeout."""
-        self.patch(command, "PATIENCE", 1.0)
+        self.patch(command, "TIMEOUT", 1.0)
         mark = Path(self.mktemp()).absolute()
         text = f"open({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"
         failed = await self.assertFailure(self.run_it(text), NoCredentials)
-        self.assertIn("not done within 1 s", str(failed))
+        self.assertIn("did not end within 1 s", str(failed))
         number = int(mark.read_text())
         for _ in range(100):
             if not Path(f"/proc/{number}").exists():

@@ -55,9 +55,7 @@ class DialTests(HostileProxyTestCase):
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(4096):
                     pass
-            wait_for(
-                f"a line about {answer[:80]!r}", lambda: re.search(r"attempt \d+ failed: ", self.logged())
-            )
+            wait_for(f"line about {answer[:80]!r}", lambda: re.search(r"attempt \d+ failed: ", self.logged()))
             self.before = len(self.agent.output())
 
 

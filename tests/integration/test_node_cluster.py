@@ -454,6 +454,25 @@ class RealTests(NodeClusterTestCase):
         wait_until_open(self.tower, [second])
         self.assertEqual(ssh_status(self.tower)["nodes"][0]["name"], self.member.info["node"])
 
+    def test_listed_by_the_api_with_a_cloud(self) -> None:
+        """The API server lists the nodes, and the cloud only installs the key."""
+        first, second = self.fleet.nodes
+        hostname, inside = ("Hostname", self.member.info["node"]), ("InternalIP", LOOPBACK)
+        self.addCleanup(self.patch, inside, hostname)
+        self.patch(inside, hostname, ("ExternalIP", first.host))
+        keys = self.fleet.folder / "second.keys"
+        config = self.fleet.folder / "cloud.conf"
+        config.write_text(
+            f"[fake]\ninstance = second {second.address}\nauthorized-keys = {keys.with_stem('%h')}\n"
+        )
+        cloud = ("--nodes-from-api", "--cloud-provider", "fake", "--cloud-config", str(config))
+        jane = self.add("--ssh-port", str(first.port), *cloud, nodes=[])
+        wait_until_open(self.tower, [first])
+        self.assertEqual(jane.get("/version").status, 200)
+        wait_for("the key", keys.exists)
+        (node,) = ssh_status(self.tower)["nodes"]
+        self.assertEqual(node["name"], self.member.info["node"])
+
     def test_identity(self) -> None:
         """Users have their own rights, no more, and not those of the credential's owner."""
         since = self.member.audit_size()

@@ -260,8 +260,8 @@ class LifeTests(OldAgentTestCase):
         self.tower.proxy = self.tower.proxy_program("--require-v2")
         self.tower.start()
         wait_for("the agent to be refused", lambda: "HTTP status 400" in self.agent.program.output())
-        said = self.tower.proxy.output()
-        self.assertIn("rejected: agents speak tower-v2 here, not 'kubesphere-v1'", said)
+        logged = self.tower.proxy.output()
+        self.assertIn("rejected: agents speak tower-v2 here, not 'kubesphere-v1'", logged)
         self.check_bounded()
 
 

@@ -18,7 +18,7 @@ class ChooseTests(SynchronousTestCase):
         self.assertEqual(choose("", [JSON, TABLE]), JSON)
 
     def test_kubectl_get(self) -> None:
-        """What kubectl get sends yields the table."""
+        """The header of kubectl get selects the table."""
         accept = (
             "application/json;as=Table;v=v1;g=meta.k8s.io,"
             "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -31,12 +31,12 @@ class ChooseTests(SynchronousTestCase):
         self.assertEqual(choose(accept, [JSON, TABLE]), JSON)
 
     def test_quality_orders(self) -> None:
-        """A higher quality wins over an earlier place; equal ones keep their order."""
+        """A higher quality takes precedence over order; equal qualities keep their order."""
         self.assertEqual(choose(f"{JSON};q=0.5,{TABLE};q=0.9", [JSON, TABLE]), TABLE)
         self.assertEqual(choose(f"{TABLE},{JSON}", [JSON, TABLE]), TABLE)
 
     def test_quality_zero_and_nonsense(self) -> None:
-        """Quality 0, or one that is no number, means never."""
+        """A quality of 0, or a malformed one, means never."""
         self.assertIsNone(choose("application/json;q=0, text/*;q=x", [JSON, "text/plain"]))
 
     def test_half_wildcard(self) -> None:
@@ -45,7 +45,7 @@ class ChooseTests(SynchronousTestCase):
         self.assertIsNone(choose("text/*", [JSON]))
 
     def test_charset_does_not_matter(self) -> None:
-        """Parameters that choose no shape are passed over, quotes around a value too."""
+        """Parameters that select no shape are ignored, as are quotes around a value."""
         self.assertEqual(
             choose('application/json; charset=utf-8; as="Table"; v=v1; g=meta.k8s.io', [TABLE]), TABLE
         )

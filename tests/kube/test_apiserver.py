@@ -28,7 +28,7 @@ from tower.trust.pki import pem_of_key
 
 class MemberTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a directory for files."""
+        """Create a directory for files."""
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
         self.clock = 1_000_000_000
@@ -53,7 +53,7 @@ class MemberTests(SynchronousTestCase):
         return str(self.write("kubeconfig", yaml.safe_dump(content)))
 
     def wrong(self, *arguments: Any, service: str = "") -> str:
-        """Return what is said about a kubeconfig that cannot be used."""
+        """Return the error for an invalid kubeconfig."""
         path = self.kubeconfig(*arguments)
         return str(self.assertRaises(ConfigurationError, APIServer.from_kubeconfig, path, service))
 
@@ -68,7 +68,7 @@ class MemberTests(SynchronousTestCase):
         self.assertEqual(member.warnings, [])
 
     def test_material(self) -> None:
-        """What it is made of can be had for who needs it, by file and inline, and does not show."""
+        """The credential is available as material, from files and inline, and is not in the repr."""
         leaf, key = family()[2]
         files = {
             "client-certificate": str(self.write("c.crt", pem(leaf)).absolute()),
@@ -97,7 +97,7 @@ class MemberTests(SynchronousTestCase):
         self.assertEqual((member.host, member.server_name), ("10.0.0.1", "kubernetes"))
 
     def test_service(self) -> None:
-        """--kubernetes-service goes before the server's address, all else stays."""
+        """--kubernetes-service takes precedence over the server's address; everything else is unchanged."""
         path = self.kubeconfig({"server": "https://10.0.0.1:6443/prefix"})
         member = APIServer.from_kubeconfig(path, "kubernetes.default.svc")
         self.assertEqual((member.host, member.port), ("kubernetes.default.svc", 443))
@@ -134,7 +134,7 @@ class MemberTests(SynchronousTestCase):
         self.assertIn("insecure", member.warnings[0])
 
     def test_bad_material(self) -> None:
-        """A CA, a certificate or a key that cannot be used says so."""
+        """An invalid CA, certificate or key is named in the error."""
         junk = b64encode(b"junk").decode()
         self.assertIn("certificate authority", self.wrong({"certificate-authority-data": junk}))
         pair = {"client-certificate-data": junk, "client-key-data": junk}
@@ -162,7 +162,7 @@ class MemberTests(SynchronousTestCase):
         self.assertFalse(member.refresh())
 
     def test_bad_rotation(self) -> None:
-        """What cannot be used is logged once, and what was stays until there is something good again."""
+        """An invalid change is logged once, and the last valid access stays in use."""
         self.write("token", "one")
         member = APIServer.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token"}))
         events: list[LogEvent] = []
@@ -253,7 +253,7 @@ class ClientContextTests(SynchronousTestCase):
         return far
 
     def test_authority(self) -> None:
-        """What the owner names is trusted, root or intermediate, and nothing else."""
+        """The given CA is trusted, root or intermediate, and no other."""
         root, middle, _ = family()
         for authority in (root[0], middle[0]):
             self.shake(KubeAccess("https://h", ca_data=pem(authority)))
@@ -275,7 +275,7 @@ class ClientContextTests(SynchronousTestCase):
         self.assertEqual(shown, certificate.public_bytes(Encoding.DER))
 
     def test_encrypted_key(self) -> None:
-        """An encrypted key is refused; nobody is asked for a password."""
+        """An encrypted key is rejected, without a prompt for a password."""
         certificate, key = issue("agent")
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
         access = KubeAccess("https://h", client_certificate=pem(certificate), client_key=private)

@@ -39,11 +39,11 @@ class FieldTests(SynchronousTestCase):
         )
 
     def test_no_host(self) -> None:
-        """Whoever sent no Host, with HTTP/1.0, gets one."""
+        """A request without Host (HTTP/1.0) gets one."""
         self.assertIn(b"\r\nHost: kubernetes\r\n", write_fields(Fields(b"\r\n"), b"I: u\r\n", b""))
 
     def test_plain(self) -> None:
-        """Framing, the user's, the upgrade: nothing of ours; a host only where there was none."""
+        """Framing, the user's fields, the upgrade; no proxy fields; a host only if it was missing."""
         fields = Fields(
             b"A:b\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 0\r\nHost: h\r\n"
             b"Impersonate-User: u\r\n\r\n"

@@ -23,7 +23,7 @@ TOKEN = b"Authorization: Bearer sesame\r\n"
 
 @frozen
 class FakeUpstream(Upstream):
-    """What heads need."""
+    """An API server below a path."""
 
     prefix: bytes = b"/k8s"
     host_line: bytes = b"Host: api.beta:6443\r\n"
@@ -31,10 +31,10 @@ class FakeUpstream(Upstream):
 
 
 class APIClientCase(SynchronousTestCase):
-    """Has a member."""
+    """A test case with a client and a member."""
 
     def setUp(self) -> None:
-        """Have a member."""
+        """Create a member and a client."""
         self.member = Member()
         self.api = self.make()
 
@@ -81,7 +81,7 @@ class APIClientTests(APIClientCase):
         self.assertEqual(len(self.member.pipes), 2)
 
     def test_not_persistent(self) -> None:
-        """Who wants to know whether new connections work gets one for each question."""
+        """A client without persistent connections opens one per request."""
         api = self.make(persistent=False)
         self.ask(api.get(NODES))
         self.ask(api.get(NODES))
@@ -95,7 +95,7 @@ class APIClientTests(APIClientCase):
         self.assertEqual(self.member.clock.getDelayedCalls(), [])
 
     def test_post_impersonated(self) -> None:
-        """What is posted for a user is posted as him, with his groups, by the credential."""
+        """A request for a user has impersonation fields for user and groups, and the credential."""
         self.member.answer = lambda request: (201, request.content.read())  # type: ignore[union-attr]
         asking = self.api.post("/apis/x", {"a": "ü"}, user="jane", groups=("dev", "ops"))
         self.assertEqual(self.successResultOf(self.ask(asking)), {"a": "ü"})
@@ -113,7 +113,7 @@ class APIClientTests(APIClientCase):
         self.assertEqual(self.member.pipes, [])
 
     def test_status(self) -> None:
-        """A failure is told with method, path without its query, status and the Status's message."""
+        """An error has method, path without query, status and the Status's message."""
         status = {"kind": "Status", "message": 'nodes is forbidden: User "x" cannot list resource "nodes"'}
         self.member.answer = lambda _: (403, json.dumps(status).encode())
         error = self.fails(self.api.get(NODES + "?limit=1"))
@@ -125,14 +125,14 @@ class APIClientTests(APIClientCase):
         )
 
     def test_status_for_terminals(self) -> None:
-        """A Status may not say what terminals obey, either."""
+        """Control characters in a Status are escaped."""
         self.member.answer = lambda _: (500, json.dumps({"message": "\x1b]0;root\x07no"}).encode())
         self.assertEqual(
             self.fails(self.api.get(NODES)).message, r'the API server reports: "\u001b]0;root\u0007no"'
         )
 
     def test_failure_without_status(self) -> None:
-        """What is no Status is quoted, but not at length and not with what terminals obey."""
+        """An answer that is not a Status is quoted, shortened and escaped."""
         self.member.answer = lambda _: (502, b"\x1b[31mBad Gateway\n" + b"x" * 1000)
         error = self.fails(self.api.get(NODES))
         said = error.message.removeprefix('the API server reports: "').removesuffix('"')
@@ -140,20 +140,20 @@ class APIClientTests(APIClientCase):
         self.assertEqual(len(said), PEER_TEXT_LIMIT)
 
     def test_empty(self) -> None:
-        """An answer without an object is no good."""
+        """An answer without an object is an error."""
         self.member.answer = lambda _: (200, b"")
         self.assertEqual(
             str(self.fails(self.api.get(NODES))), "GET /api/v1/nodes: answered 200: an empty body"
         )
 
     def test_ask(self) -> None:
-        """Who wants to see any answer gets it."""
+        """`request` returns answers with any status."""
         self.member.answer = lambda _: (500, b"[-]etcd failed")
         answer = self.successResultOf(self.ask(self.api.request("GET", "/readyz")))
         self.assertEqual((answer.code, answer.body), (500, b"[-]etcd failed"))
 
     def test_no_pipe(self) -> None:
-        """Why there is no pipe is said."""
+        """The error names the reason why no pipe was opened."""
 
         async def refuse() -> Pipe:
             raise StreamRefused("refused", "connect failed")
@@ -162,7 +162,7 @@ class APIClientTests(APIClientCase):
         self.assertEqual(str(self.fails(api.get(NODES))), "GET /api/v1/nodes: no answer: connect failed")
 
     def test_too_late(self) -> None:
-        """An answer that does not come is waited for as long as was said, and its connection closed."""
+        """A missing answer times out, and its connection is closed."""
         asking = Deferred.fromCoroutine(self.api.get(NODES))
         self.member.clock.advance(14.9)
         self.assertNoResult(asking)
@@ -205,18 +205,18 @@ class APIClientTests(APIClientCase):
         asking = Deferred.fromCoroutine(self.api.get(NODES))
         (pipe,) = self.member.pipes
         pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
-        pipe.lose(ConnectionError("the tunnel went away"))
+        pipe.lose(ConnectionError("the tunnel was closed"))
         error = self.failureResultOf(asking, APIError).value
-        self.assertIn("the tunnel went away", str(error))
+        self.assertIn("the tunnel was closed", str(error))
 
     def test_no_http(self) -> None:
-        """Bytes that are no HTTP are a failure too."""
+        """An answer that is not HTTP is an error."""
         asking = Deferred.fromCoroutine(self.api.get(NODES))
         self.member.pipes[0].deliver(b"SSH-2.0-x\r\n\r\n")
         self.failureResultOf(asking, APIError)
 
     def test_repeated(self) -> None:
-        """What changes nothing is sent again when a kept connection turns out to be gone."""
+        """A repeatable request is retried if its kept connection was closed."""
         self.ask(self.api.post("/apis/x", {}))
         asking = Deferred.fromCoroutine(self.api.post("/apis/x", {}, repeatable=True))
         self.member.pipes[0].lose()
@@ -225,7 +225,7 @@ class APIClientTests(APIClientCase):
         self.assertEqual(len(self.member.pipes), 2)
 
     def test_not_repeated(self) -> None:
-        """What may change something is sent once."""
+        """A request that may change something is sent once."""
         self.ask(self.api.post("/apis/x", {}))
         asking = Deferred.fromCoroutine(self.api.post("/apis/x", {}))
         self.member.pipes[0].lose()
@@ -241,7 +241,7 @@ class ItemsTests(APIClientCase):
         return json.dumps({"metadata": {"continue": rest} if rest else {}, "items": items}).encode()
 
     def test_pages(self) -> None:
-        """Pages are asked for until there are no more."""
+        """All pages of a list are read."""
         pages = [self.page([1, 2], "a=/b"), self.page([3])]
         self.member.answer = lambda _: (200, pages.pop(0))
         self.assertEqual(self.successResultOf(self.ask(self.api.items(NODES))), [1, 2, 3])
@@ -255,7 +255,7 @@ class ItemsTests(APIClientCase):
         self.assertEqual(self.member.requests[0].uri, b"/k8s/api/v1/nodes?a=b&limit=500")
 
     def test_expired(self) -> None:
-        """A list that expired between two pages is begun anew."""
+        """A list that expires between two pages is read again from the start."""
         answers = [
             (200, self.page([1], "x")),
             (410, b"{}"),
@@ -273,11 +273,11 @@ class ItemsTests(APIClientCase):
         self.assertEqual(self.fails(self.api.items(NODES)).code, 410)
 
     def test_no_list(self) -> None:
-        """What is no list is said to be none."""
+        """An answer that is not a list is an error."""
         self.member.answer = lambda _: (200, b"{}")
         self.assertEqual(self.fails(self.api.items(NODES)).message, "not a list")
 
     def test_endless(self) -> None:
-        """A server that always has another page is not asked for ever."""
+        """A server that always has another page is not asked endlessly."""
         self.member.answer = lambda _: (200, self.page([], "again"))
         self.assertIn("endless list", self.fails(self.api.items(NODES)).message)

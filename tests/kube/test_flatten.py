@@ -38,7 +38,7 @@ class SelfContainedTests(SynchronousTestCase):
         name: str | None,
         insecure: bool,
     ) -> None:
-        """Whatever is in a kubeconfig comes back from what is made of it."""
+        """A self-contained kubeconfig is read back unchanged."""
         certificate, key = pair or (None, None)
         access = KubeAccess(
             "https://10.0.0.1:6443/prefix",
@@ -63,7 +63,7 @@ class SelfContainedTests(SynchronousTestCase):
         self.assertEqual(read_kubeconfig(self_contained(access)).token, "fresh")
 
     def test_files(self) -> None:
-        """Where no files are, one that is named is refused with where its content belongs."""
+        """A reference to a file is rejected, and the error names the field for its content."""
         folder = Path(self.mktemp())
         folder.mkdir()
         (folder / "ca").write_bytes(b"CA")
@@ -85,13 +85,13 @@ class SelfContainedTests(SynchronousTestCase):
             load_kubeconfig(path)
 
     def test_bad(self) -> None:
-        """What is none is refused under the name that it was given."""
+        """Content that is not a kubeconfig is rejected, with the name of its source."""
         for data in (b"{", b"[]", b"\xff", b"", b"a: b", b"[" * 9999, b"a: " + b"b" * YAML_LIMIT):
-            error = str(self.assertRaises(ConfigurationError, read_kubeconfig, data, "what was sent"))
-            self.assertTrue(error.startswith("what was sent: "), error)
+            error = str(self.assertRaises(ConfigurationError, read_kubeconfig, data, "the request"))
+            self.assertTrue(error.startswith("the request: "), error)
 
     def test_warnings(self) -> None:
-        """Whoever gives it away hears what it opens to others, and what it will not open."""
+        """Warnings name insecure TLS and a missing credential."""
         self.assertEqual(warnings_of(TOKEN), [])
         self.assertIn("insecure-skip-tls-verify", warnings_of(evolve(TOKEN, insecure=True))[0])
         self.assertIn("no credential", warnings_of(KubeAccess("https://h"))[0])

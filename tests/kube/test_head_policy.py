@@ -36,7 +36,7 @@ REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kub
 
 @frozen
 class FakeUpstream(Upstream):
-    """An API server, as far as a head needs to know it."""
+    """The values of an API server that affect a head."""
 
     prefix: bytes = b""
     host_line: bytes = b"Host: 10.0.0.1:6443\r\n"
@@ -45,12 +45,12 @@ class FakeUpstream(Upstream):
 
 class HeadPolicyTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a policy in front of a server that wants a token."""
+        """Create a policy for a server with a token."""
         self.upstream = FakeUpstream()
         self.policy = HeadPolicy(lambda: self.upstream)
 
     def accept(self, head: bytes) -> Rewritten:
-        """Return what becomes of a head that is to be accepted."""
+        """Return the rewritten form of an accepted head."""
         answer = self.policy.rewrite(head)
         assert isinstance(answer, Rewritten), answer
         return answer
@@ -121,7 +121,7 @@ class HeadPolicyTests(SynchronousTestCase):
         )
 
     def test_known_fields(self) -> None:
-        """Fields that came before make no difference to what is sent, nor to what is refused."""
+        """Cached fields do not change results."""
         every: tuple[dict[str, Any], ...] = ({}, {"impersonate": False}, {"identities": EVERY})
         for rules in every:
             for prefix in (b"", b"/k8s/c-1"):
@@ -153,7 +153,7 @@ class HeadPolicyTests(SynchronousTestCase):
         self.assertEqual(len(self.policy._known), 1)
 
     def test_audit_ids_hide_nothing(self) -> None:
-        """What only begins like one is checked like every other field, and what is before it, too."""
+        """Fields that only begin like an audit ID are checked, and so are the fields before them."""
         identifier = b"5c8320d2-b348-4271-a5bc-000000000001"
         self.accept(LINE + JANE + REST + b"\r\n")
         for fields in (
@@ -202,7 +202,7 @@ class HeadPolicyTests(SynchronousTestCase):
         self.refuse(LINE + b"Impersonate-Group: dev\r\n" + REST + b"\r\n", "impersonates no user")
 
     def test_empty_user(self) -> None:
-        """An empty or blank user name is no user."""
+        """An empty or blank user name is rejected."""
         for name in (b"", b" ", b"\t"):
             self.refuse(
                 LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", "impersonates no user"
@@ -216,7 +216,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(LINE + JANE + REST + second + b"\r\n", "more than one")
 
     def test_late_user(self) -> None:
-        """A user out of place is refused."""
+        """A misplaced user is rejected."""
         self.refuse(LINE + REST + JANE + b"\r\n")
 
     def test_late_group(self) -> None:
@@ -230,7 +230,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(LINE + JANE + REST + name + b": x\r\n\r\n")
 
     def test_uid_and_extra(self) -> None:
-        """A uid and extras in their place are passed on."""
+        """A uid and extras in the right position are forwarded."""
         extra = b"Impersonate-Uid: 17\r\nImpersonate-Extra-example.com%2fteam: blue\r\n"
         self.assertIn(JANE_SENT + extra, self.accept(LINE + JANE + extra + REST + b"\r\n").head)
 
@@ -251,7 +251,7 @@ class HeadPolicyTests(SynchronousTestCase):
         self.refuse(LINE + JANE + REST + b"Impersonate_User: root\r\n\r\n")
 
     def test_system_identities(self) -> None:
-        """Nobody acts as the cluster's own identities, and the answer names the flag."""
+        """System identities are rejected, and the answer names the flag."""
         for name in (
             b"system:masters",
             b"system:node:one",
@@ -276,7 +276,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(LINE + JANE + b"Impersonate-Group: " + blank + b"system:masters\r\n" + REST + b"\r\n")
 
     def test_every_system_identity(self) -> None:
-        """Whatever begins with ``system:`` is refused as user and as group; so are administrators' names."""
+        """Names with the prefix ``system:`` and administrators' names are rejected as user and as group."""
         for name in (
             b"system:admin",
             b"system:cluster-admins",
@@ -299,7 +299,7 @@ class HeadPolicyTests(SynchronousTestCase):
         )
 
     def test_other_names(self) -> None:
-        """Names that only look like the system's are people's: Kubernetes compares them byte by byte."""
+        """Names that only look like system identities are accepted: Kubernetes compares them byte by byte."""
         for name in (b"masters", b"System:masters", b"system", b"kubeadm:cluster-admin", b"xsystem:masters"):
             self.accept(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n")
             group = b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n"
@@ -363,7 +363,7 @@ class HeadPolicyTests(SynchronousTestCase):
         self.refuse(LINE + JANE + REST + b"host: other\r\n\r\n")
 
     def test_framing(self) -> None:
-        """Two lengths, a length beside chunks, other codings and misplaced framing are refused."""
+        """Two lengths, length and chunks, other codings and misplaced framing are rejected."""
         for framing in (
             b"Content-Length: 1\r\nContent-Length: 1\r\n",
             b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
@@ -417,7 +417,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(line + b"\r\n" + JANE + REST + b"\r\n", "form")
 
     def test_incomplete(self) -> None:
-        """No part of a head is taken for a whole one."""
+        """An incomplete head is never accepted as a complete one."""
         head = LINE + JANE + REST + b"\r\n"
         for end in range(len(head)):
             self.refuse(head[:end])
@@ -443,7 +443,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(LINE + line + b"\r\n" + REST + b"\r\n", "form")
 
     def test_known_fields_with_another_length(self) -> None:
-        """Behind a length, fields are known as well as without one, and so is nothing else."""
+        """After a length, cached fields are used as without one, and nothing else is."""
         for framing, length in (
             (b"", 0),
             (b"Content-Length: 7\r\n", 7),
@@ -507,7 +507,7 @@ class HeadPolicyTests(SynchronousTestCase):
                 self.assertTrue(head.startswith(b"GET " + prefix + path + b" HTTP/1.1\r\n"))
 
     def test_behind_a_server_path(self) -> None:
-        """What may lead out of the server's path is refused where there is one, and goes on elsewhere."""
+        """Paths that may leave the server's path are rejected if there is one, and forwarded otherwise."""
         for path in (b"//a", b"/a//b", b"/a\\b", b"/a%5Cb", b"/a/%2fb", b"/a/%252fb", b"/a%2f%2Fb"):
             head = b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n"
             self.upstream = evolve(self.upstream, prefix=b"")
@@ -530,11 +530,11 @@ class HeadPolicyTests(SynchronousTestCase):
         self.assertEqual(self.policy.refused, 1)
 
     def test_hostile_length(self) -> None:
-        """A head as large as one may be takes no time to refuse."""
+        """The largest head is rejected in little time."""
         self.refuse(LINE + JANE + REST + b"X-A: 1\r\n" * 8000 + b"X-B\r\n\r\n")
 
 
-#: Lines of which heads are made where somebody tries to be read in two ways.
+#: Lines of ambiguous heads.
 LINES = st.sampled_from(
     [
         *(
@@ -606,7 +606,7 @@ class PropertyTests(SynchronousTestCase):
     def test_by_other_readers(
         self, prefix: bytes, path: list[bytes], first: list[bytes], last: list[bytes]
     ) -> None:
-        """What passes is, for others, one request of one user who is nobody special, with our credential."""
+        """For other parsers, an accepted head is one request of one ordinary user, with the agent's token."""
         upstream = FakeUpstream(prefix)
         target = b"/" + b"".join(path)
         block = b"\r\n".join([*first, b"Impersonate-User: jane", b"Host: x", *last, b"\r\n"])
@@ -651,7 +651,7 @@ class TargetTests(SynchronousTestCase):
         self.assertEqual(parse_target("six=[fd00::1]:443"), Target("six", "fd00::1", 443))
 
     def test_bad(self) -> None:
-        """What cannot be read is named."""
+        """Malformed targets are named in the error."""
         for text in (
             "",
             "db",
@@ -669,7 +669,7 @@ class TargetTests(SynchronousTestCase):
             self.assertIn(repr(text.partition("=")[2])[1:-1], str(error))
 
     def test_reserved(self) -> None:
-        """The API server is no plain target: that would go around the policy."""
+        """The API server cannot be a plain target, which would bypass the policy."""
         error = self.assertRaises(ConfigurationError, parse_target, "kubernetes=10.0.0.1:6443")
         self.assertIn("--kubernetes-service", str(error))
 

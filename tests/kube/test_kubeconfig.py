@@ -16,7 +16,7 @@ from tower.kube.kubeconfig import KubeAccess, kubeconfig, load_kubeconfig
 
 
 def encoded(data: bytes) -> str:
-    """Return what stands behind ``…-data``."""
+    """Return the value of a ``…-data`` field."""
     return base64.b64encode(data).decode("ascii")
 
 
@@ -44,7 +44,7 @@ class LoadTests(SynchronousTestCase):
         return load_kubeconfig(self.path, context)
 
     def refusal(self, context: str | None = None) -> str:
-        """Return the one line with which the file is refused; it names the file and shows no secret."""
+        """Return the error: one line with the path and no secret."""
         error = str(self.assertRaises(ConfigurationError, self.load, context))
         self.assertIn(str(self.path), error)
         self.assertNotIn("\n", error)
@@ -77,7 +77,7 @@ class LoadTests(SynchronousTestCase):
         self.assertNotIn("KEY", repr(access))
 
     def test_files(self) -> None:
-        """Hole 19: files are read, found from the kubeconfig's directory, and named for who follows them."""
+        """Hole 19: files are read relative to the kubeconfig's directory, and listed for change detection."""
         for name, data in (("ca.crt", b"CA"), ("u.crt", b"CERT")):
             (self.folder / name).write_bytes(data)
         key = self.folder / "u.key"
@@ -94,26 +94,26 @@ class LoadTests(SynchronousTestCase):
         )
 
     def test_inline_goes_first(self) -> None:
-        """With both, what stands in the file itself counts, as for kubectl; the other is not even opened."""
+        """Inline data takes precedence over a file, as in kubectl; the file is not opened."""
         self.cluster |= {"certificate-authority-data": encoded(b"CA"), "certificate-authority": "absent"}
         self.assertEqual(self.load().ca_data, b"CA")
 
     def test_chosen_context(self) -> None:
-        """Another context than the current one can be chosen; for an unknown one all are named."""
+        """A context can be selected; the error for an unknown one lists all."""
         self.content["clusters"].append({"name": "d", "cluster": {"server": "http://localhost:8080/"}})
         self.content["contexts"].append({"name": "y", "context": {"cluster": "d"}})
         self.assertEqual(self.load("y"), KubeAccess("http://localhost:8080", files=(self.path,)))
         self.assertIn("has no context 'z'; it has: x, y", self.refusal("z"))
 
     def test_insecure(self) -> None:
-        """A server that is not to be verified is said so, and only by true."""
+        """A server is insecure only if the field is true."""
         self.cluster["insecure-skip-tls-verify"] = True
         self.assertTrue(self.load().insecure)
         self.cluster["insecure-skip-tls-verify"] = "yes please"
         self.assertIn("insecure-skip-tls-verify", self.refusal())
 
     def test_unsupported(self) -> None:
-        """What Tower cannot act on is named, never ignored."""
+        """Unsupported entries are named in the error, never ignored."""
         for key, value in (
             ("exec", {"command": "aws"}),
             ("auth-provider", {"name": "gcp"}),
@@ -142,7 +142,7 @@ class LoadTests(SynchronousTestCase):
         self.assertIn("kubectl config use-context", self.refusal())
 
     def test_server(self) -> None:
-        """A server that is no URL is named."""
+        """A malformed server URL is named in the error."""
         odd = ("http\t://a", "https://a\n", "https://a b", "https://a/\x7f")
         for server in (
             "",
@@ -204,7 +204,7 @@ class LoadTests(SynchronousTestCase):
             self.assertIn(str(self.path), error)
 
     def test_odd_shapes(self) -> None:
-        """Lists and texts in the wrong places are configuration errors, not crashes."""
+        """Lists and strings at wrong positions are configuration errors, not crashes."""
         good = dict(self.content)
         for section in ("clusters", "users", "contexts", "current-context"):
             for odd in ("text", 1, {"a": 1}, [1], [{"name": "c"}], [{"name": "x", "context": [1]}], []):
@@ -215,7 +215,7 @@ class LoadTests(SynchronousTestCase):
 
 class WriteTests(SynchronousTestCase):
     def test_round_trip(self) -> None:
-        """What is written is read back the same."""
+        """A written kubeconfig is read back unchanged."""
         written = kubeconfig(
             server="https://tower.example.com:8443/clusters/alpha",
             ca_pem=b"CA",
@@ -238,7 +238,7 @@ class WriteTests(SynchronousTestCase):
         )
 
     def test_unique_names(self) -> None:
-        """Names of different clusters, users and ways in never clash, whatever the clusters are called."""
+        """Names of different clusters, users and endpoints never clash."""
         seen: set[tuple[str, str]] = set()
         for cluster in ("alpha", "alpha-port", "tower", "tower-alpha", ""):
             for by_port in (False, True):

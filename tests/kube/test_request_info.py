@@ -8,7 +8,7 @@ from tower.kube.request_info import parse_request_info
 
 
 class RequestInfoTests(SynchronousTestCase):
-    """What a request is about."""
+    """Verb and object of requests."""
 
     def test_resources(self) -> None:
         """Verb, group, version, namespace, resource, subresource and name."""

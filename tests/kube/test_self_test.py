@@ -18,7 +18,7 @@ from tower.kube.system_identities import SystemIdentities
 
 
 class Everything(HeadPolicy):
-    """Passes on whatever comes."""
+    """Accepts all heads."""
 
     def rewrite(self, head: bytes) -> Rewritten | Refusal:
         """Take it."""
@@ -26,7 +26,7 @@ class Everything(HeadPolicy):
 
 
 class Nothing(HeadPolicy):
-    """Refuses whatever comes."""
+    """Rejects all heads."""
 
     def rewrite(self, head: bytes) -> Rewritten | Refusal:
         """Refuse it."""

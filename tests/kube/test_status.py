@@ -43,7 +43,7 @@ class StatusTests(SynchronousTestCase):
         )
 
     def test_invalid(self) -> None:
-        """Of what is invalid kubectl tells the causes alone: so they name the field, and what is wrong."""
+        """For an Invalid Status kubectl shows only causes, so they name the field and the problem."""
         for text, field, message in (
             (
                 "spec.connection.ssh.sshPort: 0: must be a port",
@@ -60,7 +60,7 @@ class StatusTests(SynchronousTestCase):
             self.assertEqual(status["message"], f"{text} (request 1f)")
 
     def test_without_details(self) -> None:
-        """What is not there is left out."""
+        """Empty details are omitted."""
         self.assertNotIn("details", status_object(StatusError(404, "x")))
 
     def test_errors(self) -> None:
@@ -80,11 +80,11 @@ class StatusTests(SynchronousTestCase):
             self.assertEqual((refusal.code, refusal.reason, refusal.message), (code, reason, str(error)))
 
     def test_mistakes_keep_their_text(self) -> None:
-        """The text of an error that is not ours is not for users."""
+        """The text of a foreign exception is not shown to users."""
         self.assertNotIn("secret", refusal_of(ValueError("secret")).message)
 
     def test_refusal_is_itself(self) -> None:
-        """A refusal says itself what it is."""
+        """A `StatusError` is returned unchanged."""
         refusal = StatusError(418, "tea")
         self.assertIs(refusal_of(refusal), refusal)
         self.assertEqual(refusal.reason, "Unknown")
@@ -103,11 +103,11 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(json.loads(body)["code"], 429)
 
     def test_unauthorized(self) -> None:
-        """A 401 says how to authenticate (RFC 9110 section 15.5.2)."""
+        """A 401 has a WWW-Authenticate field (RFC 9110 section 15.5.2)."""
         self.assertIn(b"\r\nWWW-Authenticate: Bearer", status_response(StatusError(401, "who?")))
 
     def test_without_body(self) -> None:
-        """The answer to a HEAD tells the length of the body it does not have."""
+        """The answer to a HEAD has the length of the omitted body."""
         answer = status_response(StatusError(404, "x"), without_body=True)
         self.assertTrue(answer.endswith(b"\r\n\r\n"))
         self.assertNotIn(b"Content-Length: 0", answer)

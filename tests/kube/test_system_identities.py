@@ -47,17 +47,17 @@ PEOPLE = (
 
 
 class RefusalTests(SynchronousTestCase):
-    """What is refused."""
+    """Rejected names."""
 
     def test_system(self) -> None:
-        """The system's own names are refused, also with blanks around them, which Go takes away."""
+        """System identities are rejected, also with blanks at the ends, which Go trims."""
         for name in SYSTEM:
             for spelling in (name, f" {name}", f"\t {name} \t"):
                 self.assertTrue(is_system(spelling), spelling)
                 self.assertTrue(NONE_ALLOWED.refuses(spelling), spelling)
 
     def test_people(self) -> None:
-        """Names that only look alike belong to people."""
+        """Similar names are not system identities."""
         for name in PEOPLE:
             self.assertFalse(is_system(name), name)
             self.assertFalse(NONE_ALLOWED.refuses(name), name)
@@ -83,7 +83,7 @@ class RefusalTests(SynchronousTestCase):
 
 
 class AllowanceTests(SynchronousTestCase):
-    """What may be allowed."""
+    """Names that can be allowed."""
 
     def test_good(self) -> None:
         """Every identity of the system may be."""
@@ -92,7 +92,7 @@ class AllowanceTests(SynchronousTestCase):
                 self.assertEqual(check_allowed(name), name)
 
     def test_bad(self) -> None:
-        """What is none, means nothing or would be a pattern is refused by name, with the cure."""
+        """Malformed or useless names and patterns are rejected by name, with the cure."""
         for name, text in (
             ("jane", "is not a system identity"),
             ("kubeadm:cluster-admin", "is not a system identity"),

@@ -1,4 +1,4 @@
-"""Tests for `tower.member.apiserver_relay`: what the agent passes on, and what it answers itself."""
+"""Tests for `tower.member.apiserver_relay`: forwarded requests, and the agent's own answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RequestTests(EndCase):
         )
 
     def test_behind_a_body(self) -> None:
-        """What follows a body is checked like any head: nothing is smuggled behind it."""
+        """Data after a body is checked like any head: no request is smuggled."""
         for framing, body in (
             (b"Content-Length: 2\r\n", b"ab"),
             (b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
@@ -82,7 +82,7 @@ class RequestTests(EndCase):
             self.assert_refused("impersonates no user")
 
     def test_refused(self) -> None:
-        """A request that the policy refuses is answered here; what follows it ends the channel."""
+        """A request rejected by the policy is answered by the agent; data after it aborts the channel."""
         self.channel.deliver(b"GET /api HTTP/1.1\r\nHost: tower\r\n\r\n")
         self.assertEqual(self.upstream.taken(), b"")
         self.assert_refused("impersonates no user")
@@ -91,7 +91,7 @@ class RequestTests(EndCase):
         self.assertTrue(self.channel.aborted)
 
     def test_refused_behind_a_full_one(self) -> None:
-        """Who is refused is not held back, though the API server takes no more: nobody would let it go on."""
+        """A rejection is answered even if the API server's connection is full."""
         self.upstream.full = True
         body = request(framing=b"Content-Length: 2\r\n", body=b"ab")
         self.channel.deliver(body + b"GET /secret HTTP/1.1\r\nHost: tower\r\n\r\n")
@@ -125,7 +125,7 @@ class RequestTests(EndCase):
                 self.assert_refused("longer than 65536 B", 431)
 
     def test_bulk_body_is_not_copied_or_read(self) -> None:
-        """A body looks like whatever it likes."""
+        """A body may contain anything."""
         body = b"GET /x HTTP/1.1\r\n\r\n" * 1000
         self.channel.deliver(request(framing=b"Content-Length: %d\r\n" % len(body)))
         self.upstream.taken()
@@ -158,7 +158,7 @@ class AnswerTests(EndCase):
             self.assertEqual(self.channel.taken(), data)
 
     def test_upstream_ends(self) -> None:
-        """The API server's end is passed on as an end, a cut as a cut; who is gone takes nothing more."""
+        """The API server's end is relayed as an end, a cut as a cut."""
         self.upstream.end()
         self.assertTrue(self.channel.finished)
         self.assertFalse(self.channel.closing)
@@ -190,7 +190,7 @@ class AnswerTests(EndCase):
         self.assertEqual((muxes.far.mux.channels, muxes.far.budget.lent), ({}, 0))
 
     def test_channel_ends(self) -> None:
-        """When the proxy lets go the API server is told at once."""
+        """If the proxy closes the channel, the connection is aborted at once."""
         for end in ("end", "lose"):
             self.setUp()
             getattr(self.channel, end)()
@@ -241,7 +241,7 @@ class UpgradeTests(EndCase):
     SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
     def setUp(self) -> None:
-        """Ask for an upgrade."""
+        """Request an upgrade."""
         super().setUp()
         self.channel.deliver(request(*self.ASKED))
         self.assertEqual(self.upstream.taken(), passed(*self.ASKED))
@@ -277,7 +277,7 @@ class UpgradeTests(EndCase):
         self.assertFalse(self.upstream.paused)
 
     def test_waits(self) -> None:
-        """What comes before the 101 waits in the channel."""
+        """Data before the 101 waits in the channel."""
         self.assertTrue(self.channel.paused)
         self.channel.deliver(b"early")
         self.assertEqual(self.upstream.taken(), b"")
@@ -288,7 +288,7 @@ class UpgradeTests(EndCase):
         """A refusal passes in any split; after it nothing more goes to the API server."""
         for answer in (
             b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
-            b"garbage that is no HTTP at all",
+            b"garbage without any HTTP",
         ):
             for cut in range(len(answer)):
                 self.setUp()
@@ -382,7 +382,7 @@ class BothEndsTests(SynchronousTestCase):
         st.integers(1, 80),
     )
     def test_any_requests_in_any_cut(self, bodies: list[tuple[str, bytes]], cut: int, other_cut: int) -> None:
-        """What reaches the API server is what the user sent, request by request, however it was cut."""
+        """The API server receives the user's requests, however the data was split."""
         kit = Kit()
         channel, upstream = FakePipe(), FakePipe()
         RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()

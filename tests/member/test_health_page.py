@@ -23,7 +23,7 @@ class Subject:
 
 class HealthTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have the page listening in memory."""
+        """Create a page that listens in memory."""
         self.subject = Subject()
         self.reactor = MemoryReactorClock()
         service = HealthService(self.reactor, "127.0.0.1", 8081, cast(Reconnecting, self.subject))
@@ -47,7 +47,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(self.ask(b"/healthz"), (200, b"ok\n"))
 
     def test_ready(self) -> None:
-        """It is ready while the tunnel is up, and else says what goes on."""
+        """The page is ready while the tunnel is up, and shows the state otherwise."""
         self.assertEqual(self.ask(b"/readyz"), (503, b"not ready: connecting\n"))
         self.subject.ready = True
         self.assertEqual(self.ask(b"/readyz"), (200, b"ok\n"))

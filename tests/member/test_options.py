@@ -1,4 +1,4 @@
-"""Tests of `tower.member.options`: whom the agent is to trust, and by which protocol."""
+"""Tests of `tower.member.options`: trust in the proxy, and the protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parsed(*arguments: str, token: str | None = "t0ken") -> Options:
 
 class ProtocolTests(SynchronousTestCase):
     def wrong(self, *arguments: str, token: str | None = "t0ken") -> str:
-        """Return what is said about arguments that cannot work; it never has the token."""
+        """Return the error for invalid arguments; it never contains the token."""
         error = self.assertRaises(UsageError, parsed, *arguments, token=token)
         self.assertNotIn("\n", str(error))
         self.assertNotIn("t0ken", str(error))
@@ -36,7 +36,7 @@ class ProtocolTests(SynchronousTestCase):
             self.assertFalse(parsed(*arguments, token=None).may_speak_v1)
 
     def test_v1(self) -> None:
-        """Old proxies are spoken to with a pinned key, or by who says that any will do."""
+        """Old proxies require a pinned key, or the flag that accepts any."""
         for arguments in (
             ("--protocol=v1", HOST_KEY),
             ("--protocol=v1", ANYBODY),
@@ -54,7 +54,7 @@ class ProtocolTests(SynchronousTestCase):
         self.assertTrue(options.may_speak_v1)
 
     def test_nothing_given(self) -> None:
-        """The error names --host-key first, and says why an old proxy has none."""
+        """The error names --host-key first, and why an old proxy has none."""
         for arguments in ((), ("--protocol=v1",)):
             text = self.wrong(*arguments)
             self.assertLess(text.index("--host-key"), text.index(ANYBODY))
@@ -62,7 +62,7 @@ class ProtocolTests(SynchronousTestCase):
         self.assertNotIn(ANYBODY, self.wrong("--protocol=v2"))
 
     def test_contradictions(self) -> None:
-        """What makes no sense together is refused, with the cure."""
+        """Contradictory options are rejected, with the cure."""
         for arguments, words in (
             ((HOST_KEY, ANYBODY), "mutually exclusive"),
             ((HOST_KEY, ANYBODY, "--protocol=v1"), "mutually exclusive"),
@@ -76,12 +76,12 @@ class ProtocolTests(SynchronousTestCase):
             self.assertIn(words, self.wrong(*arguments))
 
     def test_token(self) -> None:
-        """Without a token an old proxy knows nobody."""
+        """An old proxy requires a token."""
         for token in (None, "", " "):
             self.assertIn("--token", self.wrong(ANYBODY, token=token))
 
     def test_nothing_at_standard_input(self) -> None:
-        """Without a token at standard input there has to be a key, which says what the agent needs."""
+        """With an empty standard input a key is required, and the error names the directory."""
         state = Path(self.mktemp()).absolute()
         words = (HOST_KEY, "--token-file=-", f"--state-dir={state}")
         self.patch(sys, "stdin", None)
@@ -94,7 +94,7 @@ class ProtocolTests(SynchronousTestCase):
         self.assertIn("--token is missing", self.wrong(ANYBODY, *words[1:], token=None))
 
     def test_published_hash(self) -> None:
-        """Hole 2: a CA whose key everybody has is not taken by its hash either."""
+        """Hole 2: a CA with a published key is rejected by its hash, too."""
         for digest in PUBLISHED_AUTHORITIES:
             error = self.assertRaises(
                 UsageError,
@@ -107,15 +107,15 @@ class ProtocolTests(SynchronousTestCase):
 
 
 class IdentityTests(SynchronousTestCase):
-    """Whom of the system users may act as."""
+    """The rule for system identities."""
 
     def test_none(self) -> None:
-        """By default that is nobody."""
+        """By default no system identity is allowed."""
         rule = parsed(HOST_KEY).identities
         self.assertEqual((rule.allowed, rule.allow_all), (frozenset(), False))
 
     def test_some(self) -> None:
-        """Single names by flag, again and again; one that is given twice counts once."""
+        """The flag is repeatable; duplicates count once."""
         names = ("system:cluster-admins", "kubeadm:cluster-admins", "system:cluster-admins")
         options = parsed(HOST_KEY, *(f"--allow-system-identity={name}" for name in names))
         self.assertEqual(options["allowed-identities"], list(names[:2]))
@@ -127,7 +127,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertFalse(parsed(HOST_KEY, "--allow-system-identities").identities.refuses("system:masters"))
 
     def test_environment(self) -> None:
-        """The variable holds several names, between commas; a flag takes its place."""
+        """The variable holds several names, separated by commas; a flag overrides it."""
         for flags, names in (((), {"system:admin", "kube:admin"}), (("system:nodes",), {"system:nodes"})):
             options = Options({"TOWER_ALLOW_SYSTEM_IDENTITY": "system:admin, kube:admin"})
             words = (f"--allow-system-identity={name}" for name in flags)

@@ -40,7 +40,7 @@ API_SERVER = Upstream(b"", b"Host: kubernetes\r\n", b"Authorization: Bearer s3cr
 
 class OutgoingTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have an agent with one target, whose connects are in the test's hands."""
+        """Create an agent with one target, whose dials the test answers."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.dialled: list[Deferred[Any]] = []
         self.clock = Clock()
@@ -56,7 +56,7 @@ class OutgoingTests(SynchronousTestCase):
         self.dialling = self.outgoing.for_tunnel()
 
     def test_unused_streams(self) -> None:
-        """So many streams to the API server may wait for a first request; more are refused, in any tunnel."""
+        """The number of streams that wait for a first request is limited, across all tunnels."""
         tunnels = [self.outgoing.for_tunnel() for _ in range(2)]
         waiting = [FakeStream() for _ in range(UNUSED_LIMIT - 1)]
         for stream in waiting:
@@ -86,7 +86,7 @@ class OutgoingTests(SynchronousTestCase):
         return self.dialled[-1]
 
     def want(self, target: bytes, **options: Any) -> FakeIncoming:
-        """Have the proxy want a stream."""
+        """Let the proxy request a stream."""
         incoming = FakeIncoming(target, **options)
         self.dialling.accept(cast(Incoming, incoming))
         return incoming
@@ -107,7 +107,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(self.outgoing.tally.dialed, 1)
 
     def test_kubernetes(self) -> None:
-        """The API server is dialled with TLS, and what goes there is checked and gets the credential."""
+        """The API server is dialed with TLS, and requests are checked and get the credential."""
         incoming = self.want(b"kubernetes")
         host, port, options = self.asked[0]
         self.assertEqual((host, port), ("10.0.0.1", 6443))
@@ -122,7 +122,7 @@ class OutgoingTests(SynchronousTestCase):
         )
 
     def test_kubernetes_is_never_raw(self) -> None:
-        """Bytes that are no request do not reach the API server."""
+        """Data that is not a request does not reach the API server."""
         incoming = self.want(b"kubernetes")
         connection = FakePipe()
         self.dialled[0].callback(connection)
@@ -131,7 +131,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertIn(b"403", incoming.channel.taken())
 
     def test_not_allowed(self) -> None:
-        """What the owner did not name is refused without being dialled."""
+        """Targets that the owner did not configure are rejected without being dialed."""
         for target, code in (
             (b"other", "no-such-target"),
             (b"10.0.0.5:5432", "not-allowed"),
@@ -161,8 +161,8 @@ class OutgoingTests(SynchronousTestCase):
         """Why the target was not reached goes to the proxy."""
         for kind in ("refused", "unreachable", "timeout", "name", "tls"):
             incoming = self.want(b"kubernetes")
-            self.dialled[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: it said no"))
-            self.assertEqual(incoming.refusal, (kind, "10.0.0.1:6443: it said no"))
+            self.dialled[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: connection refused"))
+            self.assertEqual(incoming.refusal, (kind, "10.0.0.1:6443: connection refused"))
 
     def test_mistake(self) -> None:
         """A mistake of ours is logged, and the proxy is not left waiting."""
@@ -173,7 +173,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(incoming.refusal[0], "failed")
 
     def test_limit(self) -> None:
-        """So many are dialled at a time for one tunnel, and no more."""
+        """Concurrent dials of one tunnel are limited."""
         for _ in range(DIAL_LIMIT):
             self.assertIsNone(self.want(b"db").refusal)
         refused = self.want(b"db").refusal
@@ -194,7 +194,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual((incoming.refusal, incoming.accepted), (None, False))
 
     def test_too_late(self) -> None:
-        """A connection that nobody wants any more is closed."""
+        """A connection that is no longer needed is closed."""
         for error in (TunnelLost("gone"), StreamRefused("busy", "too many")):
             incoming = self.want(b"db")
             incoming.error = error
@@ -205,7 +205,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(incoming.refusal, ("busy", "too many"))
 
     def test_flood(self) -> None:
-        """So many refusals are logged at once; the others are counted, and told when there are fewer."""
+        """A limited number of rejections is logged; the others are counted and logged later."""
         with capturedLogs() as events:
             for _ in range(2 * int(REFUSALS)):
                 self.assertIsNotNone(self.want(b"other").refusal)

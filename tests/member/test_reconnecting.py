@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.tunnels import FakeSSHTunnel
 from tower.conch.transport.limits import TooManyConnections
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.websocket.dialer import DialFailed
 
 
-class FakeTunnel:
-    """As much of a tunnel as the service needs."""
-
-    def __init__(self) -> None:
-        self.lost: Deferred[Exception] = Deferred()
-        self.on_change: Callable[[], None] = lambda: None
-        self.draining = False
-        self.peer, self.version = "192.0.2.1:8443", "1"
-        self.streams = 0
-        self.calls: list[str] = []
-        self.stubborn = False
-
-    def drain(self) -> None:
-        """Note it."""
-        self.calls.append("drain")
-
-    def close(self, reason: str) -> None:
-        """Go, if the far side takes part."""
-        self.calls.append("close")
-        if not self.stubborn:
-            self.lose()
-
-    def abort(self) -> None:
-        """Go."""
-        self.calls.append("abort")
-        self.lose()
-
-    def lose(self) -> None:
-        """Be lost."""
-        self.lost.callback(ConnectionError("cut"))
-
-    def drained_by_peer(self) -> None:
-        """Hear that the proxy is stopping."""
-        self.draining = True
-        self.on_change()
-
-
 class ReconnectingTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a service whose tries are in the test's hands."""
+        """Create a service whose attempts the test answers."""
         self.clock = Clock()
         self.tries: list[Deferred[Any]] = []
         self.given_up = 0
@@ -79,9 +42,9 @@ class ReconnectingTests(SynchronousTestCase):
         """Count."""
         self.given_up += 1
 
-    def up(self) -> FakeTunnel:
+    def up(self) -> FakeSSHTunnel:
         """Let the last try succeed."""
-        tunnel = FakeTunnel()
+        tunnel = FakeSSHTunnel()
         self.tries[-1].callback(tunnel)
         return tunnel
 
@@ -100,7 +63,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_again(self) -> None:
-        """Failures are tried again, each later than the last, and the state says why."""
+        """Failed attempts are retried with increasing delays, and the state has the reason."""
         self.service.startService()
         for wait in (0.1, 0.14, 0.196):
             self.fail()
@@ -125,9 +88,9 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertTrue(self.service.ready)
 
     def test_lost_at_once(self) -> None:
-        """A tunnel that is gone when we get it is replaced too."""
+        """A tunnel that is lost at once is replaced, too."""
         self.service.startService()
-        tunnel = FakeTunnel()
+        tunnel = FakeSSHTunnel()
         tunnel.lose()
         self.tries[-1].callback(tunnel)
         self.assertFalse(self.service.ready)
@@ -135,7 +98,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(len(self.tries), 2)
 
     def test_no_room(self) -> None:
-        """Where the proxy has no room the next try comes after the longest wait, or at once on SIGHUP."""
+        """If the proxy has no free slot, the next attempt follows after the longest delay, or on SIGHUP."""
         self.service.startService()
         self.fail(TooManyConnections(12, "key SHA256:x has 8 tunnels"))
         self.assertIn("has 8 tunnels", self.service.state)
@@ -208,7 +171,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(tunnels[4].calls, ["abort"])
 
     def test_proxy_drains(self) -> None:
-        """When the proxy says that it stops, another tunnel is sought while the old one serves on."""
+        """If the proxy is stopping, another tunnel is opened while the old one still has streams."""
         self.service.startService()
         old = self.up()
         old.drained_by_peer()
@@ -222,7 +185,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
 
     def test_renew(self) -> None:
-        """What the proxy was told is told anew: the old tunnel is gone before the new one comes."""
+        """After a change the agent reconnects: the old tunnel is closed before the new one is opened."""
         self.service.startService()
         old = self.up()
         self.service.renew()
@@ -235,7 +198,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
 
     def test_renew_waits_for_streams(self) -> None:
-        """Streams under way may end, for a minute; meanwhile the tunnel is as good as any."""
+        """Open streams may finish within a minute; until then the tunnel accepts new ones."""
         self.service.startService()
         tunnel = self.up()
         tunnel.streams = 1
@@ -277,7 +240,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(self.up().calls, [])
 
     def test_renew_without_a_tunnel(self) -> None:
-        """The next try after a failed one knows what there is to know."""
+        """A renewal during an attempt needs no further one if that attempt fails."""
         self.service.startService()
         self.service.renew()
         self.fail()
@@ -316,7 +279,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (2, []))
 
     def test_stop(self) -> None:
-        """A stop announces itself, waits for the streams under way, and closes."""
+        """A stop drains the tunnels, waits for open streams, and closes."""
         self.service.startService()
         tunnel = self.up()
         tunnel.streams = 2
@@ -345,7 +308,7 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop_while_trying(self) -> None:
-        """A stop cancels the try under way."""
+        """A stop cancels the attempt in progress."""
         self.service.startService()
         cancelled: list[Any] = []
         self.tries[0].addErrback(cancelled.append)

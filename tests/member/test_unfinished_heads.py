@@ -12,7 +12,7 @@ from tower.net.budget import Budget
 
 class UnfinishedTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have nothing."""
+        """Create empty limits."""
         self.clock, self.budget = Clock(), Budget(8 * CAPACITY)
         self.unfinished = UnfinishedHeads(self.clock, self.budget)
         self.streams = [FakeStream() for _ in range(4)]
@@ -32,7 +32,7 @@ class UnfinishedTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_unused(self) -> None:
-        """A stream counts as unused until its first head is whole, or it is gone."""
+        """A stream counts as unused until its first head is complete, or it is closed."""
         for stream in self.streams:
             self.unfinished.opened(stream)
         self.assertEqual(self.unfinished.unused, 4)
@@ -44,7 +44,7 @@ class UnfinishedTests(SynchronousTestCase):
         self.nothing_left()
 
     def test_capacity(self) -> None:
-        """What has come of heads has a bound; a stream pays for the whole of it once."""
+        """The size of all incomplete heads is limited; each stream counts once."""
         first, second, third, _ = self.streams
         self.assertTrue(self.keep(first, CAPACITY // 2))
         self.assertTrue(self.keep(first, CAPACITY - 10))
@@ -59,7 +59,7 @@ class UnfinishedTests(SynchronousTestCase):
         self.nothing_left()
 
     def test_small_budget(self) -> None:
-        """Of a small budget heads take a small part, and nothing of one that is spent."""
+        """Heads use a small part of a small budget, and nothing of a spent one."""
         self.budget = Budget(8000)
         self.unfinished = UnfinishedHeads(self.clock, self.budget)
         self.assertFalse(self.keep(self.streams[0], 1001))
@@ -71,7 +71,7 @@ class UnfinishedTests(SynchronousTestCase):
         self.nothing_left()
 
     def test_patience(self) -> None:
-        """A head has so long from its first byte on, whatever comes of it; then its stream is told, once."""
+        """A head times out after its first byte, regardless of further ones; its stream is notified once."""
         first, second, third, silent = self.streams
         self.unfinished.opened(silent)
         self.keep(first, 1)

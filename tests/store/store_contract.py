@@ -1,4 +1,4 @@
-"""What every store promises, as tests to mix into a test case of each."""
+"""Tests that all stores must pass, as a mixin for test cases."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class StoreContract(TestCase):
         self.assertEqual(dict(self.store.snapshot("ports")), {})
 
     async def test_racing_writers(self) -> None:
-        """Of writers who read the same version, one succeeds and the others are told."""
+        """If several writers use the same version, one succeeds and the others fail."""
         await self.store.create("clusters", "alpha", {"by": -1})
         outcomes: list[object] = []
         writes = [
@@ -126,7 +126,7 @@ class StoreContract(TestCase):
         self.assertEqual(sum(isinstance(outcome, Record) for outcome in outcomes), 1)
 
     async def test_events(self) -> None:
-        """Who watches a kind hears its events in order; the snapshot has them already."""
+        """A watch receives the events of its kind in order; the snapshot has them already."""
         heard: list[tuple[str, str, int, bool]] = []
 
         def hear(event: Event) -> None:
@@ -153,7 +153,7 @@ class StoreContract(TestCase):
         )
 
     async def test_watch_that_fails(self) -> None:
-        """A watch that raises is logged, and the others hear the event all the same."""
+        """A watch that raises is logged, and the others receive the event."""
         heard: list[Event] = []
 
         def fail(event: Event) -> None:
@@ -166,7 +166,7 @@ class StoreContract(TestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def test_watch_that_writes(self) -> None:
-        """What a watch writes is heard by the others after what made it write."""
+        """A write by a watch is delivered after the event that caused it."""
         heard: list[str] = []
 
         def write(event: Event) -> None:
@@ -180,7 +180,7 @@ class StoreContract(TestCase):
         self.assertEqual(heard, ["a", "b", "c"])
 
     async def test_watch_stopped_by_another(self) -> None:
-        """A watch that another one stops hears not even the event of the moment."""
+        """A watch that another one stops does not receive the current event."""
         heard: list[Event] = []
         self.store.watch("clusters", lambda event: second.stop())
         second = self.store.watch("clusters", heard.append)
@@ -188,7 +188,7 @@ class StoreContract(TestCase):
         self.assertEqual(heard, [])
 
     async def test_changes(self) -> None:
-        """One can ask for what happened after a version, kind by kind."""
+        """The events after a version are listed by kind."""
         await self.store.transact(
             [Create("clusters", "a", {}), Create("ports", "1", {}), Create("clusters", "b", {})]
         )
@@ -211,14 +211,14 @@ class StoreContract(TestCase):
         self.assertEqual(len(self.store.changes("ports", 0)), 1)
 
     async def test_values_are_copies(self) -> None:
-        """What the caller does with his value afterwards changes nothing."""
+        """Later modifications of the caller's value have no effect."""
         value = {"list": [1]}
         write = self.store.create("clusters", "a", value)
         value["list"].append(2)
         self.assertEqual((await write).value, {"list": [1]})
 
     async def test_values_must_be_json(self) -> None:
-        """What JSON cannot hold, or what is too large, is refused; any text is kept."""
+        """Values that are not JSON, or too large, are rejected; any text is stored."""
         await self.assert_fails(self._create({"text": "x" * RECORD_LIMIT}), Invalid)
         await self.assert_fails(self._create({"set": {1}}), TypeError)
         await self.assert_fails(self._create({"nan": float("nan")}), ValueError)
@@ -237,7 +237,7 @@ class StoreContract(TestCase):
         self.assertEqual(sorted(self.store.snapshot("clusters")), ["a", "b"])
 
     async def test_stopped(self) -> None:
-        """A stop lets the writes under way finish, and takes no more."""
+        """A stop finishes the writes in progress and rejects new ones."""
         write = self.store.create("clusters", "a", {})
         await self.store.stop()
         self.assertEqual((await write).name, "a")
@@ -245,7 +245,7 @@ class StoreContract(TestCase):
         await self.store.stop()
 
     async def test_view_is_read_only(self) -> None:
-        """Nobody changes the snapshot by accident."""
+        """The snapshot is read-only."""
         with self.assertRaises(TypeError):
             self.store.snapshot("clusters")["a"] = Record("clusters", "a", 1, {})  # type: ignore[index]
 
@@ -276,7 +276,7 @@ class HeldStore(MemoryStore):
         return answer
 
     def release(self) -> None:
-        """Do what is held, and what comes of it, in order."""
+        """Run the held writes and their consequences in order."""
         while self.held:
             operations, answer = self.held.pop(0)
             super().transact(operations).chainDeferred(answer)

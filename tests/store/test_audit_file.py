@@ -19,7 +19,7 @@ class RotatingFileTests(SynchronousTestCase):
     """The file on the disk."""
 
     def setUp(self) -> None:
-        """Have a directory."""
+        """Create a directory."""
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
         self.path = self.folder / "audit.log"
@@ -32,11 +32,11 @@ class RotatingFileTests(SynchronousTestCase):
         return file
 
     def names(self) -> list[str]:
-        """Return what there is."""
+        """Return all files."""
         return sorted(path.name for path in self.folder.iterdir())
 
     def test_added(self) -> None:
-        """Lines are added to those that are there, and nobody else may read them."""
+        """Lines are appended, and only the owner can read the file."""
         self.path.write_bytes(LINE)
         os.chmod(self.path, 0o600)
         self.file().write(LINE)
@@ -65,7 +65,7 @@ class RotatingFileTests(SynchronousTestCase):
         )
 
     def test_too_long_a_line(self) -> None:
-        """What is larger than a file may be is written, alone."""
+        """A line larger than the limit is written alone."""
         file = self.file()
         file.write(LINE)
         file.write(LINE * 9)
@@ -73,7 +73,7 @@ class RotatingFileTests(SynchronousTestCase):
         self.assertEqual(len(self.names()), 3)
 
     def test_backups(self) -> None:
-        """Of those put aside the newest stay; what is not one of them stays, too."""
+        """The newest rotated files are kept, and so are other files."""
         other = self.folder / "audit-2026.log"
         other.write_bytes(b"")
         file = self.file(backups=2)
@@ -102,7 +102,7 @@ class RotatingFileTests(SynchronousTestCase):
         )
 
     def test_moved(self) -> None:
-        """When somebody else moves the file or removes it, a new one is begun."""
+        """If another process moves or removes the file, a new one is created."""
         file = self.file()
         file.write(LINE)
         self.path.rename(self.folder / "elsewhere")
@@ -114,7 +114,7 @@ class RotatingFileTests(SynchronousTestCase):
         self.assertEqual((self.folder / "elsewhere").read_bytes(), LINE)
 
     def test_no_half_lines(self) -> None:
-        """After a write that fails in its midst the file is as it was."""
+        """A write that fails halfway leaves the file unchanged."""
         file = self.file(size_limit=10_000)
         file.write(LINE)
         whole, calls = os.write, []
@@ -131,7 +131,7 @@ class RotatingFileTests(SynchronousTestCase):
         self.assertEqual(self.path.read_bytes(), LINE)
 
     def test_check(self) -> None:
-        """What can never be written is found out before the first line; what is there stays."""
+        """An unwritable file is detected before the first line; existing files are unchanged."""
         self.path.write_bytes(LINE)
         self.file().check()
         self.assertEqual(self.path.read_bytes(), LINE)

@@ -28,7 +28,7 @@ from tower.store.audit_log import (
 
 
 class FakeFile:
-    """Writes in memory, when the test says so."""
+    """A backend in memory."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -63,10 +63,10 @@ class FakeThread:
 
 
 class AuditLogTests(SynchronousTestCase):
-    """Lines on their way to the disk."""
+    """The queue of lines."""
 
     def setUp(self) -> None:
-        """Have a log, and a thread whose work the test does."""
+        """Create a log, and a thread whose work the test does."""
         self.clock = Clock()
         self.file = FakeFile()
         self.thread = FakeThread()
@@ -106,7 +106,7 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual(self.file.written, [b"1\n", b"2\n"])
 
     def test_full(self) -> None:
-        """What a full disk does not take is tried again, in order, and nothing is written twice."""
+        """Lines that a full disk rejects are retried in order, and none is written twice."""
         self.log.put(b"1\n")
         self.clock.advance(BATCH_DELAY)
         self.log.put(b"2\n")
@@ -120,7 +120,7 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual((self.log.lines, self.log.lost), (3, 0))
 
     def test_bounded(self) -> None:
-        """When the disk takes nothing for long, what there is no room for is lost and counted."""
+        """If the disk is full for long, lines beyond the limit are dropped and counted."""
         line = b"x" * (QUEUE_LIMIT // 4 - 1) + b"\n"
         self.log.put(line)
         self.clock.advance(BATCH_DELAY)
@@ -137,7 +137,7 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual(self.log.lost, 3)
 
     def test_counters(self) -> None:
-        """Prometheus is told how many there were, and how many were lost."""
+        """The metrics have the numbers of queued and lost lines."""
         registry = CollectorRegistry()
         registry.register(AuditCollector(self.log))
         self.log.put(b"1\n")
@@ -146,7 +146,7 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual(registry.get_sample_value("apiserver_audit_error_total", {"plugin": "log"}), 7)
 
     def test_stop(self) -> None:
-        """A stop writes what waits and what comes meanwhile, then closes the file."""
+        """A stop writes all lines, also those queued meanwhile, then closes the file."""
         self.log.put(b"1\n")
         self.clock.advance(BATCH_DELAY)
         self.log.put(b"2\n")
@@ -179,7 +179,7 @@ class AuditLogTests(SynchronousTestCase):
 
 
 class OptionsTests(SynchronousTestCase):
-    """What ``tower-proxy`` is told about it."""
+    """The options of ``tower-proxy``."""
 
     def opened(self, *arguments: str) -> Any:
         """Return what these options make."""
@@ -208,7 +208,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual((only_backups._days, only_backups._backups), (0, 5))
 
     def test_cannot_be_written(self) -> None:
-        """What cannot work ends the start, and says what to do."""
+        """An invalid path ends the start, with the cure."""
         path = Path(self.mktemp()) / "audit.log"
         error = self.assertRaises(OptionError, self.opened, f"--audit-log-path={path}")
         self.assertIn(f"--audit-log-path {path}", str(error).replace("'", "").replace("=", " "))

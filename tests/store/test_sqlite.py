@@ -50,7 +50,7 @@ reactor.run()
 """
 
 
-#: What the first release kept of a cluster with a join token.
+#: Records of a cluster with a join token, as stored by the first release.
 _BEFORE_V1 = f"""
 CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, value TEXT NOT NULL,
     PRIMARY KEY (kind, name)) WITHOUT ROWID;
@@ -80,7 +80,7 @@ class SQLiteContractTests(store_contract.StoreContract):
 
 
 class SQLiteStoreTests(TestCase):
-    """What only a store on disk does."""
+    """Tests of stores on disk."""
 
     def setUp(self) -> None:
         """Make a store."""
@@ -94,7 +94,7 @@ class SQLiteStoreTests(TestCase):
         return store
 
     async def test_reopened(self) -> None:
-        """Records and versions survive; what happened before the start is expired."""
+        """Records and versions survive a restart; events before it are expired."""
         await self.store.create("clusters", "a", {"n": [1, "é"]})
         await self.store.create("clusters", "b", {})
         await self.store.delete("clusters", "b")
@@ -262,7 +262,7 @@ class BadFileTests(SynchronousTestCase):
         self.assertNotIn("\n", str(error))
 
     def made(self, *statements: str) -> str:
-        """Make a file of Tower's, change it, and return its path."""
+        """Create a file, modify it, and return its path."""
         path = str(self.mktemp())
         SQLiteStore(reactor, path)
         connection = sqlite3.connect(path, isolation_level=None)
@@ -304,7 +304,7 @@ class BadFileTests(SynchronousTestCase):
         self.refused(path, "damaged", "backup")
 
     def test_senseless(self) -> None:
-        """Records that are no JSON, of unknown kinds, or newer than the last change are damage."""
+        """Records that are not JSON, of unknown kinds, or newer than the last change are damage."""
         for row in (
             "('clusters', 'a', 0, 'nonsense')",
             "('clusters', 'a', 0, '[]')",
@@ -316,7 +316,7 @@ class BadFileTests(SynchronousTestCase):
         self.refused(self.made("DROP TABLE sequence"), "sequence")
 
     def test_no_directory(self) -> None:
-        """A directory that is not there, or a directory in the file's place, is named."""
+        """A missing directory, or a directory at the file's path, is named in the error."""
         self.refused(Path(self.mktemp()) / "store.db", "No such file")
         path = Path(self.mktemp())
         path.mkdir()

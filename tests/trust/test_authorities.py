@@ -50,7 +50,7 @@ class OwnAuthorityTests(SynchronousTestCase):
         self.assertNotEqual(users.certificate.subject, serving.certificate.subject)
 
     def test_damaged(self) -> None:
-        """A damaged file is one line that names the file and what follows from taking it away."""
+        """The error for a damaged file is one line that names the file and the effect of removing it."""
         own_authority(self.files, "users-ca", NOW)
         path = self.files.path / "users-ca.pem"
         whole = path.read_bytes()
@@ -90,7 +90,7 @@ class GivenAuthorityTests(SynchronousTestCase):
         return error
 
     def test_kinds(self) -> None:
-        """RSA and elliptic curve keys work, and an intermediate authority with the way up."""
+        """RSA and elliptic curve keys work, and an intermediate CA with its issuers."""
         for each in (authority(), rsa_authority(), below(rsa_authority())):
             loaded = self.given(each)
             self.assertEqual(loaded.pem, each.pem)
@@ -108,7 +108,7 @@ class GivenAuthorityTests(SynchronousTestCase):
         self.assertIn("--ca-cert", str(error))
 
     def test_huge(self) -> None:
-        """A file that is no PEM file is not read to its end."""
+        """A file that is not PEM is not read to its end."""
         self.assertIn("larger than", self.refusal(b"x" * ((1 << 20) + 1), b""))
 
     def test_not_pem(self) -> None:
@@ -131,13 +131,13 @@ class GivenAuthorityTests(SynchronousTestCase):
             )
 
     def test_dates(self) -> None:
-        """One that has ended, or has not begun, says so."""
+        """The error for an expired, or not yet valid, CA has the date."""
         short = authority(lifetime=DAY)
         self.assertIn("expired on 2023-11-15", self.refusal(short.pem, pem_of_key(short.key), NOW + 2 * DAY))
         self.assertIn("clock", self.refusal(short.pem, pem_of_key(short.key), NOW - 2 * DAY))
 
     def test_encrypted_key(self) -> None:
-        """An encrypted key is refused, saying what to do."""
+        """An encrypted key is rejected, with the cure."""
         good = authority()
         key = good.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
         self.assertIn("passphrase", self.refusal(good.pem, key))
@@ -157,7 +157,7 @@ class GivenAuthorityTests(SynchronousTestCase):
         self.assertIn("private key of this CA is public", error)
 
     def test_published_authority_above(self) -> None:
-        """Hole 2: nor may it stand behind another authority."""
+        """Hole 2: it is also rejected as an issuer of another CA."""
         good = authority()
         error = self.refusal(good.pem + PUBLISHED.encode(), pem_of_key(good.key))
         self.assertIn("private key of this CA is public", error)

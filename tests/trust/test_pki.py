@@ -38,7 +38,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertEqual(list(usages), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def test_digest_is_of_der(self) -> None:
-        """The digest is what somebody computes who gets the certificate from a TLS session."""
+        """The digest is that of the certificate in a TLS session."""
         issued = authority().client_certificate("jane", [], "alpha", "u-1", 3600, NOW)
         self.assertEqual(issued.digest, hashlib.sha256(der(issued)).hexdigest())
 
@@ -51,7 +51,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertEqual(issued.not_after, NOW + 3600)
 
     def test_own_key(self) -> None:
-        """Each certificate has a key of its own, on P-256, which is not shown by its repr."""
+        """Each certificate has a new P-256 key, which its repr does not show."""
         one, two = (authority().client_certificate("jane", [], "alpha", "u-1", 60, NOW) for _ in range(2))
         key = load_pem_private_key(one.key_pem, None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -61,7 +61,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertNotIn("PRIVATE", repr(one))
 
     def test_names_that_do_not_fit(self) -> None:
-        """A name that is empty, too long or unprintable is refused, and the text says what does work."""
+        """An empty, too long or unprintable name is rejected, with the cure."""
         for name in ("", "x" * 65, "jane\n", "a\0b"):
             with self.subTest(name=name):
                 error = self.assertRaises(
@@ -71,7 +71,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertRaises(Invalid, authority().client_certificate, "jane", ["ok", ""], "alpha", "u", 60, NOW)
 
     def test_names_that_do(self) -> None:
-        """64 characters fit, commas and letters of any script are kept as they are."""
+        """64 characters fit; commas and letters of any script are unchanged."""
         for name in ("x" * 64, "jane, of dev+ops=1", "Jörg 张"):
             issued = authority().client_certificate(name, [], "alpha", "u", 60, NOW)
             subject = x509.load_pem_x509_certificate(issued.certificate_pem).subject
@@ -108,7 +108,7 @@ class ServerCertificateTests(SynchronousTestCase):
         self.assertEqual(general_names(["bücher.example"]), [x509.DNSName("xn--bcher-kva.example")])
 
     def test_impossible_names(self) -> None:
-        """What no certificate can carry is a configuration error that names the value (hole 8)."""
+        """A name that does not fit a certificate is a configuration error with the value (hole 8)."""
         for name in (
             "",
             "a b",
@@ -128,7 +128,7 @@ class ServerCertificateTests(SynchronousTestCase):
         self.assertEqual(short.server_certificate(["a"], 90 * DAY, NOW).not_after, NOW + 10 * DAY)
 
     def test_knows_its_own(self) -> None:
-        """An authority tells what it signed from what another one did, even one of the same name."""
+        """A CA recognizes its certificates, also among those of a CA of the same name."""
         mine, other = authority(), authority()
         certificate = x509.load_pem_x509_certificate(mine.server_certificate(["a"], DAY, NOW).certificate_pem)
         self.assertTrue(mine.issued(certificate))
@@ -145,7 +145,7 @@ class AuthorityTests(SynchronousTestCase):
             self.assertEqual(ca_hash(each.pem), each.hash)
 
     def test_hash_of_several(self) -> None:
-        """Of several certificates the one that signs is hashed: the first."""
+        """With several certificates, the hash is that of the first."""
         chain = below(authority())
         self.assertEqual(len(chain.certificates), 2)
         self.assertEqual(ca_hash(chain.pem), chain.hash)

@@ -61,7 +61,7 @@ class ServingTests(SynchronousTestCase):
         )
 
     def test_clients_choose_the_cipher(self) -> None:
-        """Of the ciphers that both have, the one is taken that the client likes best."""
+        """The client's preference selects the cipher."""
         short, long = "AES128-GCM-SHA256", "AES256-GCM-SHA384"
         for wanted in ((short, long), (long, short)):
             context = client_context(self.authority)
@@ -126,7 +126,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(near.getpeercert(binary_form=True), der(old))
 
     def test_resumed_sessions_know_the_user(self) -> None:
-        """A resumed session carries the client's certificate, with both versions, again and again."""
+        """Resumed sessions carry the client's certificate, with both versions, repeatedly."""
         jane = self.users.client_certificate("jane", [], "alpha", "u", 3600, self.now)
         serving = self.serving()
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):

@@ -1,4 +1,4 @@
-"""The state directory: who may see it, and what a crash or a full disk leaves."""
+"""The state directory: permissions, lock, and behavior after crashes and on a full disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StateDirTests(SynchronousTestCase):
         self.assertEqual(self.mode(state.path / "later"), 0o600)
 
     def test_reused(self) -> None:
-        """A directory that was there is taken as it is."""
+        """An existing directory is unchanged."""
         StateDir(self.path).write("key", b"1")
         self.assertEqual(StateDir(str(self.path)).read("key"), b"1")
 
@@ -68,14 +68,14 @@ class StateDirTests(SynchronousTestCase):
         self.refused("12345", "chown")
 
     def test_no_directory(self) -> None:
-        """A file in its place, or a place that cannot be, is named."""
+        """A file at its path, or an impossible path, is named in the error."""
         self.path.touch()
         self.refused("exists")
         self.path = self.path / "below"
         self.refused("Not a directory")
 
     def test_one_program(self) -> None:
-        """A second program on the directory is refused until the first has gone."""
+        """A second process is rejected until the first releases the lock."""
         first, second = StateDir(self.path), StateDir(self.path)
         first.lock()
         first.lock()
@@ -87,7 +87,7 @@ class StateDirTests(SynchronousTestCase):
         second.close()
 
     def test_lock_of_the_dead(self) -> None:
-        """A program that was killed keeps nobody out."""
+        """A killed process leaves no lock."""
         program = (
             "import os, tower.trust.statedir as s; "
             f"s.StateDir({str(self.path)!r}).lock(); os.kill(os.getpid(), 9)"
@@ -101,7 +101,7 @@ class StateDirTests(SynchronousTestCase):
         state.close()
 
     def test_files(self) -> None:
-        """What is written is read back, private unless said otherwise, and can be removed."""
+        """Written files are read back, private by default, and can be removed."""
         state = StateDir(self.path)
         self.assertIsNone(state.read("key"))
         state.write("key", b"one")
@@ -131,7 +131,7 @@ class StateDirTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.path), ["key"])
 
     def test_unreadable(self) -> None:
-        """What cannot be read is named, and a file too large is not taken into memory."""
+        """An unreadable file is named in the error, and a too large one is not read completely."""
         state = StateDir(self.path)
         (self.path / "key").mkdir()
         self.assertIn("key", str(self.assertRaises(ConfigurationError, state.read, "key")))
@@ -140,13 +140,13 @@ class StateDirTests(SynchronousTestCase):
         self.assertIn("large", str(self.assertRaises(ConfigurationError, state.read, "large")))
 
     def test_cannot_remove(self) -> None:
-        """What cannot be removed is named."""
+        """A file that cannot be removed is named in the error."""
         state = StateDir(self.path)
         (self.path / "key").mkdir()
         self.assertIn("key", str(self.assertRaises(ConfigurationError, state.remove, "key")))
 
     def test_names(self) -> None:
-        """A name never leads out of the directory."""
+        """Names cannot refer to files outside the directory."""
         state = StateDir(self.path)
         for name in ("", "..", "a/b", "/etc/passwd", ".hidden", "lock"):
             self.assertRaises(ValueError, state.read, name)

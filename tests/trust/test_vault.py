@@ -19,21 +19,21 @@ class VaultTests(SynchronousTestCase):
     """Each test has a folder for the key file."""
 
     def setUp(self) -> None:
-        """Have no key file yet."""
+        """Choose a path without a key file."""
         self.path = Path(self.mktemp())
         self.path.mkdir()
         self.path /= "secrets.key"
         self.vault = Vault(self.path)
 
     def refusal(self, sealed: str, about: str = "u1") -> str:
-        """Return why something cannot be opened; what it holds is not in the text."""
+        """Return the error of `open`; it does not contain the secret."""
         error = self.assertRaises(VaultError, self.vault.open, sealed, about)
         self.assertIsInstance(error, ConfigurationError)
         self.assertNotIn("hush", str(error))
         return str(error)
 
     def test_sealed(self) -> None:
-        """What is sealed opens, for what it was sealed, and shows nothing of itself."""
+        """A sealed secret opens for its owner, and its ciphertext reveals nothing."""
         sealed = self.vault.seal(SECRET, "u1")
         self.assertNotIn("hush", sealed)
         self.assertNotEqual(sealed, self.vault.seal(SECRET, "u1"))
@@ -42,13 +42,13 @@ class VaultTests(SynchronousTestCase):
         self.assertTrue(self.vault.is_current(sealed))
 
     def test_sealed_for_another(self) -> None:
-        """What was sealed for one does not open for another, however alike they are."""
+        """A secret sealed for one owner does not open for another."""
         sealed = self.vault.seal(SECRET, "u1")
         for about in ("u2", "u", "u1 ", ""):
             self.assertIn("sealed for another owner", self.refusal(sealed, about))
 
     def test_changed(self) -> None:
-        """What was changed since does not open, nor does what was never sealed."""
+        """A modified or foreign ciphertext does not open."""
         sealed = self.vault.seal(SECRET, "u1")
         middle = len(sealed) // 2
         other = "A" if sealed[middle] != "A" else "B"
@@ -56,7 +56,7 @@ class VaultTests(SynchronousTestCase):
             self.assertIn("holds no key for this secret", self.refusal(text))
 
     def test_file(self) -> None:
-        """The key file is made when it is first needed, for its owner alone, with nothing beside it."""
+        """The key file is created when first needed, readable by its owner only, without other files."""
         self.assertFalse(self.path.exists())
         old = os.umask(0)
         self.addCleanup(os.umask, old)
@@ -66,7 +66,7 @@ class VaultTests(SynchronousTestCase):
         self.assertNotIn(self.path.read_text().strip(), repr(self.vault))
 
     def test_file_that_came_first(self) -> None:
-        """A file that somebody made in between is not replaced."""
+        """A file created concurrently is not replaced."""
         key = new_key()
         self.path.write_bytes(key)
         self.path.chmod(0o600)
@@ -87,7 +87,7 @@ class VaultTests(SynchronousTestCase):
         self.assertIn("holds no key for this secret", self.refusal(old))
 
     def test_lost(self) -> None:
-        """Without the file nothing opens, and the text says so; once it is back all is well."""
+        """Without the file nothing opens, and the error names the cure; after a restore, secrets open."""
         sealed = self.vault.seal(SECRET, "u1")
         aside = self.path.rename(self.path.with_name("aside"))
         self.assertIn("not found", self.refusal(sealed))
@@ -96,7 +96,7 @@ class VaultTests(SynchronousTestCase):
         self.assertEqual(self.vault.open(sealed, "u1"), SECRET)
 
     def test_foreign(self) -> None:
-        """Another installation's file opens nothing of ours."""
+        """The key file of another installation opens nothing."""
         sealed = self.vault.seal(SECRET, "u1")
         self.path.write_bytes(new_key())
         self.assertIn("holds no key for this secret", self.refusal(sealed))
@@ -132,7 +132,7 @@ class VaultTests(SynchronousTestCase):
         self.assertIn("secrets.key", str(self.assertRaises(VaultError, self.vault.seal, SECRET, "u1")))
 
     def test_time(self) -> None:
-        """What is sealed shows when, by the clock that was given."""
+        """A sealed secret contains the time of the given clock."""
         sealed = Vault(self.path, lambda: 1_790_000_000.9).seal(SECRET, "u1")
         moment = int.from_bytes(base64.urlsafe_b64decode(sealed)[1:9], "big")
         self.assertEqual(moment, 1_790_000_000)

@@ -174,7 +174,7 @@ class TunnelPlacesTests(SynchronousTestCase):
         self.assertEqual([each.asked for each in held], [2, 2])
 
     def test_lost_while_waiting(self) -> None:
-        """A connection lost during the check gets no slot; the check ends with the last of them."""
+        """A connection lost during the check is rejected; without any, the check is cancelled."""
         dead = self.entered("k", lives=False)
         self.entered("k")
         newcomers = [FakeSSH(), FakeSSH()]
@@ -209,7 +209,7 @@ class TunnelPlacesTests(SynchronousTestCase):
         self.assertEqual([each.failed for each in held], [None, None])
 
     def test_slot(self) -> None:
-        """A lost connection releases its slot and gets no other."""
+        """A lost connection releases its slot, and acquires none."""
         ssh = FakeSSH()
         slot = TunnelSlot(self.slots)
         slot.attach(cast(LivenessTransport, ssh))

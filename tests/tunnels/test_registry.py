@@ -43,7 +43,7 @@ class TunnelsTests(SynchronousTestCase):
         self.assertEqual(self.changes, ["alpha"] * 4)
 
     def test_wait(self) -> None:
-        """Whoever waits gets the tunnel that comes, and nobody waits for another cluster's."""
+        """A waiting request gets the next tunnel of its cluster, not of another."""
         waiting = self.tunnels.wait("alpha", 5)
         self.tunnels.add(FakeTunnel("beta"))
         self.assertNoResult(waiting)
@@ -71,7 +71,7 @@ class TunnelsTests(SynchronousTestCase):
         self.failureResultOf(tunnels.wait("alpha", 5), ClusterUnreachable)
 
     def test_in_vain(self) -> None:
-        """After the time the error says since when the agent is away; nothing is left behind."""
+        """After the timeout the error has the time since the agent was lost; nothing is left behind."""
         tunnel = FakeTunnel("alpha")
         self.tunnels.add(tunnel)
         self.tunnels.remove(tunnel)

@@ -91,7 +91,7 @@ class HandshakeTests(Ends):
         return error
 
     def test_untrusted(self) -> None:
-        """A server nobody vouches for is refused in words, and hears it."""
+        """An untrusted server is rejected with the reason, and receives an alert."""
         handshake, server = self.open(context=client_context(trusting=False))
         error = self.failure(handshake)
         self.assertEqual(
@@ -101,7 +101,7 @@ class HandshakeTests(Ends):
         self.assertIsNotNone(server.lost)
 
     def test_other_name(self) -> None:
-        """A certificate for somebody else is refused."""
+        """A certificate for another name is rejected."""
         near, far = self.channels()
         Server(far, VERSIONS[1])
         far.resume()
@@ -133,7 +133,7 @@ class HandshakeTests(Ends):
         )
 
     def test_channel_gone(self) -> None:
-        """A channel that is gone already fails at once."""
+        """A channel that is closed already fails at once."""
         near, far = self.channels()
         far.abort()
         self.muxes.pump()
@@ -155,7 +155,7 @@ class HandshakeTests(Ends):
         self.assertEqual((error.kind, str(error)), ("timeout", "the TLS handshake took longer than 10 s"))
 
     def test_tunnel_lost(self) -> None:
-        """A tunnel that is lost says so, which is no failure of the API server."""
+        """The error of a lost tunnel is not one of the API server."""
         handshake, _ = self.open()
         self.muxes.near.mux.lost(TunnelLost("gone"))
         self.assertIsInstance(self.failure_of_any_kind(handshake), TunnelLost)
@@ -169,7 +169,7 @@ class HandshakeTests(Ends):
         self.assertIsNotNone(server.lost)
 
     def test_when_secured(self) -> None:
-        """Whoever waits for the handshake may do anything with the pipe, from within the call."""
+        """The receiver of the result may use the pipe from within the callback."""
 
         def act(name: str) -> Callable[[TLSPipe], None]:
             def secured(pipe: TLSPipe) -> None:

@@ -24,15 +24,15 @@ BULK = random.Random(5).randbytes(3 << 20)
 
 
 class Leaving:
-    """An owner that may soon be gone."""
+    """An owner that may be draining."""
 
     draining = False
 
 
 class Talkative:
-    """A session whose peer has it say much, and sends nothing else.
+    """A session whose peer requests many messages of TLS itself.
 
-    :ivar answer: what it says each time.
+    :ivar answer: the message sent each time.
     """
 
     answer = bytes(1000)
@@ -73,7 +73,7 @@ class StreamTests(Ends):
             self.assertTrue(pipe.send(b""))
 
     def test_small(self) -> None:
-        """A small request is one piece on the channel, and so is what comes back from many records."""
+        """A small request is one write to the channel, and many received records are one delivery."""
         recorder = Recorder()
         pipe, server = self.secured(recorder)
         before = server.pieces
@@ -87,7 +87,7 @@ class StreamTests(Ends):
         self.assertEqual(sizes, [60_000])
 
     def test_full(self) -> None:
-        """A full channel is said to be, and drained comes when it takes bytes again."""
+        """A full channel is reported, and `drained` follows when it has room again."""
         recorder = Recorder()
         pipe, server = self.secured(recorder)
         server.channel.pause()
@@ -120,7 +120,7 @@ class StreamTests(Ends):
         self.assertGreater(turns, 1)
 
     def test_paused_sender_stops(self) -> None:
-        """What a paused receiver does not take stays at the far end."""
+        """Data that a paused receiver does not accept stays at the far end."""
         recorder = Recorder()
         pipe, server = self.secured(recorder)
         pipe.pause()
@@ -211,7 +211,7 @@ class StreamTests(Ends):
         self.assertTrue(pipe.is_large)
 
     def test_is_leaving(self) -> None:
-        """It is not to be used again when its channel will be gone, or when its owner says so."""
+        """The pipe is leaving if its channel or its owner is."""
         owner = Leaving()
         near, far = self.channels()
         server = Server(far, VERSIONS[1])
@@ -226,7 +226,7 @@ class StreamTests(Ends):
         self.assertTrue(pipe.is_leaving)
 
     def test_answers_that_nobody_takes(self) -> None:
-        """What TLS itself has to say does not pile up for a server that takes none of it."""
+        """Messages of TLS itself do not accumulate for a server that does not read."""
         channel, session = FakePipe(), Talkative()
         pipe = TLSPipe(channel, cast(TLSSession, session), Resumption(), None)
         pipe.receiver = recorder = Recorder()
@@ -284,7 +284,7 @@ class EndTests(Ends):
         self.assertEqual((server.got, server.has_ended, server.lost), (b"", True, None))
 
     def test_close(self) -> None:
-        """Closing sends what there is, then ends both ways; what still comes is dropped."""
+        """Closing sends queued data, then ends both ways; later data is dropped."""
         recorder = Recorder()
         pipe, server = self.secured(recorder)
         server.channel.pause()
@@ -332,7 +332,7 @@ class EndTests(Ends):
             self.assertEqual((recorder.got, recorder.log), (b"part", ["received", "closed"]))
 
     def test_gone_while_paused(self) -> None:
-        """What came before the channel went is delivered when the receiver takes it, then the end."""
+        """Data received before the channel closed is delivered when the receiver resumes, then the end."""
         for ends in (True, False):
             recorder = Recorder()
             pipe, server = self.secured(recorder)
@@ -352,7 +352,7 @@ class EndTests(Ends):
             )
 
     def test_given_up_while_paused(self) -> None:
-        """A receiver that wants nothing of what waits any more is told the end at once."""
+        """A receiver that closes instead of reading waiting data is notified at once."""
         for act in ("close", "abort"):
             recorder = Recorder()
             pipe, server = self.secured(recorder)
@@ -395,7 +395,7 @@ class EndTests(Ends):
             self.assertIsNone(channel(), end)
 
     def test_late_receiver(self) -> None:
-        """A receiver that was set after the pipe was gone hears so when it resumes."""
+        """A receiver set after the pipe closed is notified when it resumes."""
         pipe, server = self.secured(Recorder())
         server.channel.abort()
         self.muxes.pump()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.pipes import FakePipe
+from tests.fakes.tunnels import FakeSSHTunnel
 from tests.fakes.v1_pairs import GOOD, TOKEN_ID
 from tower.errors import StreamRefused
 from tower.kube.status import StatusError
@@ -29,33 +28,14 @@ def rewritten(tunnel: V1Tunnel, head: bytes, plain: bool) -> bytes:
     return rewrite(head, plain)
 
 
-class FakeTunnel:
-    """Records the channels that are opened."""
-
-    peer, since, round_trip, streams = "192.0.2.1:4321", 1_800_000_000.0, 0.1, 3
-
-    def __init__(self) -> None:
-        self.opened: list[tuple[bytes, bytes]] = []
-        self.closed: list[str] = []
-        self.pipe = FakePipe()
-
-    def open_channel(self, kind: bytes, data: bytes) -> Deferred[Any]:
-        """Open one."""
-        self.opened.append((kind, data))
-        return succeed(self.pipe)
-
-    def close(self, reason: str) -> None:
-        """Record the reason."""
-        self.closed.append(reason)
-
-
 class V1TunnelTests(SynchronousTestCase):
     """V1Tunnel."""
 
     def setUp(self) -> None:
         """Create a tunnel of a valid agent."""
         self.clock = Clock()
-        self.under = FakeTunnel()
+        self.under = FakeSSHTunnel("192.0.2.1:4321")
+        self.under.streams = 3
         self.tunnel = self.made()
 
     def made(self, impersonate: bool = True, **changes: Any) -> V1Tunnel:
@@ -75,7 +55,7 @@ class V1TunnelTests(SynchronousTestCase):
         self.assertEqual((tunnel.round_trip, tunnel.streams, tunnel.draining), (0.1, 3, False))
         self.assertNotIn("bearer", repr(vars(tunnel)))
         tunnel.close("enough")
-        self.assertEqual(self.under.closed, ["enough"])
+        self.assertEqual(self.under.closings, ["enough"])
 
     def test_kubernetes(self) -> None:
         """A stream to the API server is a channel to the address that the agent sent, with TLS inside."""

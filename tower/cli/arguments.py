@@ -13,8 +13,9 @@ from tower.cli import access, clusters, join, ssh_flags
 from tower.cli.manifest import IMAGE
 
 _EPILOG = """
-Commands call Tower's API.  Give --state-dir on the machine of the proxy, or --kubeconfig with an
-administrator's kubeconfig; TOWER_STATE_DIR and TOWER_KUBECONFIG are the same as environment variables.
+Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
+--kubeconfig with an administrator's kubeconfig.  The environment variables
+TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.
 'tower COMMAND --help' describes each command.
 """
 

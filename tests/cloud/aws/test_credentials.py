@@ -157,7 +157,7 @@ class SourcesTest(SourcesTestCase):
         self.assertIn("no credentials for AWS", self.error())
         self.assertLess(self.clock.seconds() - before, 10)
         error = self.assertRaises(CloudError, self.finish, self.nodes("", NOBODY).current_node_name("me"))
-        self.assertIn("whose metadata hop limit is below 2", str(error))
+        self.assertIn("a metadata hop limit below 2", str(error))
 
     def test_metadata_disabled(self) -> None:
         """The environment can disable the metadata service."""

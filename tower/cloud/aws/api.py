@@ -174,7 +174,7 @@ class AWSAPI:
         if abs(ahead) > SKEW:
             side = "ahead of" if ahead > 0 else "behind"
             minutes = f"{abs(ahead) / 60:.0f} min"
-            message = f"this machine's clock is {minutes} {side} AWS's, and at most 5 are allowed: set it"
+            message = f"this machine's clock is {minutes} {side} AWS, and at most 5 are allowed: set it"
         elif code in _QUOTING:
             message = "check the secret key"
         # The detail has the same message without the request's secrets.

@@ -73,7 +73,7 @@ class Metadata:
         except CloudUnreachable as e:
             raise NoMetadata(
                 f"no answer from the metadata service at {self._address}: this machine is not an EC2 "
-                "instance, or this is a container on one whose metadata hop limit is below 2"
+                "instance, or this is a container on one with a metadata hop limit below 2"
             ) from e
         except CloudAnswerError as e:
             reason = "is turned off" if e.code == 403 else f"issues no session token: HTTP status {e.code}"
