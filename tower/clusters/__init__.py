@@ -6,22 +6,7 @@ Start with `tower.clusters.clusters`; join tokens are checked in `tower.clusters
 
 from __future__ import annotations
 
-from tower.clusters.clusters import (
-    API_VERSION,
-    Cluster,
-    Clusters,
-    ConditionStatus,
-    Live,
-    timestamp,
-    to_object,
-)
+from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, timestamp, to_object
+from tower.clusters.clusters import Clusters
 
-__all__ = [
-    "API_VERSION",
-    "Cluster",
-    "Clusters",
-    "ConditionStatus",
-    "Live",
-    "timestamp",
-    "to_object",
-]
+__all__ = ["API_VERSION", "Cluster", "Clusters", "ConditionStatus", "Live", "timestamp", "to_object"]

@@ -57,10 +57,7 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
     refuse_published(str(authority), ca_data, ANOTHER_CA_CURE)
     host = f"[{host}]" if ":" in host else host
     return KubeAccess(
-        server=f"https://{host}:{port}",
-        ca_data=ca_data,
-        token_file=directory / "token",
-        files=(authority,),
+        server=f"https://{host}:{port}", ca_data=ca_data, token_file=directory / "token", files=(authority,)
     )
 
 

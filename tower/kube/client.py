@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.internet import defer
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
@@ -249,11 +249,11 @@ def _timed_out(_result: object, timeout: float) -> None:
 
 
 @implementer(IAgentEndpointFactory)
+@define(eq=False)
 class _PipeEndpointFactory:
     """Returns the same endpoint for all URLs."""
 
-    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
-        self._open_pipe = open_pipe
+    _open_pipe: Callable[[], Awaitable[Pipe]]
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See `IAgentEndpointFactory`."""
@@ -261,11 +261,11 @@ class _PipeEndpointFactory:
 
 
 @implementer(IStreamClientEndpoint)
+@define(eq=False)
 class _PipeEndpoint:
     """Runs a protocol on a newly opened pipe."""
 
-    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
-        self._open_pipe = open_pipe
+    _open_pipe: Callable[[], Awaitable[Pipe]]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a pipe; cancelling cancels the opening."""

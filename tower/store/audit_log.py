@@ -156,9 +156,7 @@ def open_audit_log(
     except OSError as e:
         reason = (e.strerror or str(e)).lower()
         raise OptionError(
-            "audit-log-path",
-            path,
-            f"cannot be written ({reason}): set a file in a directory that Tower owns",
+            "audit-log-path", path, f"cannot be written ({reason}): set a file in a directory that Tower owns"
         ) from e
     return AuditLog(reactor, thread, file, path)
 

@@ -47,16 +47,7 @@ class MemberCredential:
     :raise ConfigurationError: a part of the agent's config is invalid; the text names it.
     """
 
-    __slots__ = (
-        "context",
-        "expires",
-        "host",
-        "is_missing",
-        "port",
-        "resumption",
-        "server_name",
-        "upstream",
-    )
+    __slots__ = ("context", "expires", "host", "is_missing", "port", "resumption", "server_name", "upstream")
 
     def __init__(self, config: AgentConfig) -> None:
         self.host, self.port = parse_server(config.kubernetes)

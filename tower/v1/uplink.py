@@ -13,6 +13,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
+from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
 from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
@@ -57,14 +58,12 @@ class V1Uplink:
         except ConfigurationError:
             return False  # no better one can be sent
 
-    def connect(self) -> Deferred[SSHTunnel]:
+    @deferred
+    async def connect(self) -> SSHTunnel:
         """Open a tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
-        return Deferred.fromCoroutine(self._connect())
-
-    async def _connect(self) -> SSHTunnel:
         registration = self._registrar.registration()
         self._sent = registration.config
         pipe, leftover = await self._dialer.dial(KUBESPHERE_V1)
@@ -98,6 +97,7 @@ def _stop(reason: Exception, dialing: Dialing) -> Exception:
     return reason
 
 
+@define(eq=False)
 class EitherUplink:
     """Tries tower-v2 first, and opens a tunnel by kubesphere-v1 if the server supports nothing else.
 
@@ -106,15 +106,12 @@ class EitherUplink:
 
     _log = Logger()
 
-    def __init__(self, dialer: Dialer, old: V1Uplink) -> None:
-        self._dialer = dialer
-        self._old = old
+    _dialer: Dialer
+    _old: V1Uplink
 
-    def connect(self) -> Deferred[SSHTunnel]:
+    @deferred
+    async def connect(self) -> SSHTunnel:
         """See `V1Uplink.connect`."""
-        return Deferred.fromCoroutine(self._connect())
-
-    async def _connect(self) -> SSHTunnel:
         try:
             connection, _ = await self._dialer.dial()
         except SubprotocolRefused as e:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from attrs import define
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
@@ -56,17 +57,15 @@ REQUESTS = 12
 WAITING = 4
 
 
+@define(eq=False)
 class Gatekeeper:
     """Decides about one connection: its key must be enrolled, and there must be a slot for its tunnel.
 
     Both methods may raise `TooManyTunnels`, which ends the connection with that reason.
     """
 
-    __slots__ = ("_slot", "_tokens")
-
-    def __init__(self, tokens: JoinTokens, slot: TunnelSlot) -> None:
-        self._tokens = tokens
-        self._slot = slot
+    _tokens: JoinTokens
+    _slot: TunnelSlot
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
