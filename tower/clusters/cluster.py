@@ -52,7 +52,6 @@ class Cluster:
     """A member cluster.
 
     :ivar uid: unique, even among later clusters of the same name.
-    :ivar resource_version: the record's version.
     :ivar created: s since the epoch.
     :ivar enabled: whether it is served; see `Clusters.set_enabled`.
     :ivar kubernetes_port: its own TLS port; None if none was ever assigned.

@@ -110,7 +110,6 @@ class JoinTokens:
 
         Fails with `Unauthorized`, with the same text for every cause; its ``reason`` is for the log.
 
-        :param fingerprint: of *blob*.
         :param blob: the public key in SSH's wire format; its possession must be proven.
         """
         # Reject invalid tokens before they can delay others.

@@ -68,7 +68,6 @@ class Material:
     :ivar authority: CAs in PEM; None: the system's.
     :ivar certificate: PEM, with `key`; empty without one.
     :ivar token: bearer token; empty without one.
-    :ivar insecure: the API server is not verified.
     """
 
     authority: bytes | None = field(repr=False)

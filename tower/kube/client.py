@@ -53,7 +53,6 @@ _EXPIRED = 410
 class APIError(TowerError):
     """The API server did not answer, or answered with an error or an unexpected object.
 
-    :ivar method: of the request.
     :ivar path: of the request, without its query.
     :ivar code: HTTP status; 0 without an answer.
     :ivar message: of the Status, or the reason why there is no answer.

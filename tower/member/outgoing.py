@@ -109,9 +109,7 @@ class Outgoing:
     A stream is accepted when its target has answered, for the API server after the TLS handshake.  So the
     user gets the reason of a failure.
 
-    :param budget: of the process.
     :param connect: `tower.net.connecting.connect`, or a replacement in tests.
-    :ivar tally: of all streams.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
     """
 

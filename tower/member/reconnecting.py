@@ -39,8 +39,6 @@ _CLOSE_TIMEOUT = 2.0
 class Reconnecting(Service):
     """Keeps one live tunnel.
 
-    :param connect: opens a tunnel.
-    :param backoff: delays between attempts.
     :param max_retry: most failed attempts in a row after the first; 0: unlimited.
     :param gave_up: called once when the limit is exceeded.
     :param grace: how long a stop waits for open streams, s.

@@ -134,7 +134,6 @@ def open_audit_log(
 ) -> AuditLog | None:
     """Return the audit log of the ``--audit-log-…`` options, or None without ``--audit-log-path``.
 
-    :param options: of ``tower-proxy``.
     :param seconds: returns the time of day, s since the epoch.
     :raise OptionError: the file cannot be written; the text names the cure.
     """

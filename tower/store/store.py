@@ -45,8 +45,6 @@ class Plan:
     """The changes of a transaction, computed without applying them.
 
     :param version: of the last committed change.
-    :param lookup: returns a committed record.
-    :param select: returns the committed records of a kind.
     """
 
     def __init__(

@@ -33,7 +33,6 @@ class APIServerGate:
 
     :param context: verifies the API server; None: no TLS.
     :param server_name: required name in its certificate.
-    :param upstream: returns the current `Upstream`.
     :param identities: rule for system identities; see `tower.kube.head_policy.HeadPolicy`.
     :param impersonate: False gives all users the credential's own rights.
     :param why_not: cure in rejections because of *identities*.

@@ -34,7 +34,6 @@ class Registration:
 class Registrar:
     """Makes registrations from the current state of the member.
 
-    :param cluster: name of the cluster on the proxy.
     :param kubesphere: the KubeSphere API server, which uses plain HTTP.
     :raise ConfigurationError: an old proxy cannot connect to such a member.
     """

@@ -32,11 +32,9 @@ class NeedsHostKey(DialFailed):
 class V1Uplink:
     """Opens tunnels to an old proxy.
 
-    :param registrar: makes the registrations.
     :param pinned: fingerprints of the proxy's host key; None accepts every key.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
-    :param limits: of the SSH connection.
     """
 
     _reactor: Clock

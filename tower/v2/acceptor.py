@@ -38,7 +38,6 @@ P = TypeVar("P")
 class AgentAcceptor(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
-    :param tokens: keys and tokens of all clusters.
     :param host_keys: see `tower.v2.transport.ServerTransport`.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
@@ -103,7 +102,6 @@ class AgentAcceptor(Service):
     ) -> Deferred[None]:
         """Run *ssh* over *pipe* until the connection is lost.
 
-        :param ready: fires with the authenticated peer.
         :param authenticated: opens the tunnel up; returns the tunnel for `Tunnels`, and why it is refused
             after all.
         :param on_text: called for text messages, which otherwise end the connection.

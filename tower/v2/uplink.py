@@ -25,7 +25,6 @@ from tower.websocket.frames import FrameReader, FrameWriter
 class AgentIdentity:
     """The agent's identity towards the proxy.
 
-    :ivar cluster: name of the cluster that it serves.
     :ivar token: a join token, until the key is enrolled.
     """
 
@@ -41,7 +40,6 @@ class Uplink:
 
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
-    :param limits: of the SSH connection.
     """
 
     _reactor: Clock

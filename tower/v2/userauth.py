@@ -92,7 +92,6 @@ def _ignore(claim: Claim) -> None:
 class UserAuthServer(SSHService):
     """The proxy's side.
 
-    :param gate: decides about claims.
     :param tries: failures after which the connection ends.
     :param accepted: called once with the accepted claim, after the success was sent.
     :ivar cluster: the cluster claimed last.
@@ -216,9 +215,6 @@ class UserAuthClient(SSHService):
 
     So an agent that restarts long after its token was used up is authenticated, and so is one whose
     connection was lost between the proxy's commit and its answer.
-
-    :param succeeded: called when the proxy has accepted the agent.
-    :param refused: called when the proxy has rejected it.
     """
 
     name = b"ssh-userauth"
