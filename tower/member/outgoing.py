@@ -186,7 +186,7 @@ class Outgoing:
 
 @define(eq=False)
 class Dialing:
-    """The dials in progress of one tunnel; `stop` them when the tunnel is lost."""
+    """The dials in progress of one tunnel; call `lost` when the tunnel is lost."""
 
     _destinations: Destinations
     _tally: StreamTally
@@ -227,7 +227,8 @@ class Dialing:
         self._tally.dialed += 1
         self._destinations.join(name, channel, connection)
 
-    def stop(self) -> None:
-        """Cancel all dials."""
+    def lost(self, reason: Exception) -> Exception:
+        """Cancel all dials, because the tunnel is lost; return *reason*."""
         for dialing in list(self._pending):
             dialing.cancel()
+        return reason

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.conch.transport.limits import TransportLimits
@@ -19,8 +18,8 @@ from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
+from tower.v2.uplink import start, tunnel_to_proxy
 from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
-from tower.websocket.frames import FrameReader, FrameWriter
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
@@ -69,30 +68,16 @@ class V1Uplink:
         ssh = V1ClientTransport(
             self._reactor, config, self._pinned, keepalive=self._keepalive, limits=self._limits
         )
-        tunnel = SSHTunnel(
-            self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
-        )
+        tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
         dialing = self._outgoing.for_tunnel(registration)
-        tunnel.lost.addCallback(_stop, dialing)
+        tunnel.lost.addCallback(dialing.lost)
         ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialing)
-        opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
-        ssh.ready.addCallback(_registered, tunnel).addCallbacks(opened.callback, opened.errback)
-        tunnel.start(leftover)
-        return await opened
+        tunnel.fingerprint = await start(tunnel, pipe, ssh.ready, leftover)
+        return tunnel
 
     def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialing) -> None:
         """Carry streams: an old proxy opens them before it answers the registration."""
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
-
-
-def _registered(fingerprint: str, tunnel: SSHTunnel) -> SSHTunnel:
-    tunnel.fingerprint = fingerprint
-    return tunnel
-
-
-def _stop(reason: Exception, dialing: Dialing) -> Exception:
-    dialing.stop()
-    return reason
 
 
 @define(eq=False)
