@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from tower.cli import output, ssh_flags
-from tower.cli.client import GROUP_PATH, TowerClient, quoted
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
 from tower.cli.ssh_view import node_facts, node_tables
 from tower.web.api.table import TABLES
 

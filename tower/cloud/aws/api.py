@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 from xml.etree.ElementTree import Element
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.signing import AWSCredentials, Scope, sign
@@ -87,23 +87,17 @@ class Endpoint:
     scope: Scope
 
 
+@define(eq=False, repr=False)
 class AWSAPI:
     """One service.
 
     :param time_of_day: its ``seconds()`` count from the epoch.
     """
 
-    def __init__(
-        self,
-        session: CloudSession,
-        time_of_day: IReactorTime,
-        endpoint: Endpoint,
-        credentials: ICredentials,
-    ) -> None:
-        self._session = session
-        self._time_of_day = time_of_day
-        self._endpoint = endpoint
-        self._credentials = credentials
+    _session: CloudSession
+    _time_of_day: IReactorTime
+    _endpoint: Endpoint
+    _credentials: ICredentials
 
     async def query(self, version: str, action: str, parameters: Mapping[str, str]) -> Element:
         """Call an action of a Query API (form in, XML out); return the response's root element.

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from tower.cloud.config.urls import is_safe
+from tower.cloud.config.sections import is_safe
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.auth import (
     SCOPE,

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from operator import itemgetter
 from typing import TypeVar
 
+from attrs import define
+
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gce.compute import Compute, Resource
 from tower.cloud.gce.config import GCEConfig
@@ -108,17 +110,14 @@ class Machines:
         )
 
 
+@define(eq=False, repr=False, slots=False)
 class GCEInstances(CloudMachines):
     """The instances of a project."""
 
-    def __init__(
-        self, machines: Machines, installer: KeyInstaller, config: GCEConfig, metadata: MetadataService
-    ) -> None:
-        super().__init__()
-        self._machines = machines
-        self._installer = installer
-        self._zone = config.zone
-        self._metadata = metadata
+    _machines: Machines
+    _installer: KeyInstaller
+    _config: GCEConfig
+    _metadata: MetadataService
 
     async def by_name(self, name: str) -> Instance:
         """See `CloudMachines`."""
@@ -143,7 +142,7 @@ class GCEInstances(CloudMachines):
 
     async def get_zone(self) -> Zone:
         """Return the zone of the configuration, or of this machine."""
-        return _zone(self._zone or await self._metadata.zone())
+        return _zone(self._config.zone or await self._metadata.zone())
 
     async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
         """Return the zone in the provider ID."""

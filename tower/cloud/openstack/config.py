@@ -8,9 +8,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.config.sections import Section, Sections
+from tower.cloud.config.sections import Section, Sections, read_url
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import read_url
 from tower.cloud.gcfg import parse
 from tower.errors import ConfigurationError
 
