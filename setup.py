@@ -1,4 +1,4 @@
-"""Packaging: the package list lives here, because the twistd plugin has no package of its own."""
+"""Packaging: the list of packages is here because the twistd plugin is not part of a package."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from attrs import define
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError
@@ -73,6 +74,7 @@ class TunnelEndpoint:
 
 
 @implementer(IStreamClientEndpoint)
+@define(eq=False, repr=False)
 class FrontDoorEndpoint:
     """Connects to *target* of *cluster* through Tower's front door, with the credential of a kubeconfig.
 
@@ -80,19 +82,11 @@ class FrontDoorEndpoint:
     :param dial: connects to the front door; see `tower.streamclient.dial`.
     """
 
-    def __init__(
-        self,
-        reactor: ISocketReactor,
-        load: Callable[[], KubeAccess],
-        cluster: str,
-        target: str,
-        dial: Callable[[FrontDoorAddress], Deferred[Connection]] | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._load = load
-        self._cluster = cluster
-        self._target = target
-        self._dial = dial or partial(streamclient.dial, reactor)
+    _reactor: ISocketReactor
+    _load: Callable[[], KubeAccess]
+    _cluster: str
+    _target: str
+    _dial: Callable[[FrontDoorAddress], Deferred[Connection]] | None = None
 
     def address(self) -> FrontDoorAddress:
         """Return the address and request of a new stream.
@@ -127,7 +121,7 @@ class FrontDoorEndpoint:
     async def _open(self) -> tuple[Pipe, bytes]:
         try:
             front_door = self.address()
-            stream = await self._dial(front_door)
+            stream = await (self._dial or partial(streamclient.dial, self._reactor))(front_door)
             return stream, await open_stream(stream, front_door, self._reactor)
         except (ConfigurationError, ConnectFailed, StreamNotOpened) as e:
             raise ConnectError(string=f"{self._cluster}/{self._target}: {e}") from e

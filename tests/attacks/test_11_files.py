@@ -191,9 +191,9 @@ class ReadingTests(FilesCase):
         os.mkfifo(self.inside / "pipe")
         (self.inside / "endless").symlink_to("/dev/zero")
         for name, words in (
-            ("link", "leads out"),
-            ("folder/env", "leads out"),
-            ("endless", "leads out"),
+            ("link", "points outside"),
+            ("folder/env", "points outside"),
+            ("endless", "points outside"),
             ("pipe", "ot a regular file"),
         ):
             for fields in (
@@ -225,7 +225,7 @@ class MakingTests(FilesCase):
             self.assertEqual(self.create(nodes=["127.0.0.1:1"], keyFile=path).status, 422)
         (self.inside / "out").symlink_to(self.outside)
         self.assertEqual(self.create(nodes=["127.0.0.1:1"], keyFile="out/id").status, 201)
-        wait_for("the complaint", lambda: "leads out" in self.problem())
+        wait_for("the complaint", lambda: "points outside" in self.problem())
         self.assertEqual(self.change(nodes=["127.0.0.1:1"], keyFile="id").status, 200)
         wait_for("the key", (self.inside / "id.pub").exists)
         self.assertEqual(stat.S_IMODE((self.inside / "id").stat().st_mode), 0o600)

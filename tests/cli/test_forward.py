@@ -114,7 +114,7 @@ class ListenTests(SynchronousTestCase):
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()
 REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
-WAY = FrontDoorAddress("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
+ADDRESS = FrontDoorAddress("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
 
 
 class ForwarderTests(SynchronousTestCase):
@@ -125,17 +125,17 @@ class ForwarderTests(SynchronousTestCase):
         self.clock = Clock()
         self.said: list[str] = []
         self.dialled: list[Deferred[Any]] = []
-        self.no_way: Exception | None = None
+        self.failure: Exception | None = None
         clock: Any = self.clock
-        self.forwarder = Forwarder(self.way, self.dial, self.said.append, clock)
+        self.forwarder = Forwarder(self.address, self.dial, self.said.append, clock)
 
-    def way(self) -> Deferred[FrontDoorAddress]:
+    def address(self) -> Deferred[FrontDoorAddress]:
         """Return the front door's address, or fail."""
-        return succeed(WAY) if self.no_way is None else fail(self.no_way)
+        return succeed(ADDRESS) if self.failure is None else fail(self.failure)
 
-    def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
+    def dial(self, address: FrontDoorAddress) -> Deferred[Any]:
         """Return a connection that the test completes."""
-        self.assertIs(way, WAY)
+        self.assertIs(address, ADDRESS)
         self.dialled.append(Deferred())
         return self.dialled[-1]
 
@@ -150,7 +150,7 @@ class ForwarderTests(SynchronousTestCase):
         """Answer the newest stream as the proxy."""
         stream = FakePipe()
         self.dialled[-1].callback(stream)
-        self.assertEqual(stream.taken(), WAY.request)
+        self.assertEqual(stream.taken(), ADDRESS.request)
         stream.deliver(answer)
         return stream
 
@@ -214,7 +214,7 @@ class ForwarderTests(SynchronousTestCase):
         """A missing credential is reported, and an unexpected error with its type."""
         for error, text in ((CommandFailed("expired"), "expired"), (KeyError("x"), "KeyError: 'x'")):
             self.said.clear()
-            self.no_way = error
+            self.failure = error
             self.assertTrue(self.accept().aborted)
             self.assertEqual(self.said, [text])
 

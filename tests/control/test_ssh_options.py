@@ -69,7 +69,7 @@ class NodeOptionsTests(SynchronousTestCase):
         self.assertEqual((given.spec.nodes_from_api, given.spec.cloud_provider), (True, "gce"))
 
     def test_external(self) -> None:
-        """As for kube-apiserver, ``external`` is no cloud of Tower's: the API server lists the nodes."""
+        """With ``external``, as in kube-apiserver, the API server lists the nodes."""
         given = self.parse(*BASE, "--cloud-provider=external", "--cloud-config=/dev/null").given_cluster
         assert given is not None
         self.assertEqual((given.spec.cloud_provider, given.spec.cloud_config), ("", ""))

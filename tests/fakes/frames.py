@@ -37,7 +37,7 @@ def cut(message: bytes, key: bytes, kind: int = BINARY, size: int = 1024) -> byt
 
 
 class Autobahn:
-    """Autobahn's own frame code after the handshake, with what it got and what it sent."""
+    """Autobahn's frame code after the handshake, with its received and sent frames."""
 
     def __init__(self, *, client: bool) -> None:
         self.got: list[tuple[int, bytes]] = []
@@ -60,7 +60,7 @@ class Autobahn:
         self.got.append((BINARY if isBinary else TEXT, payload))
 
     def feed(self, wire: bytes) -> None:
-        """Have bytes come."""
+        """Receive bytes."""
         self.protocol._dataReceived(wire)
 
     def sent(self) -> bytes:

@@ -18,7 +18,7 @@ from tower.net.connection import Connection
 from tower.tunnels import Tunnels
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Gateway, RequestLimits
+from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 
@@ -137,7 +137,14 @@ class Kit:
         self.requests: list[Request] = []
         self._relay = Relay("alpha", prefix, scope=scope)
         self._router = router or self.relay_it
-        self.gateway = Gateway(self.clock, self.route, self.pool, as_sessions(self.sessions), limits, budget)
+        self.gateway = Gateway(
+            self.clock,
+            self.route,
+            self.pool,
+            as_sessions(self.sessions),
+            limits or RequestLimits(),
+            budget or Budget(UNPLACED),
+        )
         self.user = self.connect()
 
     def connect(self) -> FakeUser:

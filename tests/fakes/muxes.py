@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -12,6 +13,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.messages import DATA_OFFSET, LONGEST_DATA
 from tower.conch.connection.mux import Mux
+from tower.conch.tunnel.outlet import Outlet
 from tower.net.budget import Budget
 
 KIND = b"stream@tower.kubesphere.io"
@@ -35,28 +37,28 @@ class MemoryWire:
 
     @property
     def congested(self) -> bool:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         return self.room <= 0
 
     def send(self, payload: bytes) -> None:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         self.room -= len(payload)
         self.sent.append(payload)
 
     def lease(self) -> memoryview:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         return self._buffer
 
     def commit(self, size: int) -> None:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         self.send(bytes(self._buffer[1:size]))
 
     def soon(self) -> None:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         self.wants_turn = True
 
     def seconds(self) -> float:
-        """See tower.conch.connection.mux.Wire."""
+        """See `tower.conch.tunnel.outlet.Outlet`."""
         return self._clock.seconds()
 
     def take(self) -> list[bytes]:
@@ -79,7 +81,9 @@ class MuxEnd:
         self.wire = MemoryWire(clock)
         self.budget = Budget(64 << 20)
         self.incoming: list[Incoming] = []
-        self.mux = Mux(self.wire, self.budget, self, self.incoming.append if accept else None, limit)
+        self.mux = Mux(
+            cast(Outlet, self.wire), self.budget, self, self.incoming.append if accept else None, limit
+        )
 
     def hear(self, message: bytes) -> None:
         """Handle a message of the peer, from a buffer that is overwritten afterwards."""

@@ -29,8 +29,8 @@ from tower.conch.connection.messages import (
     SUCCESS,
 )
 from tower.conch.connection.window import BASE
-from tower.conch.transport.ciphers import CIPHERS, make_opener, make_sealer
-from tower.conch.transport.packets import ClearOpener, ClearSealer, Opener
+from tower.conch.transport.ciphers import CIPHERS, Opener, make_opener, make_sealer
+from tower.conch.transport.packets import ClearOpener, ClearSealer
 from tower.errors import PeerError
 from tower.websocket import frames
 

@@ -42,5 +42,5 @@ class Follower:
         if data != wanted:
             at = next(place for place, (a, b) in enumerate(zip(data, wanted, strict=True)) if a != b)
             got = data[max(0, at - 40) : at + 80]
-            raise Strayed(f"{self.owner}: unexpected {got!r} at byte {self.seen + at}")
+            raise Strayed(f"{self.owner}: {got!r} at byte {self.seen + at} is unexpected")
         self.seen = end

@@ -174,7 +174,7 @@ class TunnelPlacesTests(SynchronousTestCase):
         self.assertEqual([each.asked for each in held], [2, 2])
 
     def test_lost_while_waiting(self) -> None:
-        """A connection lost during the check gets no slot; without any, the check is cancelled."""
+        """A connection lost during the check is rejected; without any, the check is cancelled."""
         dead = self.entered("k", lives=False)
         self.entered("k")
         newcomers = [FakeSSH(), FakeSSH()]

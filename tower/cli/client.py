@@ -44,10 +44,7 @@ Connect = Callable[[], http.client.HTTPConnection]
 
 
 class TowerClient:
-    """Calls the API server of a kubeconfig.
-
-    :param connect: opens a connection; default: `open_connection`.
-    """
+    """Calls the API server of a kubeconfig; *connect* opens a connection, by default `open_connection`."""
 
     def __init__(self, access: KubeAccess, connect: Connect | None = None) -> None:
         self.access = access

@@ -135,10 +135,7 @@ class ForwardCredential:
     _issued: list[str] = field(factory=list, init=False)
 
     def first(self) -> None:
-        """Get the first credential.
-
-        :raise CommandFailed: there is none.
-        """
+        """Get the first credential; raise `CommandFailed` if there is none."""
         access, path = self._client.access, urlsplit(self._client.access.server).path
         if path == f"/clusters/{self._name}":
             self._current = front_door_address(access, path, self._target)

@@ -30,17 +30,11 @@ class CloudMachines:
         self.tasks.stop()
 
     async def by_name(self, name: str) -> Instance:
-        """Return the machine of a node.
-
-        :raise InstanceNotFound: there is none.
-        """
+        """Return the machine of a node; raise `InstanceNotFound` if there is none."""
         raise NotImplementedError
 
     async def by_provider_id(self, provider_id: str) -> Instance:
-        """Return a machine.
-
-        :raise InstanceNotFound: there is none.
-        """
+        """Return a machine; raise `InstanceNotFound` if there is none."""
         raise NotImplementedError
 
     async def list_instances(self) -> Sequence[Instance]:

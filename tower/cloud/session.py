@@ -41,10 +41,7 @@ T = TypeVar("T")
 
 @define(eq=False)
 class CancellableTasks:
-    """Coroutines in progress, with their requests and delays.
-
-    :ivar running: one for each.
-    """
+    """Coroutines in progress, with their requests and delays."""
 
     running: set[Deferred[Any]] = field(factory=set)
 

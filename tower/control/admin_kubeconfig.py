@@ -51,10 +51,7 @@ class AdminKubeconfig:
     _renewed: float = field(default=0.0, init=False)
 
     async def renew(self) -> None:
-        """Write a new kubeconfig.
-
-        :raise TowerError: the store or the state directory cannot be written.
-        """
+        """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""
         issued = self._users.client_certificate(USER, [ADMINS], "", "", LIFETIME, self._now())
         await self._credentials.register_certificate("", USER, [ADMINS], LIFETIME, issued.digest)
         content = kubeconfig(

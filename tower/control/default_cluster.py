@@ -30,7 +30,7 @@ def read_access(given: DefaultCluster) -> KubeAccess | None:
     try:
         check_spec(spec)
         if spec.cloud_provider:
-            # Made only to check its configuration: the nodes' room makes the one that is used.
+            # only checks the configuration; `tower.nodes.cloud` makes its own provider
             init_cloud_provider(spec.cloud_provider, spec.cloud_config)
         if given.kubeconfig is None:
             return None

@@ -93,10 +93,7 @@ class Body:
 
 
 class _Collector(Protocol):
-    """Collects the body of a response.
-
-    :ivar done: fires with the body; cancelling it closes the connection.
-    """
+    """Collects the body of a response; cancelling `done`, which fires with it, closes the connection."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

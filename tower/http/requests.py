@@ -70,10 +70,7 @@ _END_TO_END = re.compile(
 
 
 class BadHead(PeerError):
-    """A request that is not plain HTTP/1.1.
-
-    :ivar code: the status to answer with before the connection is closed.
-    """
+    """A request that is not plain HTTP/1.1; `code` is the status to answer with before closing."""
 
     def __init__(self, text: str, code: int = 400) -> None:
         super().__init__(text)
@@ -237,9 +234,8 @@ class HeadReader:
 
 
 def check_unfinished(head: bytes | bytearray, start: int = 0) -> None:
-    """Reject the beginning of a head that cannot become valid.
+    """Reject the beginning of a head that cannot become valid; its bytes from *start* on are new.
 
-    :param start: index from which the bytes are new.
     :raise BadHead: the head is too long, or a line has a wrong end.
     """
     if len(head) > HEAD_LIMIT:

@@ -61,19 +61,16 @@ class BadResponse(PeerError):
 class ResponseHead:
     """The head of one response.
 
-    :ivar code: the status.
     :ivar body: length of the body, B, `CHUNKED` or `UNTIL_CLOSE`.
     :ivar close: the server closes its connection after the response.
     :ivar lines: status line and fields to forward, framing included, without ``Location`` and the empty line.
-    :ivar location: value of ``Location``.
     """
 
     __slots__ = ("body", "close", "code", "lines", "location")
 
     def __init__(self, head: bytes, *, bodiless: bool) -> None:
-        """Parse *head*, from the status line to the empty line.
+        """Parse *head*, from the status line to the empty line; *bodiless*: it answers a HEAD.
 
-        :param bodiless: it answers a HEAD.
         :raise BadResponse: it is malformed or ambiguous.
         """
         match = _STATUS_LINE.match(head)

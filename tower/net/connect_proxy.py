@@ -28,10 +28,7 @@ def connect_through(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[No
 
 
 class _ConnectAnswer:
-    """Receiver of an HTTP proxy's response to CONNECT.
-
-    :ivar done: fires with None when connected.
-    """
+    """Receiver of an HTTP proxy's response to CONNECT; `done` fires when connected."""
 
     def __init__(self, pipe: Pipe, proxy: HTTPProxy) -> None:
         self._pipe = pipe

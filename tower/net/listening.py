@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet import tcp
 from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.internet.protocol import Factory
@@ -49,11 +49,11 @@ _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 Accept = Callable[[Connection], Receiver | None]
 
 
+@define(eq=False, repr=False)
 class _Accepted:
     """Fake protocol for Twisted's port: passes the connection to *accept*."""
 
-    def __init__(self, accept: Accept) -> None:
-        self._accept = accept
+    _accept: Accept
 
     def makeConnection(self, connection: Connection) -> None:
         """Set the connection's receiver and resume it."""
@@ -221,19 +221,13 @@ class Port(tcp.Port):
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 
+@define(eq=False, repr=False)
 class ConnectionReactor:
-    """A reactor with ``listenTCP`` only.
+    """A reactor with ``listenTCP`` only; without *tls* its ports are plain, without *admission* unlimited."""
 
-    :param tls: context of TLS ports; None: plain.
-    :param admission: slots and load balancers; None: no limits.
-    """
-
-    def __init__(
-        self, reactor: ISocketReactor, tls: ssl.SSLContext | None = None, admission: Admission | None = None
-    ) -> None:
-        self._reactor = reactor
-        self._tls = tls
-        self._admission = admission
+    _reactor: ISocketReactor
+    _tls: ssl.SSLContext | None = None
+    _admission: Admission | None = None
 
     def listenTCP(
         self, port: int, factory: Factory, backlog: int = 1024, interface: str = ""

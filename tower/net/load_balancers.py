@@ -49,9 +49,8 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 class Balancers:
-    """The load balancers, and counters of their bad headers.
+    """The load balancers, by their networks, and counters of their bad headers.
 
-    :param networks: addresses of the balancers.
     :ivar failures: number of connections closed for lack of a valid header.
     """
 

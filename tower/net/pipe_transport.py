@@ -27,10 +27,7 @@ _log = Logger()
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class PipeTransport:
-    """Runs *protocol* on *pipe*, until the pipe is closed or `release`d.
-
-    :param first: bytes that were received on the pipe before; delivered first.
-    """
+    """Runs *protocol* on *pipe* until it closes or `release`; delivers *first*, received before."""
 
     disconnecting = False
     disconnected = False
@@ -249,9 +246,7 @@ def connected(
 ) -> Deferred[IProtocol]:
     """Return a Deferred that fires with the connected protocol, before its first bytes.
 
-    Cancelling it cancels *opening*.
-
-    :param opening: fires with a paused pipe and the bytes received on it.
+    Cancelling it cancels *opening*, which fires with a paused pipe and the bytes received on it.
     """
     result: Deferred[IProtocol] = Deferred(lambda _: opening.cancel())
 

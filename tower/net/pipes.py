@@ -182,9 +182,6 @@ def join(one: Pipe, two: Pipe) -> None:
 
 
 class TunnelOwner(Protocol):
-    """Owner of a mux.
-
-    :ivar draining: whether it will close soon.
-    """
+    """Owner of a mux; `draining` means that it will close soon."""
 
     draining: bool

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any
 
+from attrs import define
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
@@ -28,6 +29,7 @@ _METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "fd00:ec2::23"
 
 
 @implementer(IAgentEndpointFactory)
+@define(eq=False, repr=False)
 class ProxiedEndpoints:
     """Endpoints of URLs, for an ``Agent``.
 
@@ -40,20 +42,14 @@ class ProxiedEndpoints:
     :raise ConfigurationError: a variable about proxies is invalid.
     """
 
-    def __init__(
-        self,
-        reactor: IReactor,
-        policy: IPolicyForHTTPS,
-        timeout: float,
-        environ: Mapping[str, str],
-        connect: Callable[..., Deferred[Any]] = connect,
-    ) -> None:
-        self._reactor = reactor
-        self._policy = policy
-        self._timeout = timeout
-        self._environ = environ
-        self._connect = connect
-        find_proxy(_server("cloud.invalid", 443), environ)
+    _reactor: IReactor
+    _policy: IPolicyForHTTPS
+    _timeout: float
+    _environ: Mapping[str, str]
+    _connect: Callable[..., Deferred[Any]] = connect
+
+    def __attrs_post_init__(self) -> None:
+        find_proxy(_server("cloud.invalid", 443), self._environ)
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """Return an endpoint of *uri*'s server.
@@ -87,22 +83,15 @@ def _is_metadata(host: str) -> bool:
 
 
 @implementer(IStreamClientEndpoint)
+@define(eq=False, repr=False)
 class _ProxiedEndpoint:
     """A server behind an HTTP proxy."""
 
-    def __init__(
-        self,
-        reactor: IReactor,
-        proxy: HTTPProxy,
-        url: ServerURL,
-        timeout: float,
-        connect: Callable[..., Deferred[Any]],
-    ) -> None:
-        self._reactor = reactor
-        self._proxy = proxy
-        self._url = url
-        self._timeout = timeout
-        self._connect = connect
+    _reactor: IReactor
+    _proxy: HTTPProxy
+    _url: ServerURL
+    _timeout: float
+    _connect: Callable[..., Deferred[Any]]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """See ``IStreamClientEndpoint``; cancelling closes everything.

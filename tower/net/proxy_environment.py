@@ -80,10 +80,7 @@ def parse_server_url(text: str) -> ServerURL:
 
 @frozen
 class HTTPProxy:
-    """An HTTP proxy, used with CONNECT.
-
-    :ivar credential: value of `Proxy-Authorization`, or empty.
-    """
+    """An HTTP proxy, used with CONNECT; `credential` is the value of `Proxy-Authorization`, or empty."""
 
     host: str
     port: int

@@ -10,7 +10,7 @@ import re
 import struct
 from typing import Final
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from tower.errors import PeerError
 
@@ -40,15 +40,13 @@ class BadHeader(PeerError):
 
 @frozen
 class Origin:
-    """Address of a client.
-
-    :ivar host: IP address.
-    """
+    """IP address and port of a client."""
 
     host: str
     port: int
 
 
+@define(eq=False, repr=False)
 class HeaderReader:
     """Reads one header, possibly in pieces.
 
@@ -56,12 +54,9 @@ class HeaderReader:
     :ivar origin: the client's address; None in headers without one, such as those of health checks.
     """
 
-    __slots__ = ("_data", "done", "origin")
-
-    def __init__(self) -> None:
-        self._data = b""
-        self.done = False
-        self.origin: Origin | None = None
+    _data: bytes = field(default=b"", init=False)
+    done: bool = field(default=False, init=False)
+    origin: Origin | None = field(default=None, init=False)
 
     def feed(self, data: bytes) -> int:
         """Read *data*; return how many of its bytes belong to the header: all, unless it is `done`.

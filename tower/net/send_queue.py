@@ -8,11 +8,9 @@ from tower.net.pipes import Buffer
 
 
 class SendQueue:
-    """Bytes that wait to be sent, in order, as copies.
+    """Bytes that wait to be sent, in order, as copies; `size` is their number.
 
     Created when bytes must wait and dropped when empty: most connections never have one.
-
-    :ivar size: B.
     """
 
     __slots__ = ("_pieces", "size")

@@ -98,10 +98,7 @@ class MemberAPIServer:
         return None if self._current is None else self._current.server.material
 
     def upstream(self) -> Upstream:
-        """Return what heads of requests need.
-
-        :raise ConfigurationError: there is no usable credential.
-        """
+        """Return what heads of requests need; raise `ConfigurationError` if there is no usable credential."""
         return self._require().server.upstream()
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:

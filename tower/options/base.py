@@ -47,14 +47,7 @@ _KLOG_SWITCHES = frozenset(
     }
 )
 _KLOG_VALUES = frozenset(
-    {
-        "log-backtrace-at",
-        "log-dir",
-        "log-file",
-        "log-file-max-size",
-        "log-flush-frequency",
-        "stderrthreshold",
-    }
+    {"log-backtrace-at", "log-dir", "log-file", "log-file-max-size", "log-flush-frequency", "stderrthreshold"}
 )
 
 
@@ -71,10 +64,7 @@ class OptionError(usage.UsageError):
 
 
 class OptionErrors(usage.UsageError):
-    """Several options are invalid; the text has one line for each.
-
-    :ivar errors: at least two.
-    """
+    """Several options are invalid; the text has one line for each of `errors`, at least two."""
 
     def __init__(self, errors: Sequence[Exception]) -> None:
         super().__init__("\n".join(map(one_line, errors)))
@@ -114,10 +104,7 @@ def secret(name: str, doc: str) -> list[Parameter]:
     return [
         parameter(name, None, doc),
         parameter(
-            f"{name}-file",
-            None,
-            f"File with the value of --{name}; -: standard input.",
-            read_secret_file,
+            f"{name}-file", None, f"File with the value of --{name}; -: standard input.", read_secret_file
         ),
     ]
 
@@ -310,10 +297,8 @@ class EnvironmentOptions(usage.Options):
 
 
 def public_host(host: str, published: str | None) -> str:
-    """Return the host that others connect to: *published*, else *host*.
+    """Return the host that others connect to: ``--publish-service-address``, else ``--host``.
 
-    :param host: ``--host``.
-    :param published: ``--publish-service-address``.
     :raise ConfigurationError: *host* is a wildcard and nothing is published; names the flag.
     """
     if published:

@@ -46,10 +46,7 @@ def is_service_link(name: str, value: str) -> bool:
 
 
 def unknown_variables(environ: Mapping[str, str], options: Collection[str]) -> Iterator[str]:
-    """Yield an error text for each ``TOWER_`` variable that no program of Tower reads.
-
-    :param options: of this program.
-    """
+    """Yield an error text for each ``TOWER_`` variable that no program reads; *options*: of this program."""
     known = {variable_of(option) for option in OPTIONS.union(options)}
     ignored = set(map(variable_of, NOT_SETTINGS))
     for name, value in sorted(environ.items()):

@@ -66,10 +66,7 @@ def is_scarce(descriptor: int) -> bool:
 
 
 def are_scarce(descriptor: int) -> bool:
-    """Return whether a descriptor opened now would be among the last.
-
-    :param descriptor: any open one.
-    """
+    """Return whether a descriptor opened now would be among the last; *descriptor* is any open one."""
     try:
         probe = os.dup(descriptor)
     except OSError as e:

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from math import ceil, floor
 from typing import Any, Protocol, TypeVar
 
+from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -63,10 +64,7 @@ class Deadline:
 
 
 def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
-    """Cancel *doing* after *seconds*; see `Deadline`.
-
-    :param late: returns the error that *doing* fails with then.
-    """
+    """Cancel *doing* after *seconds* (see `Deadline`); it fails with the error that *late* returns."""
     is_late = False
 
     def give_up() -> None:
@@ -84,18 +82,14 @@ def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[],
     return doing.addBoth(done)
 
 
+@define(eq=False, repr=False)
 class _WheelCall:
     """A call on a wheel, in its slot."""
 
-    __slots__ = ("_slot", "_wheel", "arguments", "call")
-
-    def __init__(
-        self, wheel: Wheel, slot: dict[_WheelCall, None], call: Callable[..., Any], arguments: Any
-    ) -> None:
-        self._wheel = wheel
-        self._slot = slot
-        self.call = call
-        self.arguments = arguments
+    _wheel: Wheel
+    _slot: dict[_WheelCall, None]
+    call: Callable[..., Any]
+    arguments: Any
 
     def cancel(self) -> None:
         """See `DelayedCall.cancel`."""

@@ -23,12 +23,9 @@ class _Pool(ThreadPool):
 
 
 class WorkerThread:
-    """Runs functions in one thread, one after the other.
+    """Runs functions in one thread, one after the other; *reactor* receives the results.
 
     The thread starts with the first function, so that the process can become a daemon before.
-
-    :param reactor: receives the results.
-    :param name: name of the thread.
     """
 
     def __init__(self, reactor: IReactorFromThreads, name: str) -> None:

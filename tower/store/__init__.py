@@ -1,6 +1,7 @@
 """The record store (interface, memory, SQLite) and the audit log file.
 
-Start with `tower.store.store` (`IStore`); records and operations are in `tower.store.records`.  May import
+Start with `tower.store.store` (`IStore`); records and operations are in `tower.store.records`.  `audit_log`
+queues the audit log's lines, `audit_file` writes and rotates the file.  May import
 `tower.options`, `tower.reactor` and `tower.errors`.
 """
 

@@ -1,7 +1,7 @@
 """The registry of live tunnels into clusters, used by control plane and data plane.
 
-Start with `tower.tunnels.registry`.  TLS and the credential inside a channel are here too, for tunnels
-without a Tower agent.  May import `tower.store` and below.
+Start with `tower.tunnels.registry`.  For tunnels without a Tower agent, `tls_pipe` is TLS inside a channel
+and `apiserver_gate` adds the cluster's credential.  May import `tower.store` and below.
 """
 
 from __future__ import annotations

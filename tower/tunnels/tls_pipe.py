@@ -131,7 +131,7 @@ class TLSPipe:
         if (own := self._session.take()) and not self._pipe.send(own):
             self._own_bytes += len(own)
             if self._own_bytes > UNSAID:
-                self._broke(TLSFailed("the peer does not read the answers to its TLS records"))
+                self._broke(TLSFailed("the peer requests TLS messages but does not read them"))
                 return
         self._resumption.learn(self._session.object, self._offered)
 

@@ -113,8 +113,7 @@ class ResponseRecord(NamedTuple):
     """The status of an answer, for the audit log.
 
     :ivar code: the HTTP status; 0: none was sent because the client disconnected.
-    :ivar reason: reason of Tower's own Status; empty for other answers.
-    :ivar message: its message.
+    :ivar reason: of Tower's own Status, like `message`; empty for other answers.
     """
 
     code: int

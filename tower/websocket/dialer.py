@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from attrs import define, field
 from autobahn.twisted.websocket import WebSocketClientFactory
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -30,6 +31,7 @@ ANSWER_TIMEOUT = 10.0
 T = TypeVar("T")
 
 
+@define(eq=False, repr=False)
 class Dialer:
     """Opens WebSockets to one proxy.
 
@@ -39,23 +41,16 @@ class Dialer:
     :param connect: see `tower.net.connecting.connect`.
     """
 
-    def __init__(
-        self,
-        reactor: ISocketReactor,
-        url: ServerURL,
-        *,
-        context: ssl.SSLContext | None = None,
-        hashes: Sequence[str] = (),
-        proxy: HTTPProxy | None = None,
-        connect: Callable[..., Deferred[Connection]] = connect,
-    ) -> None:
-        self.url = url
-        self._reactor = reactor
-        self._context = context
-        self._hashes = hashes
-        self._proxy = proxy
-        self._connect = connect
-        self._factory = WebSocketClientFactory(protocols=[TOWER_V2, KUBESPHERE_V1], reactor=reactor)
+    _reactor: ISocketReactor
+    url: ServerURL
+    _context: ssl.SSLContext | None = None
+    _hashes: Sequence[str] = ()
+    _proxy: HTTPProxy | None = None
+    _connect: Callable[..., Deferred[Connection]] = connect
+    _factory: WebSocketClientFactory = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._factory = WebSocketClientFactory(protocols=[TOWER_V2, KUBESPHERE_V1], reactor=self._reactor)
         self._factory.setProtocolOptions(
             openHandshakeTimeout=0,  # has its own timeout, see `_within`
             maxFramePayloadSize=1,

@@ -258,10 +258,7 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Writes frames, one for each message.
-
-    :param to_server: whether frames are masked (to a server).
-    """
+    """Writes frames, one for each message; masked if they go *to_server*."""
 
     __slots__ = ("_masked",)
 

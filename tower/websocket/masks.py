@@ -92,10 +92,7 @@ class Maskers:
         return self._LAYOUT.pack(*known) if found == known else b""
 
     def mask(self, keys: memoryview) -> None:
-        """XOR each piece with its key.
-
-        :param keys: of format ``I``, one for each piece from the first on.
-        """
+        """XOR each piece with its key; *keys*, of format ``I``, has one for each piece from the first on."""
         count, size = len(keys), self._size
         if self._keys is None:
             run = self.pieces[: count * size]

@@ -45,10 +45,7 @@ _REASONS = {400: b"Bad Request", 426: b"Upgrade Required"}
 
 
 class NoUpgrade(PeerError):
-    """A request that is not a WebSocket handshake for one of our subprotocols.
-
-    :ivar code: the status to answer with.
-    """
+    """A request without a WebSocket handshake for one of our subprotocols; `code` is the status to send."""
 
     def __init__(self, text: str, code: int = 400) -> None:
         super().__init__(text)

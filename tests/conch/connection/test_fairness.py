@@ -6,10 +6,10 @@ from typing import cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.connection import mux
 from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, BusyChannels, Fairness
 from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
+from tower.conch.tunnel.outlet import Outlet
 from tower.net.budget import Budget
 
 ROUND_TRIP = 0.1
@@ -68,7 +68,7 @@ class FairnessTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Start without active channels."""
-        self.fairness = Fairness(cast(mux.Wire, Wire()))
+        self.fairness = Fairness(cast(Outlet, Wire()))
         self.window = Window(Budget(0))
         self.now = 1000.0
 

@@ -56,10 +56,7 @@ _QUOTING = frozenset(("IncompleteSignature", "InvalidSignatureException", "Signa
 
 
 class AWSError(CloudError):
-    """AWS rejected a request.
-
-    :ivar code: AWS's error code, such as ``UnauthorizedOperation``; may be empty.
-    """
+    """AWS rejected a request; *code* is its error code, such as ``UnauthorizedOperation``, or empty."""
 
     def __init__(self, text: str, code: str) -> None:
         super().__init__(text)
@@ -70,10 +67,7 @@ class ICredentials(Protocol):
     """A source of valid credentials."""
 
     async def get(self) -> AWSCredentials:
-        """Return valid credentials.
-
-        :raise CloudError: there are none.
-        """
+        """Return valid credentials; raise `CloudError` if there are none."""
 
     def forget(self, refused: AWSCredentials) -> None:
         """Fetch others the next time, unless these were replaced already."""
@@ -89,10 +83,7 @@ class Endpoint:
 
 @define(eq=False, repr=False)
 class AWSAPI:
-    """One service.
-
-    :param time_of_day: its ``seconds()`` count from the epoch.
-    """
+    """One service; *time_of_day* counts ``seconds()`` from the epoch."""
 
     _session: CloudSession
     _time_of_day: IReactorTime

@@ -73,10 +73,7 @@ class _ProgramFailed(Exception):
 
 
 class _ProgramRun(ProcessProtocol):
-    """One run.
-
-    :ivar ended: fires with the output; cancelling it kills the program.
-    """
+    """One run; *ended* fires with the output, and cancelling it kills the program."""
 
     transport: Any
 

@@ -39,10 +39,7 @@ class ISource(Protocol):
 
 
 class CredentialChain:
-    """Credentials of the first configured source.
-
-    :param time_of_day: its ``seconds()`` count from the epoch.
-    """
+    """Credentials of the first configured source; *time_of_day* counts ``seconds()`` from the epoch."""
 
     def __init__(self, clock: IReactorTime, time_of_day: IReactorTime, sources: Sequence[ISource]) -> None:
         self._time_of_day = time_of_day
@@ -162,10 +159,7 @@ def made_credentials(values: list[str], expiration: str, what: str) -> AWSCreden
 
 
 def read_moment(text: str) -> float:
-    """Return an ISO 8601 time, s since the epoch; UTC by default.
-
-    :raise ValueError: it is invalid.
-    """
+    """Return an ISO 8601 time, UTC by default, in s since the epoch; raise ValueError if it is invalid."""
     moment = datetime.fromisoformat(text.removesuffix("UTC")).replace(microsecond=0)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -87,10 +87,7 @@ class WebIdentity:
 
 @define(eq=False, repr=False)
 class Container:
-    """The credentials endpoint of containers in ECS and EKS.
-
-    :param host: base of relative URLs.
-    """
+    """The credentials endpoint of containers in ECS and EKS; *host* is the base of relative URLs."""
 
     _session: CloudSession
     _environ: Mapping[str, str]
@@ -148,10 +145,7 @@ class InstanceRole:
 
 
 class AssumedRole:
-    """A role, assumed with other credentials.
-
-    :param sts: the Security Token Service with those credentials.
-    """
+    """A role, assumed with the credentials of *sts*, the Security Token Service."""
 
     def __init__(self, sts: AWSAPI, role: Role) -> None:
         self._sts = sts
@@ -170,10 +164,7 @@ class AssumedRole:
 
 
 def read_assumed_role(root: Element, action: str) -> AWSCredentials:
-    """Return the credentials in a response of the Security Token Service.
-
-    :raise NoCredentials: they are missing or invalid.
-    """
+    """Return the credentials in a response of STS; raise `NoCredentials` if they are missing or invalid."""
     found = root.find(f"{action}Result/Credentials")
     if found is None:
         raise NoCredentials(f"{action}: the response has no credentials")

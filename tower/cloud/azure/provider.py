@@ -27,10 +27,7 @@ _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "r
 
 
 def make(config: ConfigText | None) -> Azure:
-    """Return the provider for a configuration.
-
-    :raise CloudConfigError: it is missing or invalid; with file and line.
-    """
+    """Return the provider for a configuration; raise `CloudConfigError` if it is missing or invalid."""
     if config is None:
         raise CloudConfigError("azure", 0, "--cloud-config with subscriptionId and resourceGroup is required")
     return Azure(read_azure_config(config))

@@ -40,10 +40,7 @@ class NoToken(CloudError):
 
 @define(eq=False, repr=False)
 class Tokens:
-    """Fetches tokens with the login of a configuration.
-
-    :param now: returns s since the epoch.
-    """
+    """Fetches tokens with the login of a configuration; *now* returns s since the epoch."""
 
     _session: CloudSession
     _config: AzureConfig
@@ -121,10 +118,7 @@ def _without(proof: Mapping[str, str], error: CloudAnswerError) -> str:
 
 
 async def read_compute(session: CloudSession, config: AzureConfig) -> dict[str, object]:
-    """Return the metadata service's data about this machine.
-
-    :raise CloudError: this machine is not in Azure.
-    """
+    """Return the metadata service's data about this machine; raise `CloudError` outside Azure."""
     url = f"{config.metadata}/metadata/instance/compute?api-version={INSTANCE_VERSION}&format=json"
     answer = await session.request("GET", url, headers=_METADATA_HEADERS, timeout=5.0, attempts=2)
     fields = answer.json()

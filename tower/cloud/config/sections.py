@@ -119,10 +119,7 @@ class Section:
 
 
 class Sections:
-    """A whole configuration.
-
-    :ivar file: for errors.
-    """
+    """A whole configuration; *file* is for errors."""
 
     def __init__(self, file: str) -> None:
         self.file = file

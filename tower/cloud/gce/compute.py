@@ -83,10 +83,7 @@ T = TypeVar("T")
 
 
 class _ComputePage:
-    """Iterates over the instances of a page.
-
-    :ivar next: token of the next page, set at the end; empty: it is the last page.
-    """
+    """Iterates over a page's instances; sets *next* at the end: the next page's token, or empty."""
 
     def __init__(self, answer: Answer, shapes: Mapping[Path, Shape]) -> None:
         self.next = ""

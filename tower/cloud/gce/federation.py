@@ -164,10 +164,7 @@ def load_account(path: str) -> Account:
 
 
 class AccountTokens:
-    """Tokens of an account, whose file is reread for each token.
-
-    :param now: returns s since the epoch.
-    """
+    """Tokens of an account, whose file is reread for each token; *now* returns s since the epoch."""
 
     def __init__(self, session: CloudSession, path: str, now: Callable[[], float]) -> None:
         self._session = session

@@ -29,10 +29,7 @@ _PROVIDER_ID = re.compile(r"gce://([^/]+)/([^/]+)/([^/]+)")
 
 
 class Machines:
-    """The instances that the configuration selects.
-
-    :param project: returns the project's ID.
-    """
+    """The instances that the configuration selects; *project* returns the project's ID."""
 
     def __init__(self, compute: Compute, config: GCEConfig, project: Callable[[], Awaitable[str]]) -> None:
         self._compute = compute
@@ -40,10 +37,7 @@ class Machines:
         self.project = project
 
     async def all(self, read: Callable[[Resource], T], *, metadata: bool = False) -> list[T]:
-        """Return the results of *read* for all instances, sorted by name.
-
-        :param metadata: request their metadata too.
-        """
+        """Return the results of *read* for all instances, with their *metadata* if set, sorted by name."""
 
         def read_if_selected(instance: Resource) -> tuple[str, str, T] | None:
             if not self._is_selected(instance):
@@ -161,10 +155,7 @@ class GCEInstances(CloudMachines):
 
 
 def split_provider_id(provider_id: str) -> tuple[str, str, str]:
-    """Return project, zone and name.
-
-    :raise CloudError: the provider ID is not valid.
-    """
+    """Return project, zone and name; raise `CloudError` if the provider ID is not valid."""
     match = _PROVIDER_ID.fullmatch(provider_id)
     if match is None:
         raise CloudError(f"provider id {provider_id[:200]!r}: must be gce://<project>/<zone>/<name>")

@@ -75,10 +75,7 @@ async def _call(attempt: Callable[[], Awaitable[object]]) -> None:
 
 @frozen
 class KeyTarget:
-    """An instance that keys are for.
-
-    :ivar ignores: why it ignores its project's keys; empty: it does not.
-    """
+    """An instance that keys are for; *ignores* is why it ignores its project's keys; empty: it does not."""
 
     name: str
     zone: str

@@ -22,10 +22,7 @@ from tower.reactor.interfaces import IReactor
 
 @define(eq=False, repr=False, slots=False)
 class GCECloud(Provider[GCEInstances]):
-    """One project.
-
-    :param account: has the default project; None: that of this machine.
-    """
+    """One project, by default that of *account*, otherwise that of this machine."""
 
     name = "gce"
 

@@ -111,10 +111,7 @@ class OpenStackConfig:
 
 
 def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
-    """Read a configuration.
-
-    :raise ConfigurationError: it is missing or invalid.
-    """
+    """Read a configuration; raise `ConfigurationError` if it is missing or invalid."""
     if config is None:
         raise ConfigurationError(
             "OpenStack needs --cloud-config with [Global] auth-url and a login; OS_CLOUD and clouds.yaml are "

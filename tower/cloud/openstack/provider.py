@@ -37,8 +37,5 @@ class OpenStackCloud(Provider[OpenStackInstances]):
 
 
 def make(config: ConfigText | None) -> OpenStackCloud:
-    """Return the provider for a configuration.
-
-    :raise ConfigurationError: it is missing or invalid.
-    """
+    """Return the provider for a configuration; raise `ConfigurationError` if it is missing or invalid."""
     return OpenStackCloud(parse_openstack_config(config))

@@ -13,7 +13,7 @@ from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
 
 if TYPE_CHECKING:
-    from tower.conch.connection.mux import Wire
+    from tower.conch.tunnel.outlet import Outlet
 
 #: Data of a packet while small packets of other channels would wait behind it, B.  Like the longest packet it
 #: divides windows evenly: a remainder would need another small packet.
@@ -75,7 +75,7 @@ class Fairness:
         "last_active",
     )
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Outlet) -> None:
         self._wire = wire
         self.largest = LONGEST_DATA
         self.last_active: object = None

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from tower.conch.connection.mux import Mux
 from tower.conch.transport.fields import MessageReader
-from tower.conch.transport.rate_limit import TokenBucket
+from tower.conch.transport.limits import TokenBucket
 from tower.conch.transport.userauth_messages import CONNECTION
 from tower.errors import PeerError, TowerError
 from tower.reactor.timers import Clock

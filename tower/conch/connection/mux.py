@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -46,6 +46,9 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
 from tower.net.pipes import Buffer, TunnelOwner
 
+if TYPE_CHECKING:
+    from tower.conch.tunnel.outlet import Outlet
+
 
 class Mux:
     """Multiplexer of one tunnel.
@@ -78,7 +81,7 @@ class Mux:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Outlet,
         budget: Budget,
         owner: TunnelOwner | None = None,
         accept: Callable[[Incoming], None] | None = None,
@@ -347,30 +350,3 @@ class Mux:
                 waiting.errback(TunnelLost(str(reason)))
         for channel in channels.values():
             channel.lost(TunnelLost(str(reason)))
-
-
-class Wire(Protocol):
-    """Sends the messages of a mux; `tower.conch.tunnel.outlet.Outlet` implements it."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether data must wait: the socket is full, keys are being exchanged, or the tunnel closes."""
-
-    @property
-    def round_trip(self) -> float:
-        """To the peer, s; 0 while unknown."""
-
-    def send(self, payload: bytes) -> None:
-        """Send a small message, together with others of this turn of the reactor."""
-
-    def lease(self) -> memoryview:
-        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
-
-    def commit(self, size: int) -> None:
-        """Send the first *size* bytes of the leased packet; the caller does not set the padding length."""
-
-    def soon(self) -> None:
-        """Call `Mux.drained` later in this turn of the reactor, never within this call."""
-
-    def seconds(self) -> float:
-        """Return monotonic time, s."""

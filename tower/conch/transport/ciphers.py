@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hmac import compare_digest
 from struct import Struct
+from typing import TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -19,11 +20,11 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from tower.conch.transport.packets import (
     LONGEST_PACKET,
     BadPacket,
+    ClearOpener,
+    ClearSealer,
     CopyingOpener,
     Counted,
-    Opener,
     PacketTooLong,
-    Sealer,
     padding_for,
     payload_end,
 )
@@ -99,7 +100,7 @@ class _Invocations:
         return self._first_sequence + self.packets & 0xFFFFFFFF
 
     def release_cipher(self) -> None:
-        """See `Counters.release_cipher`."""
+        """See `Counted.release_cipher`."""
         self._aead = None
 
     def _make_cipher(self) -> AESGCM:
@@ -113,7 +114,7 @@ class GCMSealer(_Invocations):
     __slots__ = ()
 
     def seal(self, payload: bytes) -> bytes:
-        """See `Sealer.seal`."""
+        """See `ClearSealer.seal`."""
         size = 1 + len(payload)
         first, padding = _PADDING[size & 15]
         plain = first + payload + padding
@@ -125,7 +126,7 @@ class GCMSealer(_Invocations):
         return length + (self._aead or self._make_cipher()).encrypt(nonce, plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
-        """See `Sealer.seal_into`."""
+        """See `ClearSealer.seal_into`."""
         pad = padding_for(size, 16)
         end = size + pad
         plain[0] = pad
@@ -150,12 +151,12 @@ class GCMOpener(_Invocations):
         self.limit = limit
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """See `Opener.wire_length`."""
+        """See `CopyingOpener.wire_length`."""
         (length,) = _LENGTH.unpack_from(buffer, offset)
         return 4 + TAG + _checked_length(length, 16, self.limit)
 
     def open(self, wire: Buffer) -> bytes:
-        """See `Opener.open`."""
+        """See `CopyingOpener.open`."""
         nonce = _NONCE.pack(self._fixed, self._invocation & _WRAP)
         self._invocation += 1
         self.octets += len(wire)
@@ -168,7 +169,7 @@ class GCMOpener(_Invocations):
     def open_next(
         self, buffer: memoryview, begin: int, end: int, plain: memoryview
     ) -> tuple[int, int] | None:
-        """See `Opener.open_next`."""
+        """See `CopyingOpener.open_next`."""
         content = begin + 4
         if end < content:
             return None
@@ -221,13 +222,13 @@ class ChaChaSealer(Counted):
         self._keys = _ChaCha(key)
 
     def seal(self, payload: bytes) -> bytes:
-        """See `Sealer.seal`."""
+        """See `ClearSealer.seal`."""
         size = 1 + len(payload)
         pad = padding_for(size, 8)
         return self._seal(b"%c%b%b" % (pad, payload, _ZEROS[:pad]))
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
-        """See `Sealer.seal_into`."""
+        """See `ClearSealer.seal_into`."""
         pad = padding_for(size, 8)
         plain[0] = pad
         plain[size : size + pad] = _ZEROS[:pad]
@@ -246,20 +247,19 @@ class ChaChaSealer(Counted):
 class ChaChaOpener(CopyingOpener):
     """The opener for `ChaChaSealer`; it decrypts only the length before it checks the tag."""
 
-    __slots__ = ("_keys", "limit")
+    __slots__ = ("_keys",)
 
     def __init__(self, key: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
-        super().__init__(sequence)
-        self.limit = limit
+        super().__init__(sequence, limit)
         self._keys = _ChaCha(key)
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """See `Opener.wire_length`."""
+        """See `CopyingOpener.wire_length`."""
         field = self._keys.length(self.sequence, bytes(buffer[offset : offset + 4]))
         return 4 + TAG + _checked_length(_LENGTH.unpack(field)[0], 8, self.limit)
 
     def open(self, wire: Buffer) -> bytes:
-        """See `Opener.open`."""
+        """See `CopyingOpener.open`."""
         with memoryview(wire) as view:
             tag_key, plain = self._keys.content(self.sequence, view[4:-TAG])
             expected = Poly1305.generate_tag(tag_key, bytes(view[:-TAG]))
@@ -268,3 +268,9 @@ class ChaChaOpener(CopyingOpener):
         end = payload_end(plain[0], len(plain))
         self._count(len(plain))
         return plain[1:end]
+
+
+#: Makes the packets of one direction.
+Sealer: TypeAlias = ClearSealer | GCMSealer | ChaChaSealer
+#: Parses the packets of one direction.
+Opener: TypeAlias = ClearOpener | GCMOpener | ChaChaOpener

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tower import __version__
-from tower.conch.transport.packets import Opener
+from tower.conch.transport.ciphers import Opener
 from tower.errors import PeerError
 
 #: Our version line, without its end.

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Protocol
+from typing import TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from twisted.conch.ssh.common import MP, NS
@@ -33,9 +33,8 @@ from twisted.conch.ssh.transport import (
     SSHTransportBase,
 )
 
-from tower.conch.transport.ciphers import KEY_SIZES, make_opener, make_sealer
+from tower.conch.transport.ciphers import KEY_SIZES, Opener, Sealer, make_opener, make_sealer
 from tower.conch.transport.fields import Malformed, MessageReader
-from tower.conch.transport.packets import Opener, Sealer
 from tower.errors import PeerError
 
 try:
@@ -144,20 +143,15 @@ def make_kexinit(
     compressions: Sequence[bytes],
 ) -> bytes:
     """Return a KEXINIT payload, type included, with a fresh cookie; each list serves both directions."""
-    lists = _lists(tuple(exchanges), tuple(host_keys), tuple(ciphers), tuple(macs), tuple(compressions))
+    lists = _lists(*map(tuple, (exchanges, host_keys, ciphers, macs, compressions)))
     return b"%c%b%b" % (MSG_KEXINIT, secrets.token_bytes(16), lists)
 
 
 @lru_cache(maxsize=32)
-def _lists(
-    exchanges: tuple[bytes, ...],
-    host_keys: tuple[bytes, ...],
-    ciphers: tuple[bytes, ...],
-    macs: tuple[bytes, ...],
-    compressions: tuple[bytes, ...],
-) -> bytes:
-    lists = (exchanges, host_keys, ciphers, ciphers, macs, macs, compressions, compressions, (), ())
-    return b"".join(NS(b",".join(names)) for names in lists) + bytes(5)
+def _lists(*names: tuple[bytes, ...]) -> bytes:
+    exchanges, host_keys, *others = names
+    lists = (exchanges, host_keys, *(each for each in others for _ in range(2)), (), ())
+    return b"".join(NS(b",".join(each)) for each in lists) + bytes(5)
 
 
 def exchanges_of(packet: bytes) -> tuple[bytes, ...]:
@@ -181,13 +175,15 @@ def _exchanges(lists: bytes) -> tuple[bytes, ...]:
     return tuple(each[0])
 
 
-class ClientHalf(Protocol):
-    """The client's half of one key exchange; used once.
+class Curve25519Half:
+    """The client's half of a ``curve25519-sha256`` exchange (RFC 8731), used once.
 
     :ivar public: the client's public value.
     """
 
-    public: bytes
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
 
     def agree(self, reply: bytes) -> bytes:
         """Return the shared secret in the encoding that is hashed.
@@ -195,17 +191,6 @@ class ClientHalf(Protocol):
         :param reply: the server's public value.
         :raise Malformed: *reply* is invalid.
         """
-
-
-class Curve25519Half:
-    """``curve25519-sha256``, RFC 8731."""
-
-    def __init__(self) -> None:
-        self._private = X25519PrivateKey.generate()
-        self.public = self._private.public_key().public_bytes_raw()
-
-    def agree(self, reply: bytes) -> bytes:
-        """See `ClientHalf.agree`."""
         return MP(int.from_bytes(self.exchange(reply), "big"))
 
     def exchange(self, public: bytes) -> bytes:
@@ -228,12 +213,15 @@ class HybridHalf:
         self.public = self._kem.public_key().public_bytes_raw() + self._curve.public
 
     def agree(self, reply: bytes) -> bytes:
-        """See `ClientHalf.agree`: the reply is the ML-KEM ciphertext (1088 B) and the X25519 key."""
+        """See `Curve25519Half.agree`; the reply is the ML-KEM ciphertext (1088 B) and the X25519 key."""
         try:
             quantum = self._kem.decapsulate(reply[:-32])
         except ValueError as error:
             raise Malformed("an invalid ML-KEM ciphertext") from error
         return NS(sha256(quantum + self._curve.exchange(reply[-32:])).digest())
+
+
+ClientHalf: TypeAlias = Curve25519Half | HybridHalf
 
 
 def client_half(exchange: bytes) -> ClientHalf:

@@ -29,6 +29,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 
+from tower.conch.transport.ciphers import Opener, Sealer
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.handshake_buffer import OURS, SSH_2, HandshakeBuffer
 from tower.conch.transport.kex import KexOrder, goes_during_exchange
@@ -39,12 +40,12 @@ from tower.conch.transport.limits import (
     TooManyConnections,
     TransportLimits,
 )
-from tower.conch.transport.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
+from tower.conch.transport.packets import LONGEST_PACKET, ClearOpener, ClearSealer
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
 from tower.reactor.timers import Clock, Timers
 
-#: Bytes that `Sealer.seal_into` needs after a message, and the most that a packet adds to it.
+#: Bytes that `ClearSealer.seal_into` needs after a message, and the most that a packet adds to it.
 _ROOM = 32
 
 #: Unknown messages that are answered before the connection is closed.

@@ -1,12 +1,12 @@
 """SSH binary packets (RFC 4253 section 6): formats, and the packets before the first keys.  No I/O.
 
-One `Sealer` makes the packets of one direction and one `Opener` parses them; a key exchange replaces both.
+One sealer makes the packets of one direction and one opener parses them; a key exchange replaces both.
 Each has two interfaces:
 
-* `Sealer.seal` and `Opener.open` take and return ``bytes``, for small or rare packets;
-* `Sealer.seal_into` and `Opener.open_next` work in the caller's buffers, for channel data.  A packet of 128
-  KiB or more made by concatenation costs an ``mmap`` and its page faults each time, most of the time of a
-  slow tunnel.
+* `ClearSealer.seal` and `CopyingOpener.open` take and return ``bytes``, for small or rare packets;
+* `ClearSealer.seal_into` and `CopyingOpener.open_next` work in the caller's buffers, for channel data.  A
+  packet of 128 KiB or more made by concatenation costs an ``mmap`` and its page faults each time, most of the
+  time of a slow tunnel.
 
 `tower.conch.transport.ciphers` has the encrypted packets.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import secrets
 from struct import Struct
-from typing import Protocol
 
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
@@ -41,72 +40,6 @@ class BadPacket(PeerError):
     """A packet that is not authentic, or has inconsistent fields."""
 
 
-class Counters(Protocol):
-    """Counters of the packets of one direction.
-
-    :ivar octets: bytes sealed or opened with this key: at least 8 for each packet, so a limit of bytes limits
-        packets too.
-    """
-
-    octets: int
-
-    @property
-    def sequence(self) -> int:
-        """Number of the next packet, modulo 2**32."""
-
-    @property
-    def packets(self) -> int:
-        """Packets sealed or opened with this key."""
-
-    def release_cipher(self) -> None:
-        """Free the cipher of an idle connection; the next use makes it again."""
-
-
-class Sealer(Counters, Protocol):
-    """Makes the packets of one direction."""
-
-    def seal(self, payload: bytes) -> bytes:
-        """Return the packet for *payload*, which begins with the message type."""
-
-    def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
-        """Seal ``plain[1:size]`` into *out* and return the length of the packet.
-
-        The caller leaves ``plain[0]`` free for the padding length, and 32 bytes after *size* for padding.
-        """
-
-
-class Opener(Counters, Protocol):
-    """Parses the packets of one direction.
-
-    :ivar limit: longest packet accepted, B.
-    """
-
-    limit: int
-
-    def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """Return the length of the packet at *offset*; at least 4 bytes of it must be received.
-
-        :raise PacketTooLong: its length field exceeds `limit`.
-        :raise BadPacket: its length field is invalid.
-        """
-
-    def open(self, wire: Buffer) -> bytes:
-        """Return the payload of one whole packet.
-
-        :raise BadPacket: it is not authentic.
-        """
-
-    def open_next(
-        self, buffer: memoryview, begin: int, end: int, plain: memoryview
-    ) -> tuple[int, int] | None:
-        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*; None: it is incomplete.
-
-        :return: offset of the next packet in *buffer*, and *until*: the payload is ``plain[1:until]``.
-        :raise PacketTooLong: as `wire_length`.
-        :raise BadPacket: as `wire_length` and `open`.
-        """
-
-
 def padding_for(size: int, block: int) -> int:
     """Return the length of the padding of *size* bytes: at least 4, up to a multiple of *block*."""
     pad = block - size % block
@@ -121,7 +54,13 @@ def payload_end(padding: int, size: int) -> int:
 
 
 class Counted:
-    """Counters of every sealer and opener."""
+    """Counters of the packets of one direction.
+
+    :ivar sequence: number of the next packet, modulo 2**32.
+    :ivar packets: packets sealed or opened with this key.
+    :ivar octets: bytes sealed or opened with this key: at least 8 for each packet, so a limit of bytes limits
+        packets too.
+    """
 
     __slots__ = ("octets", "packets", "sequence")
 
@@ -131,7 +70,7 @@ class Counted:
         self.octets = 0
 
     def release_cipher(self) -> None:
-        """See `Counters.release_cipher`; there is only a key."""
+        """Free the cipher of an idle connection; the next use makes it again.  Here there is only a key."""
 
     def _count(self, size: int) -> None:
         self.sequence = self.sequence + 1 & 0xFFFFFFFF
@@ -140,22 +79,41 @@ class Counted:
 
 
 class CopyingOpener(Counted):
-    """`Opener.open_next` through `Opener.open`, for packets that need not be fast."""
+    """Parses the packets of one direction; `open_next` calls `open`, for packets that need not be fast.
 
-    __slots__ = ()
+    :ivar limit: longest packet accepted, B.
+    """
+
+    __slots__ = ("limit",)
+
+    def __init__(self, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
+        super().__init__(sequence)
+        self.limit = limit
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """See `Opener.wire_length`."""
+        """Return the length of the packet at *offset*; at least 4 bytes of it must be received.
+
+        :raise PacketTooLong: its length field exceeds `limit`.
+        :raise BadPacket: its length field is invalid.
+        """
         raise NotImplementedError
 
     def open(self, wire: Buffer) -> bytes:
-        """See `Opener.open`."""
+        """Return the payload of one whole packet.
+
+        :raise BadPacket: it is not authentic.
+        """
         raise NotImplementedError
 
     def open_next(
         self, buffer: memoryview, begin: int, end: int, plain: memoryview
     ) -> tuple[int, int] | None:
-        """See `Opener.open_next`."""
+        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*; None: it is incomplete.
+
+        :return: offset of the next packet in *buffer*, and *until*: the payload is ``plain[1:until]``.
+        :raise PacketTooLong: as `wire_length`.
+        :raise BadPacket: as `wire_length` and `open`.
+        """
         if end - begin < 4:
             return None
         after = begin + self.wire_length(buffer, begin)
@@ -173,14 +131,17 @@ class ClearSealer(Counted):
     __slots__ = ()
 
     def seal(self, payload: bytes) -> bytes:
-        """See `Sealer.seal`."""
+        """Return the packet for *payload*, which begins with the message type."""
         pad = padding_for(5 + len(payload), 8)
         self._count(len(payload))
         head = _LENGTH.pack(1 + len(payload) + pad) + bytes((pad,))
         return head + payload + secrets.token_bytes(pad)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
-        """See `Sealer.seal_into`."""
+        """Seal ``plain[1:size]`` into *out* and return the length of the packet.
+
+        The caller leaves ``plain[0]`` free for the padding length, and 32 bytes after *size* for padding.
+        """
         wire = self.seal(bytes(plain[1:size]))
         out[: len(wire)] = wire
         return len(wire)
@@ -189,14 +150,10 @@ class ClearSealer(Counted):
 class ClearOpener(CopyingOpener):
     """The opener for `ClearSealer`."""
 
-    __slots__ = ("limit",)
-
-    def __init__(self, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
-        super().__init__(sequence)
-        self.limit = limit
+    __slots__ = ()
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """See `Opener.wire_length`."""
+        """See `CopyingOpener.wire_length`."""
         (length,) = _LENGTH.unpack_from(buffer, offset)
         if length > self.limit:
             raise PacketTooLong(length, self.limit)
@@ -205,7 +162,7 @@ class ClearOpener(CopyingOpener):
         return 4 + int(length)
 
     def open(self, wire: Buffer) -> bytes:
-        """See `Opener.open`."""
+        """See `CopyingOpener.open`."""
         end = payload_end(wire[4], len(wire) - 4)
         self._count(end - 1)
         return bytes(wire[5 : 4 + end])

@@ -34,11 +34,11 @@ from tower.conch.transport.limits import (
     EXCHANGE_WORTH,
     EXCHANGES_A_SECOND,
     EXCHANGES_AT_ONCE,
+    TokenBucket,
     TransportLimits,
 )
 from tower.conch.transport.packet_transport import PacketTransport
 from tower.conch.transport.packets import LONGEST_PACKET
-from tower.conch.transport.rate_limit import TokenBucket
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
 

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TypeAlias
 
-from tower.websocket.frames import BINARY, Piece
-
-
-class Reader(Protocol):
-    """Parses the peer's frames: a `tower.websocket.frames.FrameReader`, or `UNFRAMED`."""
-
-    def feed(self, data: memoryview) -> list[Piece]:
-        """Return the payload and the control frames in *data*."""
-
-
-class Writer(Protocol):
-    """Makes frames: a `tower.websocket.frames.FrameWriter`, or `UNFRAMED`."""
-
-    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
-        """Make a frame of ``buffer[start:end]`` in place; return where it begins."""
-
-    def wrap(self, payload: bytes, opcode: int = BINARY) -> bytes:
-        """Return a frame."""
+from tower.websocket.frames import BINARY, FrameReader, FrameWriter, Piece
 
 
 class Unframed:
@@ -44,3 +27,7 @@ class Unframed:
 
 #: The only instance.
 UNFRAMED = Unframed()
+
+#: Parses the peer's frames, and makes ours.
+Reader: TypeAlias = FrameReader | Unframed
+Writer: TypeAlias = FrameWriter | Unframed

@@ -42,7 +42,7 @@ _GATHERED = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
 
 
 class Outlet:
-    """Sends messages of a mux (`tower.conch.connection.mux.Wire`), and SSH bytes (``ITransport``).
+    """Sends messages of a mux, and SSH bytes (``ITransport``).
 
     :param reactor: a `tower.reactor.poller.Poller`, or any other clock.
     :param writer: makes frames.
@@ -91,7 +91,7 @@ class Outlet:
         self._over = self.disconnecting = False
         self.bytes_out = 0
 
-    # tower.conch.connection.mux.Wire
+    # Called by the mux
 
     @property
     def round_trip(self) -> float:
@@ -103,7 +103,7 @@ class Outlet:
         return self._reactor.seconds()
 
     def send(self, payload: bytes) -> None:
-        """Send a small message at the end of this turn of the reactor."""
+        """Send a small message, together with others of this turn of the reactor."""
         if self._exchanging:
             self._ssh.sendPacket(payload[0], payload[1:])
             return
@@ -121,11 +121,11 @@ class Outlet:
             self._flush()
 
     def lease(self) -> memoryview:
-        """Return the process's buffer for one packet."""
+        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
         return _PLAIN
 
     def commit(self, size: int) -> None:
-        """Seal the leased packet; send it now, or with others of this turn if it is small."""
+        """Seal the leased packet, padding length included; send it now, or with others if it is small."""
         if self.disconnecting:
             return
         if size <= MEDIUM_PACKET:
@@ -168,7 +168,7 @@ class Outlet:
             self._transmit(batch.memory[begin : batch.end])
 
     def soon(self) -> None:
-        """Call `_end_turn` at the end of this turn of the reactor."""
+        """Call `Mux.drained` later in this turn of the reactor, never within this call."""
         if not self._turn_is_due:
             self._turn_is_due = True
             self._soon(self._end_turn)

@@ -47,7 +47,6 @@ class TLSConnection(Connection):
 
     :param server_hostname: as the client: the name that the peer's certificate must have.
     :param handshake_timeout: longest handshake, s.
-    :param on_secure: called after the handshake.
     """
 
     __slots__ = ("_again", "_deadline", "_on_secure", "_session")
@@ -180,10 +179,7 @@ class TLSConnection(Connection):
         return True
 
     def _decrypt(self, buffer: memoryview | None = None) -> None:
-        """Deliver decrypted bytes, `TLS_TURNS` times at most.
-
-        :param buffer: of the receiver, if it provided one already.
-        """
+        """Deliver decrypted bytes, `TLS_TURNS` times at most; *buffer* is one that the receiver provided."""
         session = self._session
         for _ in range(TLS_TURNS):
             if buffer is None:

@@ -31,7 +31,6 @@ class AdmissionGeneration:
     Create it after all caches of the same records, so that it is notified after them.
 
     :param seconds: returns the time, s since the epoch.
-    :ivar current: the number.
     """
 
     def __init__(self, store: IStore, seconds: Callable[[], float]) -> None:
@@ -52,8 +51,6 @@ class AdmissionGeneration:
 class CachedAdmission:
     """The relay that a connection was admitted to.
 
-    :param request: the admitted request.
-    :param identity: its user.
     :param generation: `AdmissionGeneration.current` before the filters ran.
     """
 
@@ -69,10 +66,7 @@ class CachedAdmission:
         self._since, self._until = identity.credential.term
 
     def covers(self, request: Request, generation: AdmissionGeneration) -> bool:
-        """Return whether *request* is admitted to the same relay; if not, run the filters.
-
-        :param request: of the same connection, so with the same certificate.
-        """
+        """Return whether *request*, of the same connection, has the same relay; if not, run the filters."""
         fields = request.fields
         return (
             generation.current == self._generation

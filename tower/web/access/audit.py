@@ -24,10 +24,7 @@ _UNANSWERED = ResponseRecord(0)
 
 
 class Audit:
-    """Writes audit entries.
-
-    :param seconds: returns the time, s since the epoch.
-    """
+    """Writes audit entries; *seconds* returns the time, s since the epoch."""
 
     def __init__(self, log: AuditLog, form: Format, seconds: Callable[[], float]) -> None:
         self._log = log
@@ -37,11 +34,7 @@ class Audit:
         self._numbers = itertools.count(1)
 
     def begin(self, request: Request, cluster: str) -> Entry:
-        """Begin an entry, and write that the request was received.
-
-        :param request: after its identity was set.
-        :param cluster: the requested cluster; empty for Tower's own API.
-        """
+        """Begin the entry of an authenticated request to *cluster* (empty: Tower's own API), and write it."""
         entry = Entry(self, request, cluster)
         self._log.put(self._form.received(entry))
         return entry

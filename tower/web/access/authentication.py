@@ -36,11 +36,7 @@ _EVERY_USER = ("group", AUTHENTICATED)
 
 @attrs.frozen
 class Identity:
-    """An authenticated user.
-
-    :ivar user: never empty.
-    :ivar credential: the credential that was presented.
-    """
+    """An authenticated user, whose name is never empty, and the presented credential."""
 
     user: str
     groups: tuple[str, ...]
@@ -84,10 +80,7 @@ class Authenticates(Protocol):
 
 
 class Authenticator:
-    """Authenticates users by the credentials that Tower issued.
-
-    :param clock: its ``seconds()`` count from the epoch.
-    """
+    """Authenticates users by the credentials that Tower issued; *clock* counts from the epoch."""
 
     def __init__(self, credentials: Credentials, clock: IReactorTime) -> None:
         self._credentials = credentials
@@ -140,11 +133,7 @@ class Authenticator:
         return Identity(credential.user, credential.groups, credential)
 
     def _refusal(self, kept: Credential | None, shown: Credential) -> Unauthorized:
-        """Return why a credential is not valid.
-
-        :param kept: its current record.
-        :param shown: its record when it was presented.
-        """
+        """Return why a credential is not valid, from its current record and the one when it was presented."""
         what, now = _described(shown), self._clock.seconds()
         if kept is not None and kept.revoked:
             return Unauthorized(f"{what} was revoked", f"{shown.id} was revoked")
@@ -167,9 +156,8 @@ def _described(credential: Credential) -> str:
 
 
 def authorize_cluster(identity: Identity, name: str, uid: str) -> None:
-    """Check that *identity* may use the cluster *name*.
+    """Check that *identity* may use the cluster *name*, which now has this *uid*.
 
-    :param uid: of the current cluster of this name.
     :raise Forbidden: its credential is for another cluster, or for Tower's own API.
     """
     credential = identity.credential
@@ -199,7 +187,6 @@ def authorize_identity(
 ) -> None:
     """Reject reserved names, also in credentials that an earlier version issued.
 
-    :param cluster: its name.
     :param identities: the system users and groups that users of that cluster may impersonate.
     :param is_ours: whether its record may allow more.
     :raise Forbidden: with the value and the cure.

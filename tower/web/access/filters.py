@@ -39,10 +39,7 @@ class FilterChain:
     def __call__(
         self, request: Request, cluster: str, end: Callable[[], Outcome | Deferred[Outcome]]
     ) -> Outcome | Deferred[Outcome]:
-        """Return the result of *end*, once every filter has accepted *request*.
-
-        :param cluster: the requested cluster; empty for Tower's own API.
-        """
+        """Return the result of *end*, once every filter has accepted *request* (*cluster* may be empty)."""
         filters = iter(self._filters)
         for admit in filters:
             waiting = admit(request, cluster)
@@ -116,8 +113,7 @@ class Authorization:
         authorize_identity(identity, cluster, found.identities, is_ours=found.type == "ssh")
         if not found.enabled:
             raise StatusError(
-                503,
-                f"cluster {cluster} is disabled: ask an administrator ('tower cluster enable {cluster}')",
+                503, f"cluster {cluster} is disabled: ask an administrator ('tower cluster enable {cluster}')"
             )
 
     def _missing(self, identity: Identity, cluster: str) -> NotFound | Forbidden:
@@ -150,9 +146,4 @@ def authentication_chain(authenticator: Authenticates) -> FilterChain:
 
 def user_chain(authenticator: Authenticates, find: FindCluster) -> FilterChain:
     """Return the chain of the front door and of the clusters' own ports."""
-    return FilterChain(
-        Authentication(authenticator),
-        begin_audit,
-        Authorization(find),
-        reject_impersonation,
-    )
+    return FilterChain(Authentication(authenticator), begin_audit, Authorization(find), reject_impersonation)

@@ -62,10 +62,7 @@ class Sessions:
     def leave(self, session: Session) -> bool:
         """End *session*; return False if it was cut before."""
         found = False
-        for sessions, key in (
-            (self._by_credential, session.credential),
-            (self._by_cluster, session.cluster),
-        ):
+        for sessions, key in ((self._by_credential, session.credential), (self._by_cluster, session.cluster)):
             members = sessions.get(key)
             if members is not None and session in members:
                 found = True

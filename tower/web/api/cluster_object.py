@@ -76,11 +76,7 @@ class DesiredCluster:
     def apply(self, cluster: Cluster) -> Cluster:
         """Return *cluster* with these settings."""
         return evolve(
-            cluster,
-            enabled=self.enabled,
-            labels=self.labels,
-            annotations=self.annotations,
-            ssh=self.ssh,
+            cluster, enabled=self.enabled, labels=self.labels, annotations=self.annotations, ssh=self.ssh
         )
 
 

@@ -54,12 +54,7 @@ COLUMNS = (
     Column("Last seen", "Time since an agent or a node was last connected.", _last_seen),
     age_column(),
     Column("Agents", "Number of connected agents, or of usable nodes and all nodes.", _agents, priority=1),
-    Column(
-        "Round trip",
-        "Round-trip time.",
-        lambda item, _: round_trip(item["status"]),
-        priority=1,
-    ),
+    Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]), priority=1),
     Column(
         "Type",
         "Type of the connection to the cluster.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
@@ -38,46 +39,33 @@ class Subresource(Protocol):
     """A resource below one cluster, such as `agents`."""
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """Return the answer to *call*.
-
-        :param below: the rest of the path.
-        """
+        """Return the answer to *call*; *below* is the rest of the path."""
 
 
+@define(eq=False, repr=False)
 class ClusterApi:
     """The resource `clusters`.
 
     :param version: returns the store's resource version.
     :param below: the subresources by name.
-    :param accesses: the credentials for clusters of type ssh.
-    :param ssh_status: returns the status of such a cluster's nodes, by the cluster's name.
+    :param ssh_status: returns the status of the nodes of a cluster of type ssh, by the cluster's name.
     :param check_files: checks the files that a cluster names; also gets the spec before the change.
     """
 
-    def __init__(
-        self,
-        clusters: Clusters,
-        tunnels: Tunnels,
-        version: Callable[[], int],
-        published: Published,
-        clock: IReactorTime,
-        below: dict[str, Subresource],
-        limits: WatchLimits | None = None,
-        *,
-        accesses: MemberCredentials | None = None,
-        ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
-        check_files: CheckFiles,
-    ) -> None:
-        self._clusters = clusters
-        self._tunnels = tunnels
-        self._version = version
-        self._published = published
-        self._clock = clock
-        self._below = below
-        self._accesses = accesses
-        self._ssh_status = ssh_status
-        self._check_files = check_files
-        self._watching = Watching(clusters, version, self.show, clock, limits or WatchLimits())
+    _clusters: Clusters
+    _tunnels: Tunnels
+    _version: Callable[[], int]
+    _published: Published
+    _clock: IReactorTime
+    _below: dict[str, Subresource]
+    _limits: WatchLimits = field(factory=WatchLimits)
+    _accesses: MemberCredentials | None = field(default=None, kw_only=True)
+    _ssh_status: Callable[[str], SSHStatus | None] = field(default=lambda _: None, kw_only=True)
+    _check_files: CheckFiles = field(kw_only=True)
+    _watching: Watching = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._watching = Watching(self._clusters, self._version, self.show, self._clock, self._limits)
 
     def show(self, cluster: Cluster) -> Object:
         """Return the current object of *cluster*."""

@@ -28,11 +28,7 @@ AGGREGATED = tuple(
 
 @frozen
 class Resource:
-    """One resource of the API, or a subresource (`clusters/agents`).
-
-    :ivar name: plural, in the path.
-    :ivar verbs: supported verbs of Kubernetes.
-    """
+    """One resource of the API, or a subresource (`clusters/agents`); its name is the plural in the path."""
 
     name: str
     singular: str
@@ -155,11 +151,7 @@ def _aggregated_group() -> dict[str, Any]:
             "verbs": list(resource.verbs),
         }
         below = [
-            {
-                "subresource": sub.name.partition("/")[2],
-                "responseKind": _kind(sub),
-                "verbs": list(sub.verbs),
-            }
+            {"subresource": sub.name.partition("/")[2], "responseKind": _kind(sub), "verbs": list(sub.verbs)}
             for sub in RESOURCES
             if sub.parent == resource.name
         ]

@@ -38,11 +38,7 @@ def _no_body() -> Deferred[bytes]:
 
 @frozen
 class Call:
-    """A parsed request to the API.
-
-    :ivar segments: of the path.
-    :ivar body: reads the body.
-    """
+    """A parsed request to the API, with the segments of its path; `body` reads the body."""
 
     method: str
     segments: tuple[str, ...]
@@ -122,18 +118,14 @@ class ResourceHandler(Protocol):
     """Handles one plural name of the API."""
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """Return the answer to *call*.
+        """Return the answer to *call*; *below* are the path segments after the plural name.
 
-        :param below: the path segments after the plural name.
         :raise TowerError: the request is rejected.
         """
 
 
 class Api:
-    """Tower's own API.
-
-    :param resources: handlers by plural name.
-    """
+    """Tower's own API, with the resources' handlers by plural name."""
 
     def __init__(self, resources: Mapping[str, ResourceHandler]) -> None:
         self._resources = resources

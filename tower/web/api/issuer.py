@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Cluster, Clusters
@@ -71,10 +71,7 @@ class Published:
 
 @frozen
 class Grant:
-    """An issued kubeconfig.
-
-    :ivar text: the file.
-    """
+    """An issued kubeconfig: its record, and the text of the file."""
 
     credential: Credential
     text: str = field(repr=False)
@@ -115,6 +112,7 @@ class V1Invitation:
     ca_pem: bytes
 
 
+@define(eq=False, repr=False)
 class Issuer:
     """Issues credentials.
 
@@ -125,27 +123,15 @@ class Issuer:
     :param clock: its ``seconds()`` count from the epoch.
     """
 
-    def __init__(
-        self,
-        clusters: Clusters,
-        credentials: Credentials,
-        tokens: JoinTokens,
-        v1_tokens: V1Tokens | None,
-        users: Authority,
-        serving: Authority,
-        host_keys: Callable[[], Sequence[str]],
-        published: Published,
-        clock: IReactorTime,
-    ) -> None:
-        self.published = published
-        self._clusters = clusters
-        self._credentials = credentials
-        self._tokens = tokens
-        self._v1_tokens = v1_tokens
-        self._users = users
-        self._serving = serving
-        self._host_keys = host_keys
-        self._clock = clock
+    _clusters: Clusters
+    _credentials: Credentials
+    _tokens: JoinTokens
+    _v1_tokens: V1Tokens | None
+    _users: Authority
+    _serving: Authority
+    _host_keys: Callable[[], Sequence[str]]
+    published: Published
+    _clock: IReactorTime
 
     async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
         """Issue a token with which *uses* agents may join a cluster within *ttl* s.

@@ -67,10 +67,7 @@ def _require_ssh(cluster: Cluster) -> None:
 
 
 class NodesApi:
-    """`clusters/<name>/nodes`: the nodes and the state of their tunnels.
-
-    :param status: see `tower.web.api.clusters.ClusterApi`.
-    """
+    """`clusters/<name>/nodes`: the nodes and the state of their tunnels."""
 
     def __init__(self, status: Callable[[str], SSHStatus | None], clock: IReactorTime) -> None:
         self._status = status

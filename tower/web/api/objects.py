@@ -22,10 +22,7 @@ def list_response(
     now: float,
     rows: Callable[[list[Object]], list[Object]] | None = None,
 ) -> Response:
-    """Return the list of *items*, or a table if *call* requests one.
-
-    :param rows: converts the items to the objects of the table's rows.
-    """
+    """Return the list of *items*, or a table if *call* requests one; *rows* makes its rows from the items."""
     if call.table:
         shown = rows(items) if rows is not None else items
         return Response.of_json(table(columns, shown, now, media=call.table, include=call.include))

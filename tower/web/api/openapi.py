@@ -152,10 +152,7 @@ def _cluster() -> dict[str, Any]:
     )
     spec = _object(
         "Desired state of the cluster.",
-        {
-            "enable": _flag("Whether the cluster may be used; true by default."),
-            "connection": connection,
-        },
+        {"enable": _flag("Whether the cluster may be used; true by default."), "connection": connection},
     )
     member = _object(
         "The credential that the proxy uses, for type ssh.",
@@ -178,8 +175,7 @@ def _cluster() -> dict[str, Any]:
         },
     )
     return _object(
-        "A Kubernetes cluster behind Tower.",
-        {**_kind_properties(), "spec": spec, "status": status},
+        "A Kubernetes cluster behind Tower.", {**_kind_properties(), "spec": spec, "status": status}
     )
 
 

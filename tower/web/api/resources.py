@@ -37,13 +37,7 @@ def tower_api(
     *,
     check_files: CheckFiles,
 ) -> Api:
-    """Return the API.
-
-    :param clock: its ``seconds()`` count from the epoch.
-    :param accesses: see `ClusterApi`.
-    :param ssh_status: see `ClusterApi`.
-    :param check_files: see `ClusterApi`.
-    """
+    """Return the API; for the parameters see `ClusterApi`.  *clock* counts from the epoch."""
     below: dict[str, Subresource] = {
         "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
         "jointokens": JoinTokensApi(issuer),

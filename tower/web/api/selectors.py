@@ -46,9 +46,8 @@ def parse_labels(text: str) -> list[Requirement]:
 
 
 def parse_fields(text: str, fields: Mapping[str, Callable[[Object], str]]) -> list[Requirement]:
-    """Return the requirements of the field selector *text*, for a mapping of field names to values.
+    """Return the requirements of the field selector *text*, for a mapping of supported *fields* to values.
 
-    :param fields: the supported fields.
     :raise BadSelector: it is invalid or names another field.
     """
     found = []

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -42,33 +42,21 @@ class WatchLimits:
 Form: TypeAlias = Callable[[Object], Object]
 
 
+@define(eq=False, repr=False)
 class Watching:
-    """Starts watches.
+    """Starts watches; *version* returns the store's resource version, *show* the object of a cluster."""
 
-    :param version: returns the store's resource version.
-    :param show: returns the object of a cluster.
-    """
-
-    def __init__(
-        self,
-        clusters: Clusters,
-        version: Callable[[], int],
-        show: Callable[[Cluster], Object],
-        clock: IReactorTime,
-        limits: WatchLimits,
-    ) -> None:
-        self.clusters = clusters
-        self.version = version
-        self.show = show
-        self.clock = clock
-        self.limits = limits
+    clusters: Clusters
+    version: Callable[[], int]
+    show: Callable[[Cluster], Object]
+    clock: IReactorTime
+    limits: WatchLimits
 
     def watch(
         self, query: Mapping[str, str], selection: Selection, form: Form, *, bookmarks: bool
     ) -> Callable[[BodyStream], None]:
         """Return the function that starts the watch that *query* requests.
 
-        :param form: converts an object for an event.
         :param bookmarks: whether the form has bookmarks.
         :raise StatusError: a parameter is invalid, or its version is no longer available.
         """
@@ -99,25 +87,23 @@ class Watching:
         return min(float(text), self.limits.longest)
 
 
+@define(eq=False, repr=False)
 class _Watch:
     """One watch."""
 
     _log = Logger()
 
-    def __init__(
-        self, watching: Watching, stream: BodyStream, selection: Selection, form: Form, *, bookmarks: bool
-    ) -> None:
-        self._watching = watching
-        self._stream = stream
-        self._selection = selection
-        self._form = form
-        self._bookmarks = bookmarks
-        self._reached = 0  # the last version that the client knows
-        self._hidden: set[str] = set()  # clusters that the client does not see: their labels do not match
-        self._blocked = False
-        self._over = False
-        self._calls: list[IDelayedCall] = []
-        self._following: Watch | None = None
+    _watching: Watching
+    _stream: BodyStream
+    _selection: Selection
+    _form: Form
+    _bookmarks: bool = field(kw_only=True)
+    _reached: int = field(default=0, init=False)  # the last version that the client knows
+    _hidden: set[str] = field(factory=set, init=False)  # clusters whose labels do not match
+    _blocked: bool = field(default=False, init=False)
+    _over: bool = field(default=False, init=False)
+    _calls: list[IDelayedCall] = field(factory=list, init=False)
+    _following: Watch | None = field(default=None, init=False)
 
     def begin(self, since: int | None, *, mark: bool, seconds: float) -> None:
         """Send the current state (*since* is None) or the changes since a version; follow for *seconds*.

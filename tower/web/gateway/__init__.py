@@ -1,6 +1,7 @@
 """Users' connections, and the relay of their requests into tunnels.
 
 Start with `gateway`, which describes the parts.  `http_channel` is one connection, `request` one request,
-`relay` and `proxy_client` send it to a cluster and return the answer: the rewriting of `Location` is in
-`proxy_client`.  It imports `tower.web.outcome` and lower rooms, and only types of `tower.web.access`.
+`relay` sends it to a cluster, `proxy_client` returns the answer and has `tower.http.responses` rewrite its
+`Location`, and `inflight` limits each cluster's concurrent requests.  It imports `tower.web.outcome` and
+lower rooms, and only types of `tower.web.access`.
 """

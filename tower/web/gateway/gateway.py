@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -98,23 +99,19 @@ class SharedLimits:
 
     @classmethod
     def of(cls, clock: IReactorTime, unproven: int = UNPLACED_UNPROVEN) -> Self:
-        """Return new limits.
-
-        :param unproven: memory for all connections without a valid credential together, B.
-        """
+        """Return new limits; *unproven* is the memory of all connections without a valid credential, B."""
         log = Logger(namespace="tower.web.gateway.request.Request")
         return cls(UnauthenticatedBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
+@define(eq=False, repr=False, slots=False)
 class Gateway:
     """Serves users' connections.
 
     :param router: decides how each request is answered.
-    :param pool: the channels into the clusters.
     :param sessions: ends the requests of expired and revoked credentials.
     :param budget: lends memory for bytes that arrive faster than they can be forwarded; default: its own.
-    :param inflight: limit of concurrent requests; None: no limit.
-    :param audit: the audit log; None: no audit.
+    :param inflight: limit of concurrent requests.
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: number of requests.
@@ -124,36 +121,25 @@ class Gateway:
 
     protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        router: Router,
-        pool: ChannelPool,
-        sessions: Sessions,
-        limits: RequestLimits | None = None,
-        budget: Budget | None = None,
-        inflight: InFlight | None = None,
-        audit: Audit | None = None,
-        shared: SharedLimits | None = None,
-    ) -> None:
-        self.clock = clock
-        self.router = router
-        self.pool = pool
-        self.sessions = sessions
-        self.limits = limits or RequestLimits()
-        self.budget = budget or Budget(UNPLACED)
-        self.inflight = inflight
-        self.audit = audit
-        shared = shared or SharedLimits.of(clock)
-        self.unproven, self.round_robin, self.rejections = (
-            shared.unproven,
-            shared.round_robin,
-            shared.rejections,
-        )
-        self.requests = self.failures = 0
-        self.stopping = False
-        self._channels: set[HTTPChannel] = set()
-        self._stopped: Deferred[None] | None = None
+    clock: IReactorTime
+    router: Router
+    pool: ChannelPool
+    sessions: Sessions
+    limits: RequestLimits = field(factory=RequestLimits)
+    budget: Budget = field(factory=lambda: Budget(UNPLACED))
+    inflight: InFlight | None = None
+    audit: Audit | None = None
+    shared: SharedLimits | None = None
+    requests: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    stopping: bool = field(default=False, init=False)
+    _channels: set[HTTPChannel] = field(factory=set, init=False)
+    _stopped: Deferred[None] | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shared = self.shared or SharedLimits.of(self.clock)
+        self.unproven, self.round_robin = shared.unproven, shared.round_robin
+        self.rejections = shared.rejections
         self.date = self._date()
 
     def accept(self, connection: Connection) -> HTTPChannel | None:

@@ -61,11 +61,7 @@ class HTTPChannel(UserConnection):
         return self._body is not None
 
     def take_body(self, taker: BodyTaker | None, *, roomy: bool = True) -> None:
-        """Forward the rest of the body to *taker*.
-
-        :param taker: None: pause the body.
-        :param roomy: False: the taker is full already.
-        """
+        """Forward the rest of the body to *taker*; None pauses it.  *roomy*: the taker is not full yet."""
         if self._body is not None:
             self._body.give_to(taker, roomy=roomy)
         self._account()

@@ -20,21 +20,14 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def response_head(code: int, headers: Headers, date: bytes, *, framing: bytes, close: bool) -> bytes:
-    """Return the head of an answer.
-
-    :param date: the Date line.
-    :param framing: the line that defines the body's end, or nothing.
-    """
+    """Return the head of an answer; *framing* is the line that defines the body's end, or nothing."""
     lines = [status_line(code), *(b"%b: %b\r\n" % header for header in headers), date, framing]
     lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(lines)
 
 
 class BodyReading(Exchange):
-    """Reads the body of one request into memory.
-
-    :ivar done: fires with the body, or fails with a `StatusError`.
-    """
+    """Reads the body of one request into memory; `done` fires with it, or fails with a `StatusError`."""
 
     def __init__(self, request: Request, limit: int) -> None:
         self.done: Deferred[bytes] = Deferred()

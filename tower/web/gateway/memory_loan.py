@@ -18,10 +18,7 @@ ALLOWANCE = 4 * 1024
 
 
 class Loan:
-    """The loan of one connection; repay it before `UserConnection.proven` changes.
-
-    :ivar size: B.
-    """
+    """The loan of one connection, B; repay it before `UserConnection.proven` changes."""
 
     __slots__ = ("_budget", "_unproven", "size")
 

@@ -10,10 +10,7 @@ PIPELINED = HEAD_LIMIT
 
 
 class Pipelined:
-    """Complete requests, or the beginning of one.
-
-    :param at: index of the first request in *data*.
-    """
+    """Complete requests, from index *at* of *data* on, or the beginning of one."""
 
     __slots__ = ("_at", "_data")
 

@@ -100,11 +100,7 @@ class ProxyClient:
     # The request
 
     def begin(self, head: bytes, plain: bool) -> None:
-        """Send the request.
-
-        :param head: in the agent's canonical form.
-        :param plain: as in `tower.web.outcome.Relay`.
-        """
+        """Send the request; *head* has the agent's canonical form, *plain* is as in `Relay`."""
         request, upstream = self.request, self.upstream
         pipe = upstream.channel
         if upstream.rewrite is not None:
@@ -360,10 +356,7 @@ class ProxyClient:
         self._break(_CREDENTIAL_REJECTED if self.factory.relay.target == KUBERNETES else _REJECTED_BY_KUBELET)
 
     def _break(self, what: str) -> None:
-        """Discard the channel and answer 502.
-
-        :param what: verb and object; the cluster is the subject.
-        """
+        """Discard the channel and answer 502: the cluster did *what* (verb and object)."""
         self._over = True
         self.upstream.discard()
         self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))

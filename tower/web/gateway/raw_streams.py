@@ -37,10 +37,7 @@ class _UserSplice(Splice):
 
 
 def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
-    """Pass bytes both ways between a user and *pipe* from now on.
-
-    :param first: sent to the user before.
-    """
+    """Send *first* to the user, then pass bytes both ways between the user and *pipe*."""
     early = channel.release()
     user = channel.connection
     there, back = _UserSplice(channel, pipe), Splice(pipe, user)

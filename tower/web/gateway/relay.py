@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProxyClientFactory(Exchange):
-    """Sends one request on a channel into its cluster.
-
-    :ivar protocol: receives the answer.
-    :ivar client: its instance, until the answer is complete.
-    """
+    """Sends one request on a channel into its cluster; `client` receives the answer, until it is complete."""
 
     protocol: ClassVar[type[ProxyClient]] = ProxyClient
 

@@ -17,15 +17,7 @@ from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
-from tower.web.outcome import (
-    HandOver,
-    Outcome,
-    RawStream,
-    Relay,
-    Response,
-    ResponseRecord,
-    StreamingResponse,
-)
+from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
@@ -159,10 +151,7 @@ class Request:
         return reading.done
 
     def audit(self, cluster: str) -> None:
-        """Begin the request's audit entry, after `identity` was set.
-
-        :param cluster: the requested cluster; empty for Tower's own API.
-        """
+        """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
         audit = self.channel.gateway.audit
         if audit is not None:
             self.entry = entry = audit.begin(self, cluster)
@@ -320,10 +309,7 @@ class Request:
             channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
-        """Record that the head of the final answer was sent.
-
-        :param reason: of Tower's own Status; *message* likewise.
-        """
+        """Record that the head of the final answer was sent; *reason* and *message* are of our own Status."""
         self.started = True
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))

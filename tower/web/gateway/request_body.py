@@ -13,10 +13,7 @@ BodyTaker: TypeAlias = Callable[[Buffer], bool]
 
 
 class RequestBody:
-    """The rest of one request's body.
-
-    :param length: B, or `CHUNKED`.
-    """
+    """The rest of one request's body, of *length* B or `CHUNKED`."""
 
     __slots__ = ("_chunks", "_full", "_left", "_take")
 

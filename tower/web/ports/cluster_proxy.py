@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.application.internet import TCPServer
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
@@ -62,10 +62,7 @@ class PortClosed:
 
 
 class PortPolicy(Protocol):
-    """Decides the ports of one kind.
-
-    :ivar condition: the type of the condition that reports them.
-    """
+    """Decides the ports of one kind; `condition` is the type of the condition that reports them."""
 
     condition: str
 
@@ -87,29 +84,21 @@ class OpenPorts:
     gateway: Callable[[str], Gateway]
 
 
+@define(eq=False, repr=False)
 class KubernetesPorts:
     """The ports of the clusters' API servers; a `PortPolicy`.
 
     :param reactor: has the front door's TLS.
-    :param gateway: makes the gateway for a cluster.
     :param opened: ports without authentication; None: all ports authenticate.
     """
 
     condition = PORT_OPEN
 
-    def __init__(
-        self,
-        reactor: ConnectionReactor,
-        clusters: Clusters,
-        host: str,
-        gateway: Callable[[str], Gateway],
-        opened: OpenPorts | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._clusters = clusters
-        self._host = host
-        self._gateway = gateway
-        self._opened = opened
+    _reactor: ConnectionReactor
+    _clusters: Clusters
+    _host: str
+    _gateway: Callable[[str], Gateway]
+    _opened: OpenPorts | None = None
 
     def port_of(self, cluster: Cluster) -> PortSpec | PortClosed:
         """See `PortPolicy.port_of`."""

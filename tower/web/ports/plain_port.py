@@ -67,10 +67,7 @@ def asks_for_agent(request: Request, path: bytes) -> bool:
 
 
 class PlainPort:
-    """The router of the port without TLS: only agents and health checks.
-
-    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
-    """
+    """The router of the port without TLS: only agents and health checks."""
 
     def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = no_problem) -> None:
         self._agent = HandOver(take_agent)
@@ -88,6 +85,5 @@ class PlainPort:
         if path == SSH_TUNNEL:
             return ssh_tunnel_check(request, self._ssh_tunnel)
         raise StatusError(
-            404,
-            "this port is for agents only; clusters and Tower's API are served with TLS on --secure-port",
+            404, "this port is for agents only; clusters and Tower's API are served with TLS on --secure-port"
         )

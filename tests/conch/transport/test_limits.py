@@ -1,10 +1,10 @@
-"""Tests of `tower.conch.transport.rate_limit`."""
+"""Tests of `tower.conch.transport.limits`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.transport.rate_limit import TokenBucket
+from tower.conch.transport.limits import TokenBucket
 
 
 class TokenBucketTests(SynchronousTestCase):
