@@ -240,10 +240,7 @@ class Agent(MultiService):
 
 
 class Hangup(Service):
-    """Calls *retry* on SIGHUP.
-
-    :param set_handler: sets a signal handler, as `signal.signal` does.
-    """
+    """Calls *retry* on SIGHUP; *set_handler* sets a signal handler, as `signal.signal` does."""
 
     def __init__(
         self,

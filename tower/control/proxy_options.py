@@ -193,10 +193,7 @@ class Options(NodeOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check that the options go together.
-
-        :raise UsageError: they do not; names the options and the cure.
-        """
+        """Raise `UsageError` with the options and the cure unless the options go together."""
         super().postOptions()
         for rule in (
             self._check_later,

@@ -107,10 +107,7 @@ class NodeOptions(EnvironmentOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check that the options go together.
-
-        :raise UsageError: they do not; names the options and the cure.
-        """
+        """Raise `UsageError` with the options and the cure unless the options go together."""
         super().postOptions()
         rules = (self._check_ssh, self._check_nodes) if self["ssh-user"] else (self._check_no_user,)
         for rule in rules:
