@@ -235,7 +235,7 @@ class Credentials:
             except (RecordChanged, RecordMissing):
                 continue
             return credential
-        raise Conflict(f"credential {credential_id} changes too often: retry")
+        raise Conflict(f"credential {credential_id}: too many concurrent changes: retry")
 
     async def _purge(self) -> int:
         now = self._clock.seconds()

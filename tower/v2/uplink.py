@@ -66,9 +66,7 @@ class Uplink:
         try:
             return await self._dialer.dial()
         except SubprotocolRefused as e:
-            raise SubprotocolRefused(
-                f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1"
-            ) from e
+            raise SubprotocolRefused(f"{e}; for a KubeSphere Tower proxy, set --protocol v1") from e
 
     def _authenticate(self, dialed: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
         pipe, leftover = dialed
