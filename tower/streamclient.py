@@ -92,7 +92,7 @@ class Opening:
     """Receiver of a new stream until the proxy's response to the upgrade (RFC 9110 section 7.8).
 
     :param opened: called with the bytes after the 101; the stream is paused then.
-    :param failed: called once with the reason of a failure.
+    :param failed: called once with the reason.
     """
 
     def __init__(self, pipe: Pipe, opened: Callable[[bytes], None], failed: Callable[[str], None]) -> None:

@@ -63,9 +63,8 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, data: Buffer, start: int = 0) -> int:
-        """Follow *data* from index *start*.
+        """Follow *data* from index *start*; return the index after the body, or -1 while it continues.
 
-        :return: the index of the first byte after the body, or -1 while it continues.
         :raise BadBody: on anything that RFC 9112 section 7.1 does not allow.
         """
         position, end = start, len(data)

@@ -205,9 +205,8 @@ class HeadReader:
         self._fields: Fields | None = None
 
     def read(self, head: bytes) -> tuple[bytes, bytes, int, Fields]:
-        """Parse *head*, from the request line to the empty line.
+        """Parse *head*, from the request line to the empty line: method, target, minor version, fields.
 
-        :return: method, target, minor version, fields.
         :raise BadHead: it is not plain HTTP/1.1.
         """
         match = _REQUEST_LINE.match(head)

@@ -76,10 +76,7 @@ class UnauthenticatedBudget:
         ] = {}  # starts, in order, by power of two of the size
 
     def hold(self, holder: MemoryHolder, size: int) -> bool:
-        """Set the size that *holder* holds, B.
-
-        :return: False if it must close itself; `MemoryHolder.evict` closes others.
-        """
+        """Set the size that *holder* holds, B, and evict others; return False if it must close itself."""
         since = self._forget(holder)
         if size:
             self._note(holder, size, self._seconds() if since is None else since)

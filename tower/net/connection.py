@@ -54,8 +54,6 @@ class ConnectionEnded(PeerError):
 class Connection:
     """One end of a TCP connection; a `tower.net.pipes.Pipe`.  It starts paused.
 
-    `tower.net.tls.connection.TLSConnection` is the same with TLS inside.
-
     :param sock: connected; made non-blocking and owned from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
@@ -254,7 +252,7 @@ class Connection:
         They do not count as a complete stream.  The wait is limited: a paused receiver may wait for an event
         that follows only from the end of this connection.
         """
-        self._drop_queue()
+        self._send_queue = self._unsent = None
         if self._paused or self._peer_ended or self._closing or not self._ready:
             self._lost(error)
             return
@@ -264,9 +262,6 @@ class Connection:
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)
-
-    def _drop_queue(self) -> None:
-        self._send_queue = self._unsent = None
 
     def _start_writing(self) -> None:
         if not (self._writing or self._closed):
@@ -407,7 +402,7 @@ class Connection:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
-        self._drop_queue()
+        self._send_queue = self._unsent = None
         self._fd = -1
         if self.slot is not None:
             self.slot.release()

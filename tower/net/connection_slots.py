@@ -92,10 +92,9 @@ class Slots:
         return len(self._unproven)
 
     def take(self, source: Source | None) -> Slot | None:
-        """Return a slot for a new connection; abort the oldest unproven one if needed.
+        """Return a slot for a new connection, or None if all slots are proven.
 
-        :param source: see `source_of`; None: not known yet.
-        :return: None if all slots are proven.
+        Abort the oldest unproven connection if needed.  *source* is None while it is not known.
         """
         if source is not None:
             self._leave_room_for(source)

@@ -62,12 +62,11 @@ class Pipe(Protocol):
     receiver: Receiver
 
     def send(self, data: Buffer) -> bool:
-        """Send *data*; bytes that cannot be sent now are copied.
+        """Send *data*; return False if the caller should stop until `Receiver.drained` or `Receiver.closed`.
 
-        A pipe that is broken, finished, closed or aborted drops *data* and returns False; `Receiver.drained`
-        does not follow, only `Receiver.closed`, after the bytes that wait for a paused receiver.
-
-        :return: False if the caller should stop until `Receiver.drained` or `Receiver.closed`.
+        Bytes that cannot be sent now are copied.  A pipe that is broken, finished, closed or aborted drops
+        *data* and returns False; `Receiver.drained` does not follow, only `Receiver.closed`, after the bytes
+        that wait for a paused receiver.
         """
 
     def finish(self) -> None:

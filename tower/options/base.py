@@ -84,9 +84,7 @@ def parameter(
         try:
             return read(text)
         except ValueError as e:
-            return OptionError(
-                name, text, str(e)
-            )  # raised by `EnvironmentOptions.postOptions`, with all others
+            return OptionError(name, text, str(e))  # `EnvironmentOptions.postOptions` raises it
 
     return (name, short, default, doc, coerce)
 
@@ -101,12 +99,8 @@ def secret(name: str, doc: str) -> list[Parameter]:
 
     See `EnvironmentOptions.secret`.
     """
-    return [
-        parameter(name, None, doc),
-        parameter(
-            f"{name}-file", None, f"File with the value of --{name}; -: standard input.", read_secret_file
-        ),
-    ]
+    file_doc = f"File with the value of --{name}; -: standard input."
+    return [parameter(name, None, doc), parameter(f"{name}-file", None, file_doc, read_secret_file)]
 
 
 #: Flag of both programs; see `tower.reactor.process.forbid_dumps`.
@@ -188,9 +182,8 @@ class EnvironmentOptions(usage.Options):
     def parseArgs(self, *arguments: str) -> None:
         """Reject positional arguments."""
         if arguments:
-            self._errors.append(
-                usage.UsageError(f"{arguments[0]!r} is not an option: --help lists the options")
-            )
+            text = f"{arguments[0]!r} is not an option: --help lists the options"
+            self._errors.append(usage.UsageError(text))
 
     def postOptions(self) -> None:
         """Raise the errors of all values, then set up logging by ``--v``; overrides call this first."""

@@ -39,12 +39,9 @@ def _calls() -> tuple[Callable[[], int], Callable[[], object]]:
 
 
 class FreedMemory:
-    """Releases free memory, if called each `LOOK` seconds.
+    """Releases free memory, if called each `LOOK` seconds; *free* returns the size of the free heap, B.
 
     Released memory still counts as free, so the increase since the minimum decides.
-
-    :param free: returns the size of the free heap, B.
-    :param trim: releases it.
     """
 
     def __init__(

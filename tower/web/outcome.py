@@ -31,10 +31,8 @@ JSON_TYPE = (b"Content-Type", b"application/json")
 class Relay:
     """Relay the request to *cluster*, impersonating `Request.identity` unless *plain*.
 
-    :ivar cluster: the cluster's name.
     :ivar prefix: start of the request target that is removed before it is sent, without a final slash:
         ``b"/clusters/alpha"`` on the front door, ``b""`` on the cluster's own port.
-    :ivar target: the tunnel's target.
     :ivar plain: do not impersonate; the target authenticates the user from the user's own header fields.
     :ivar scope: path that the answer's cookies are confined to, without a final slash; fields that affect a
         whole host are dropped.  ``b""``: the host serves this cluster only, so neither applies.

@@ -42,11 +42,10 @@ class _QuietAutobahnLog:
 
 
 class ClientSocket(WebSocketClientProtocol):
-    """One handshake.
+    """One handshake; `done` fires with the bytes received after it.
 
     :param protocol: the subprotocol to request.
     :param echoed: whether the server must confirm it; proxies of kubesphere-v1 do not.
-    :ivar done: fires with the bytes received after the handshake.
     """
 
     log = _QuietAutobahnLog()

@@ -266,9 +266,9 @@ class FrameWriter:
         self._masked = to_server
 
     def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
-        """Make ``buffer[start:end]`` the payload of a binary frame, in place.
+        """Make ``buffer[start:end]`` the payload of a binary frame, in place; return the start of the frame.
 
-        :return: start of the frame: up to `LONGEST_HEADER` before *start*.
+        It is up to `LONGEST_HEADER` before *start*.
         """
         key = random.getrandbits(32).to_bytes(4, "little") if self._masked else b""
         head = self._header(BINARY, end - start, key)

@@ -11,12 +11,8 @@ LOOKS = 100
 class Resumption:
     """Resumes sessions with one server and one context by tickets (RFC 8446 section 2.2).
 
-    A resumed handshake needs no signature and no verification of a chain.
-
-    Each read of a session leaks some KiB in Python (`SSLObject.session`, seen with 3.11), so their number is
-    limited.
-
-    :ivar session: the latest resumable session.
+    A resumed handshake needs no signature and no verification of a chain.  Each read of a session leaks some
+    KiB in Python (`SSLObject.session`, seen with 3.11), so their number is limited.
     """
 
     __slots__ = ("_looks", "session")

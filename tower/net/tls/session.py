@@ -101,9 +101,8 @@ class TLSSession:
         )
 
     def handshake(self) -> bool:
-        """Continue the handshake; `take` returns its output.
+        """Continue the handshake; return whether it is over.  `take` returns its output.
 
-        :return: whether it is over.
         :raise ssl.SSLError: it failed (`take` may have an alert).
         """
         done = False
@@ -167,9 +166,8 @@ class TLSSession:
         return not self._missing
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypt received bytes into *buffer*, up to its size.
+        """Decrypt received bytes into *buffer*, up to its size; return their number, 0 if more must come.
 
-        :return: number of bytes; 0 if more must be received first.
         :raise TLSEnded: the peer ended its stream, and all bytes before were read.
         :raise ssl.SSLError: the session is broken.
         """

@@ -65,7 +65,6 @@ class Entry:
     :ivar credential: ID of the credential, or empty.
     :ivar cluster: empty for Tower's own API.
     :ivar address: the client's IP address.
-    :ivar agent: User-Agent.
     :ivar impersonated: requested user and group, None each if not requested.
     :ivar upgrades: whether the request changes the protocol.
     """

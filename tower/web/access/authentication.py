@@ -87,10 +87,8 @@ class Authenticator:
         self._clock = clock
 
     def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Identity:
-        """Return the user of this certificate or, if it is not valid, of this token.
+        """Return the user of this certificate (DER, verified by TLS) or, if it is not valid, of this token.
 
-        :param certificate: DER, verified by TLS.
-        :param bearer: the token alone.
         :raise Unauthorized: with a text for the client; `Unauthorized.reason` is for the log.
         """
         refusal: Unauthorized | None = None

@@ -52,11 +52,10 @@ _VERSION = re.compile(r"[0-9]{1,18}")
 
 @frozen
 class DesiredCluster:
-    """A cluster as a client wants it.
+    """A cluster as a client wants it; of type proxy without `ssh`.
 
     :ivar version: the resource version that the client has read, or None.
     :ivar port: the cluster's own port, or None to have one chosen.
-    :ivar ssh: for type ssh; None: type proxy.
     """
 
     name: str

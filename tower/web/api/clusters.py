@@ -139,11 +139,9 @@ class ClusterApi:
         return Response.of_json(item)
 
     def _table(self, call: Call, items: list[Object], version: str) -> Response:
-        now = self._clock.seconds()
+        now, media, include = self._clock.seconds(), call.table, call.include
         return Response.of_json(
-            table(
-                CLUSTER_COLUMNS, items, now, media=call.table, include=call.include, resource_version=version
-            )
+            table(CLUSTER_COLUMNS, items, now, media=media, include=include, resource_version=version)
         )
 
     async def _create(self, call: Call) -> Response:

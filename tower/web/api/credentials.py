@@ -30,15 +30,13 @@ class CredentialsApi:
             case (("GET" | "HEAD"), ()):
                 if call.flag("watch"):
                     raise StatusError(405, "credentials cannot be watched: list them again")
-                return list_response(
-                    call, "Credential", self._select(call), CREDENTIAL_COLUMNS, self._clock.seconds()
-                )
+                items, now = self._select(call), self._clock.seconds()
+                return list_response(call, "Credential", items, CREDENTIAL_COLUMNS, now)
             case (("GET" | "HEAD"), (name,)):
                 item = _credential(self._find(name))
                 if call.table:
-                    return Response.of_json(
-                        table(CREDENTIAL_COLUMNS, [item], self._clock.seconds(), media=call.table)
-                    )
+                    now = self._clock.seconds()
+                    return Response.of_json(table(CREDENTIAL_COLUMNS, [item], now, media=call.table))
                 return Response.of_json(item)
             case "DELETE", (name,):
                 self._find(name)

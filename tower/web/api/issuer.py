@@ -98,7 +98,6 @@ class V1Invitation:
     """The parameters with which ``kubesphere-v1`` agents join.
 
     :ivar token: does not expire.
-    :ivar id: ID of the token.
     :ivar server: URL of the agent endpoint without TLS, which requires no CA; with TLS if there is no other.
     :ivar secure_server: URL of the endpoint with TLS; such agents verify it with their system's CAs.
     :ivar ca_pem: the CA of that certificate, to be installed where the system does not have it.

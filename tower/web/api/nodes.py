@@ -47,15 +47,13 @@ def node_status_object(node: NodeStatus) -> dict[str, Any]:
         "since": timestamp(node.since),
         "streams": node.streams,
     }
-    if node.host_key:
-        shown["hostKey"] = node.host_key
-    if node.round_trip:
-        shown["roundTripMilliseconds"] = round(node.round_trip * 1000, 3)
-    if node.checked is not None:
-        shown["lastCheck"] = timestamp(node.checked)
-    if node.error:
-        shown["error"] = escaped(node.error)
-    return shown
+    known = {
+        "hostKey": node.host_key,
+        "roundTripMilliseconds": node.round_trip and round(node.round_trip * 1000, 3),
+        "lastCheck": None if node.checked is None else timestamp(node.checked),
+        "error": escaped(node.error),
+    }
+    return shown | {name: value for name, value in known.items() if value}
 
 
 def _require_ssh(cluster: Cluster) -> None:

@@ -89,7 +89,6 @@ class SharedLimits:
     """Limits for unauthenticated clients that all gateways share, so that using several ports gains nothing.
 
     :ivar unproven: memory for connections without a valid credential.
-    :ivar round_robin: for pipelined requests.
     :ivar rejections: summarizes the log lines that such connections cause.
     """
 
@@ -114,7 +113,6 @@ class Gateway:
     :param inflight: limit of concurrent requests.
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
-    :ivar requests: number of requests.
     :ivar failures: number of requests answered with Tower's own Status.
     :ivar date: the current ``Date`` line.
     """
@@ -182,7 +180,6 @@ class Gateway:
         cut = self.clock.callLater(grace, self._cut)
         for channel in list(self._channels):
             channel.retire()
-
         return done.addCallback(self._all_closed, cut)
 
     def _all_closed(self, result: None, cut: IDelayedCall) -> None:
@@ -190,10 +187,9 @@ class Gateway:
             cut.cancel()
 
     def _cut(self) -> None:
+        details = {"retryAfterSeconds": 1}
         for channel in list(self._channels):
-            channel.end(
-                StatusError(503, "this proxy is stopping", details={"retryAfterSeconds": 1}, close=True)
-            )
+            channel.end(StatusError(503, "this proxy is stopping", details=details, close=True))
 
     def _date(self) -> bytes:
         return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

@@ -19,9 +19,8 @@ class InFlight:
         """
         count = self.counts.get(cluster, 0)
         if count >= self._limit:
-            raise StatusError(
-                429, "Too many requests, please try again later.", details={"retryAfterSeconds": 1}
-            )
+            details = {"retryAfterSeconds": 1}
+            raise StatusError(429, "Too many requests, please try again later.", details=details)
         self.counts[cluster] = count + 1
 
     def leave(self, cluster: str) -> None:

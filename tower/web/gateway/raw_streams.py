@@ -91,8 +91,5 @@ class StreamOpening(Exchange):
         """Fail if the tunnel does not answer in time."""
         limit = self._request.channel.gateway.limits.answer
         if age > limit:
-            self._request.fail(
-                StatusError(
-                    504, f"cluster {self._stream.cluster} did not open the stream within {limit:.0f} s"
-                )
-            )
+            text = f"cluster {self._stream.cluster} did not open the stream within {limit:.0f} s"
+            self._request.fail(StatusError(504, text))

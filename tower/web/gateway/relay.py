@@ -98,11 +98,8 @@ class ProxyClientFactory(Exchange):
             self.request.channel.take_body(None)
             self._open()  # a new channel, so this happens once
             return
-        self.request.fail(
-            StatusError(
-                502, f"the connection to cluster {self.relay.cluster} was lost before its answer was complete"
-            )
-        )
+        text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete"
+        self.request.fail(StatusError(502, text))
 
     # See `tower.web.gateway.exchange.Exchange`
 
@@ -128,9 +125,8 @@ class ProxyClientFactory(Exchange):
             return
         target = relative_target(self.request.target, self.relay.prefix)
         if client is None or not parse_request_info(self.request.method, target).is_long_running:
-            self.request.fail(
-                StatusError(504, f"cluster {self.relay.cluster} did not answer within {limit:.0f} s")
-            )
+            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s"
+            self.request.fail(StatusError(504, text))
 
 
 def relative_target(target: bytes, prefix: bytes) -> bytes:

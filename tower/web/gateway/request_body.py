@@ -29,9 +29,8 @@ class RequestBody:
         return self._full or self._take is None
 
     def follow(self, data: Buffer, start: int = 0) -> int:
-        """Follow the body through *data* from index *start*.
+        """Follow the body in *data* from index *start*; return the index of its end, or -1 if it continues.
 
-        :return: the index of its end, or -1 if it continues.
         :raise BadBody: the framing is invalid.
         """
         if self._chunks is not None:

@@ -49,8 +49,7 @@ class UserSession:
 
     It outlives the request: so a revocation also ends an idle connection, and the next request costs nothing.
 
-    :ivar identity: the user; None: there is no session.
-    :ivar cluster: the cluster in use; empty for Tower itself.
+    `identity` is None without a session; `cluster` is empty for Tower itself.
     """
 
     __slots__ = ("_entry", "_fields", "_lines", "_peer", "_sessions", "_writer", "cluster", "identity")

@@ -32,7 +32,6 @@ PORT_OPEN = "KubernetesAPIServerPortOpen"
 class PortSpec:
     """A port to open.  A cluster's port is reopened when any of these changes.
 
-    :ivar number: the port.
     :ivar reactor: listens, with or without TLS.
     :ivar gateway: makes the gateway for a cluster.
     :ivar reason: of the condition, one word.

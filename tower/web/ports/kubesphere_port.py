@@ -45,7 +45,6 @@ class KubeSpherePorts:
 
     :param reactor: without TLS.
     :param ports: the allowed range; None: KubeSphere ports are off.
-    :param gateway: makes the gateway for a cluster, with a `KubeSpherePort`.
     """
 
     condition = KUBESPHERE_PORT_OPEN
