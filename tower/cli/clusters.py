@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from tower.cli import output, ssh_flags
-from tower.cli.client import GROUP_PATH, TowerClient, quoted
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
 from tower.cli.ssh_view import node_facts, node_tables
 from tower.web.api.table import TABLES
 
@@ -25,10 +24,7 @@ TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
 
 
 def cluster_path(name: str, below: str = "") -> str:
-    """Return the API path of a cluster, or of a resource *below* it.
-
-    :raise CommandFailed: *name* is not valid.
-    """
+    """Return the API path of a cluster, or of *below* in it; raise `CommandFailed` if *name* is invalid."""
     if _LABEL.fullmatch(name) is None:
         raise CommandFailed(
             f"there is no cluster {name!r}: a name has 1 to 63 lower case letters, digits and dashes"
@@ -37,10 +33,7 @@ def cluster_path(name: str, below: str = "") -> str:
 
 
 def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API for one cluster; see `TowerClient.call`.
-
-    :raise CommandFailed: there is no such cluster.
-    """
+    """Call the API for one cluster, see `TowerClient.call`; raise `CommandFailed` if there is none."""
     path = cluster_path(name, below)
     try:
         return client.call(method, path, **more)
@@ -81,7 +74,7 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``spec.connection`` of a new cluster."""
     given = ssh_flags.given_flags(options)
     if options.type == "proxy" and given:
-        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: leave it out, or add --type ssh")
+        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: omit it, or add --type ssh")
     if options.type == "ssh":
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
@@ -99,7 +92,7 @@ def change(client: TowerClient, options: argparse.Namespace) -> str:
     """Change the node settings of a cluster of type ssh."""
     changes = ssh_flags.connection(options)
     if not changes:
-        raise CommandFailed("no flag is given, so nothing changes: see 'tower cluster set --help'")
+        raise CommandFailed("no settings to change: see 'tower cluster set --help'")
     if "ssh" in changes:
         changes["ssh"] = ssh_flags.with_one_source(changes["ssh"])
     with ssh_flags.errors_by_flag():

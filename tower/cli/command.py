@@ -10,8 +10,7 @@ from pathlib import Path
 
 import tower
 from tower.cli.arguments import parser
-from tower.cli.client import TowerClient
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed, TowerClient
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
@@ -77,7 +76,7 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
     except ConfigurationError as e:
         if isinstance(e.__cause__, FileNotFoundError):
             raise CommandFailed(
-                f"there is no {path}: start tower-proxy with --state-dir {options.state_dir}, which writes it"
+                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates it"
             ) from e
         raise
 

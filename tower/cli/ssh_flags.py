@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed
 from tower.errors import ConfigurationError
 from tower.escaping import escaped
 from tower.kube.flatten import self_contained, warnings_of
@@ -264,7 +264,7 @@ def _targets(texts: Sequence[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, address in map(_target, texts):
         if name in found:
-            raise CommandFailed(f"--target: {name!r} is given twice: leave one out")
+            raise CommandFailed(f"--target: {name!r} is given twice: omit one of them")
         found[name] = address
     return found
 

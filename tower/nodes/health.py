@@ -97,10 +97,7 @@ _NO_RESUMPTION = _NoResumption()
 
 
 class _HealthAnswer:
-    """The receiver of a pipe on which a request was sent.
-
-    :ivar code: fires with the HTTP status.
-    """
+    """The receiver of a pipe on which a request was sent; *code* fires with the HTTP status."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -145,10 +142,7 @@ class _HealthAnswer:
 
 
 async def _request(pipe: Pipe, path: bytes, host_line: bytes) -> int:
-    """Send one request on *pipe* and return the status; *pipe* is closed then.
-
-    :raise Unhealthy: there was no answer.
-    """
+    """Return the status of one request on *pipe*, and close it; raise `Unhealthy` without an answer."""
     answer = _HealthAnswer(pipe)
     pipe.receiver = answer
     pipe.send(
@@ -241,12 +235,12 @@ def member_health(apiserver: MemberAPIServer, clock: IReactorTime) -> HealthChec
         except defer.TimeoutError:
             if not probe.is_alive:
                 raise Unhealthy(f"the node did not answer in {TIMEOUT:g} s") from None
-            return f"the API server is not reached: no answer in {TIMEOUT:g} s"
+            return f"cannot reach the API server: no answer in {TIMEOUT:g} s"
         except TowerError as error:
             if isinstance(error, StreamRefused) and error.code == "timeout" and not probe.is_alive:
                 raise
             cure = _CURE if isinstance(error, StreamRefused) and error.code == "tls" else ""
-            return f"the API server is not reached: {error}{cure}"
+            return f"cannot reach the API server: {error}{cure}"
         return _problem("the API server", code)
 
     return check

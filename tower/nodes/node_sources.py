@@ -130,10 +130,7 @@ def api_nodes(
 
 
 def _of_object(item: Any) -> tuple[str, list[tuple[str, str]]]:
-    """Return name and addresses of a ``Node`` object.
-
-    :raise ListingFailed: it is not such an object.
-    """
+    """Return name and addresses of a ``Node`` object; raise `ListingFailed` if it is not one."""
     try:
         name = item["metadata"]["name"]
         known = item.get("status", {}).get("addresses") or ()
@@ -181,7 +178,7 @@ def file_nodes(path: Path, ssh_port: int = SSH_PORT, files: Files = ANYWHERE) ->
             raise ListingFailed(f"{path}: larger than {FILE_LIMIT} B")
         nodes = parse_nodes(text.decode("utf-8", "replace"), str(path), ssh_port)
         if not nodes:
-            raise ListingFailed(f"{path}: it lists no node; to have none, remove the cluster")
+            raise ListingFailed(f"{path}: it lists no node: add one, or disable or remove the cluster")
         return nodes
 
     return listing
