@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
@@ -67,17 +67,17 @@ class AgentKey:
     enrolled: float
 
 
+@define(eq=False)
 class JoinTokens:
     """The join tokens and agent keys in a store.
 
     :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     """
 
-    def __init__(self, store: IStore, clock: IReactorTime) -> None:
-        self._store = store
-        self._clock = clock
-        # Avoids conflicts between many agents with one token.
-        self._enrolling = DeferredLock()
+    _store: IStore
+    _clock: IReactorTime
+    # Avoids conflicts between many agents with one token.
+    _enrolling: DeferredLock = field(factory=DeferredLock, init=False)
 
     @deferred
     async def mint(self, cluster: str, ttl: float = 3600.0, uses: int = 1) -> str:

@@ -102,7 +102,7 @@ class APIClient:
         self._limit = limit
         self._pool = HTTPConnectionPool(reactor, persistent)
         self._pool.cachedConnectionTimeout = IDLE
-        self._agent: Agent = Agent.usingEndpointFactory(reactor, _PipeEndpointFactory(open_pipe), self._pool)
+        self._agent: Agent = Agent.usingEndpointFactory(reactor, _PipeEndpoint(open_pipe), self._pool)
 
     async def get(self, path: str) -> Any:
         """Return the object at *path*, which may have a query.
@@ -247,24 +247,16 @@ def _timed_out(_result: object, timeout: float) -> None:
     raise defer.TimeoutError(f"it took longer than {timeout:g} s")
 
 
-@implementer(IAgentEndpointFactory)
+@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
 @define(eq=False)
-class _PipeEndpointFactory:
-    """Returns the same endpoint for all URLs."""
+class _PipeEndpoint:
+    """Runs a protocol on a newly opened pipe; the same endpoint for all URLs."""
 
     _open_pipe: Callable[[], Awaitable[Pipe]]
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See `IAgentEndpointFactory`."""
-        return _PipeEndpoint(self._open_pipe)
-
-
-@implementer(IStreamClientEndpoint)
-@define(eq=False)
-class _PipeEndpoint:
-    """Runs a protocol on a newly opened pipe."""
-
-    _open_pipe: Callable[[], Awaitable[Pipe]]
+        return self
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a pipe; cancelling cancels the opening."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.python.failure import Failure
 
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
@@ -65,11 +64,7 @@ class SQLiteStore(IStore):
         if self._stopped is None:
             self._stopped = Deferred.fromCoroutine(self._stop())
         answer: Deferred[None] = Deferred()
-
-        def stopped(outcome: Failure | None) -> None:
-            answer.callback(outcome)
-
-        self._stopped.addBoth(stopped)
+        self._stopped.chainDeferred(answer)
         return answer
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
@@ -41,23 +42,18 @@ from tower.store.records import (
 EVENT_LIMIT = 1000
 
 
+@define(eq=False)
 class Plan:
     """The changes of a transaction, computed without applying them.
 
     :param version: of the last committed change.
     """
 
-    def __init__(
-        self,
-        version: int,
-        lookup: Callable[[str, str], Record | None],
-        select: Callable[[str], Iterable[Record]],
-    ) -> None:
-        self.version = version
-        self.events: list[Event] = []
-        self._lookup = lookup
-        self._select = select
-        self._changed: dict[tuple[str, str], Record | None] = {}
+    version: int
+    _lookup: Callable[[str, str], Record | None]
+    _select: Callable[[str], Iterable[Record]]
+    events: list[Event] = field(factory=list, init=False)
+    _changed: dict[tuple[str, str], Record | None] = field(factory=dict, init=False)
 
     def run(self, operations: Sequence[Operation]) -> list[Record | None]:
         """Return the result of each operation, and collect the changes in `events`.

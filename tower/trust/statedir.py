@@ -107,7 +107,7 @@ class StateDir:
         draft = self.path / f".{name}.{secrets.token_hex(6)}"
         try:
             try:
-                _write_new(draft, data, mode)
+                write_new(draft, data, mode)
                 draft.replace(path)
             except OSError:
                 draft.unlink(missing_ok=True)
@@ -138,7 +138,8 @@ def _plain(name: str) -> str:
     return name
 
 
-def _write_new(path: Path, data: bytes, mode: int) -> None:
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that must not exist, durably, with *mode*."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from tower.errors import ConfigurationError
-from tower.trust.statedir import sync
+from tower.trust.statedir import sync, write_new
 
 #: Largest key file that is read, B.
 FILE_LIMIT = 64 * 1024
@@ -142,12 +142,8 @@ class Vault:
         """Create the file; keep one that another process creates at the same time."""
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(new_key() + b"\n")
-                    file.flush()
-                    os.fsync(descriptor)
+                write_new(draft, new_key() + b"\n", 0o600)
                 os.link(draft, self.path)
             finally:
                 draft.unlink(missing_ok=True)

@@ -70,16 +70,12 @@ class ConnectionService(SSHService):
     def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
         self._clock = clock
         self._pending: list[Deferred[bytes]] = []
-        self._allowance = TokenBucket(BURST, RATE, 0.0)
+        self._allowance = TokenBucket(BURST, RATE, clock.seconds())
         self._over = False
         self.mux: Mux | None = None
         self.answers = answers
         self.unknown = b""
         self.transport = None
-
-    def serviceStarted(self) -> None:
-        """Start the rate limit."""
-        self._allowance = TokenBucket(BURST, RATE, self._clock.seconds())
 
     def serviceStopped(self) -> None:
         """Fail all pending requests and drop references."""
