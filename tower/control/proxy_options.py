@@ -12,12 +12,8 @@ from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
 from tower.net.load_balancers import read_networks
-from tower.options import (
-    ALLOW_DUMPS,
-    OptionError,
-    Parameter,
-    flag,
-    parameter,
+from tower.options.base import ALLOW_DUMPS, OptionError, Parameter, flag, parameter
+from tower.options.values import (
     read_count,
     read_duration,
     read_file,
