@@ -65,7 +65,7 @@ class AgentTests(ProxyTestCase):
                 if words != ("--user", "system:authenticated"):
                     message = self.refusal("kubeconfig", "alpha", *words)
                     self.assertIn(repr(name), message)
-                    self.assertRegex(message, "choose another name|leave it out")
+                    self.assertRegex(message, "choose another name|omit it")
         message = self.refusal("admin-kubeconfig", "--user", "system:admin")
         self.assertIn("'system:admin'", message)
 

@@ -24,7 +24,7 @@ MANY = 40  # agents with one key
 LIMIT = 8  # tunnels that a key has
 BACK = 30.0  # s for an agent to get through behind its own dead tunnels
 FULL = re.compile(
-    r"attempt 1 failed: .*key SHA256:\S+ has 8 tunnels into cluster evil.*--max-tunnels-per-key"
+    r"attempt 1 to connect failed: .*key SHA256:\S+ has 8 tunnels into cluster evil.*--max-tunnels-per-key"
 )
 WAITS = re.compile(r"retrying in ([0-9.]+) s")
 LONG = 60.0  # s, half of the longest wait
@@ -134,7 +134,7 @@ class LimitTests(AttackTestCase):
             self.agent.program = program
             program.start()
             self.agent.wait_until_ready(BACK)
-            self.assertNotIn("attempt 1 failed", program.output())
+            self.assertNotIn("attempt 1 to connect failed", program.output())
             relay.stall()
             program.kill()
 

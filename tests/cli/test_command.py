@@ -38,7 +38,7 @@ class ClusterTests(CommandTestCase):
         self.good("cluster", "add", "alpha", "--port", "6002")
         self.assertEqual(self.clusters.require("alpha").kubernetes_port, 6002)
         self.assertIn("cluster alpha has it", self.bad("cluster", "add", "beta", "--port", "6002"))
-        self.assertIn("from 1 on", self.bad("cluster", "add", "beta", "--port", "none"))
+        self.assertIn("1 or more", self.bad("cluster", "add", "beta", "--port", "none"))
 
     def test_add_what_exists(self) -> None:
         """The error has the name and the cure."""

@@ -81,7 +81,7 @@ class JoinTokensTests(SynchronousTestCase):
         token = self.minted(uses=2)
         self.let_in(token, "a")
         self.let_in(token, "b")
-        self.kept_out(token, "c", "spent")
+        self.kept_out(token, "c", "used up")
         self.assertEqual(
             [key.fingerprint for key in self.tokens.agent_keys("alpha")], ["SHA256:a", "SHA256:b"]
         )
@@ -115,7 +115,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.clock.advance(61)
         self.successResultOf(self.tokens.purge())
         self.clock.rightNow = NOW + 30
-        self.kept_out(token, "a", "spent")
+        self.kept_out(token, "a", "used up")
         fresh = self.minted(ttl=60.0)
         self.clock.rightNow = NOW - 100
         self.let_in(fresh, "a")
@@ -185,7 +185,7 @@ class JoinTokensTests(SynchronousTestCase):
             self.successResultOf(answer)
         self.store.holding = False
         self.let_in(token, "b")
-        self.kept_out(token, "c", "spent")
+        self.kept_out(token, "c", "used up")
 
     def test_cluster_removed_meanwhile(self) -> None:
         """A key that comes while its cluster is removed is kept out, and leaves nothing."""
@@ -244,7 +244,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.assertEqual(len(self.tokens.agent_keys("alpha")), 1)
         self.successResultOf(self.tokens.revoke("alpha", "SHA256:a"))
         self.kept_out(second, "a", "unknown join token")
-        self.kept_out(first, "a", "spent")
+        self.kept_out(first, "a", "used up")
 
     def test_mint_refusals(self) -> None:
         """Invalid requests are named in the error."""

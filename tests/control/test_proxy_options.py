@@ -96,7 +96,7 @@ class OptionsTests(SynchronousTestCase):
             port = listener.getsockname()[1]
             options = self.parse("--host=127.0.0.1", f"--port={port}", "--cluster-ports=none")
             refusal = str(self.assertRaises(OptionError, options.check_listening))
-        self.assertIn(f"--port '{port}' cannot be listened on at 127.0.0.1 (address already in use)", refusal)
+        self.assertIn(f"--port '{port}' is not available at 127.0.0.1 (address already in use)", refusal)
 
     def test_defaults(self) -> None:
         """Help shows defaults as a user types them."""
@@ -116,7 +116,7 @@ class OptionsTests(SynchronousTestCase):
         ):
             self.assertEqual(self.parse(*words).connections_per_address, share, words)
         refusal = self.refusal("--max-connections=50", "--max-connections-per-address=50")
-        self.assertIn("--max-connections-per-address '50' is not below --max-connections 50", refusal)
+        self.assertIn("--max-connections-per-address '50' must be less than --max-connections 50", refusal)
         self.assertIn("many", self.refusal("--max-connections=many"))
 
     def test_proxy_protocol(self) -> None:

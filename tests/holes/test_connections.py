@@ -70,7 +70,7 @@ class RefusalTests(HoleTestCase):
         before = len(self.tower.machine.getDelayedCalls())
         for number in range(100):
             agent = MemoryAgent(self.tower, token=f"tower-{number}").start()
-            self.assertIn("does not let this agent serve", agent.service.state)
+            self.assertIn("rejected this agent for cluster", agent.service.state)
             agent.service.stopService()
             self.tower.pump()
         self.assert_nothing_left(before)
@@ -190,7 +190,7 @@ class ComingBackTests(HoleTestCase):
             self.tower.sweep(70)
         self.addCleanup(agent.service.stopService)
         self.assertEqual((agent.gave_up, agent.service.state, played), (0, "connected", []))
-        failures = [e for e in events if "attempt {failures} failed" in str(e.get("log_format"))]
+        failures = [e for e in events if "attempt {failures} to connect failed" in str(e.get("log_format"))]
         self.assertEqual(len(failures), 6)
         self.assertTrue(all(e["log_level"] is LogLevel.warn for e in failures))
 

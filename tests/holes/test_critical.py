@@ -167,7 +167,7 @@ class RevocationTests(HoleTestCase):
         self.assertTrue(self.server(self.connected).lost)
         self.tower.sweep(3)
         self.assertEqual(self.tower.tunnels.live("alpha"), [])
-        self.assertIn("does not let this agent serve", self.connected.service.state)
+        self.assertIn("rejected this agent for cluster", self.connected.service.state)
 
     def test_hole_05_credential_revoked(self) -> None:
         """Hole 5: revoking a user's credential ends the user's watch and idle connection."""

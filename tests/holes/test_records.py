@@ -243,6 +243,6 @@ class LogTests(HoleTestCase):
         with capturedLogs() as events:
             refused = MemoryAgent(self.tower, token="tower-wrong", key=KeyPair.generate()).start()
         self.addCleanup(refused.service.stopService)
-        self.assertIn("does not let this agent serve 'alpha'", self.lines(events))
+        self.assertIn("rejected this agent for cluster 'alpha'", self.lines(events))
         self.assertTrue(any(e["log_level"] is LogLevel.warn for e in events))
-        self.assertIn("does not let this agent serve 'alpha'", refused.service.state)
+        self.assertIn("rejected this agent for cluster 'alpha'", refused.service.state)

@@ -102,7 +102,7 @@ OFFENCES: dict[str, Offence] = {
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),
     "a frame of 2**63 B": (shaped(0x82, 127, b"\xff" + bytes(7)), "highest bit"),
     "a size in more bytes than it needs": (shaped(0x82, 126, b"\0\1"), "more bytes than it needs"),
-    "a continuation of nothing": (shaped(0x80, 1), "continuation without a beginning"),
+    "a continuation of nothing": (shaped(0x80, 1), "continuation frame outside of a message"),
     "a ping of 126 B": (shaped(0x89, 126, b"\0\x7e"), "control frame"),
     "a ping in parts": (shaped(0x09, 1), "control frame"),
     "an unknown control frame": (shaped(0x8F, 1), "control frame"),

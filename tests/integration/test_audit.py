@@ -121,7 +121,7 @@ class KubectlTests(AuditTestCase):
         hers = [r for r in self.requests() if r["RequestReceived"]["user"]["username"] == "jane"]
         ends = [request["ResponseComplete"]["responseStatus"] for request in hers]
         self.assertEqual([end["code"] for end in ends], [200, 403, 403, 403])
-        self.assertIn("does not open cluster beta", ends[2]["message"])
+        self.assertIn("is not valid for cluster beta", ends[2]["message"])
         self.assertIn("Impersonate-User", ends[3]["message"])
 
     def test_revoked(self) -> None:

@@ -101,7 +101,7 @@ class HoleTests(harness.TowerTestCase):
         refused.program = self.with_token(refused, "tower-of-nobody")
         before = proxy.descriptors()
         refused.program.start()
-        tries = "does not let this agent serve"
+        tries = "rejected this agent for cluster"
         wait_for("the first refusal", lambda: tries in refused.program.output(), SETTLED)
         few = refused.program.descriptors()
         wait_for("more refusals", lambda: refused.program.output().count(tries) > REFUSALS, 3 * SETTLED)

@@ -261,7 +261,7 @@ class LifeTests(OldAgentTestCase):
         self.tower.start()
         wait_for("the agent to be refused", lambda: "HTTP status 400" in self.agent.program.output())
         logged = self.tower.proxy.output()
-        self.assertIn("rejected: agents speak tower-v2 here, not 'kubesphere-v1'", logged)
+        self.assertIn("rejected: this endpoint accepts the subprotocol tower-v2, not 'kubesphere-v1'", logged)
         self.check_bounded()
 
 

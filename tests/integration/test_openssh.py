@@ -261,5 +261,5 @@ class ServerTests(FolderTestCase):
         """A server that does not know the key refuses it, and the error names that."""
         port = await self.sshd()
         unknown = KeyPair.generate()
-        with self.assertRaisesRegex(Exception, "does not let this agent serve"):
+        with self.assertRaisesRegex(Exception, "rejected this agent for cluster"):
             await dial(reactor, port, unknown, self.user, self.host_key.fingerprint, ROOMY)

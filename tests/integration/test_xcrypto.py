@@ -127,5 +127,5 @@ class XCryptoTests(TestCase):
         """A key that it does not know is refused."""
         port = await self.server()
         self.key = KeyPair.generate()
-        with self.assertRaisesRegex(Exception, "does not let this agent serve"):
+        with self.assertRaisesRegex(Exception, "rejected this agent for cluster"):
             await self.dial(port, ROOMY)

@@ -285,7 +285,7 @@ class MemberHealthTests(HealthCase):
         """A node that refuses a stream is alive: its tunnel is degraded."""
         for code in ("refused", "not-allowed", "name", "timeout", "unreachable", "busy", "failed"):
             trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "refused", 2))))
-            self.assertEqual(trouble, "the API server is not reached: refused")
+            self.assertEqual(trouble, "cannot reach the API server: refused")
 
     def test_the_node_is_silent(self) -> None:
         """A node that does not answer is dead, no matter which timeout ends first."""
@@ -306,7 +306,7 @@ class MemberHealthTests(HealthCase):
                 dialling.errback(StreamRefused("timeout", "in 8 s"))
             else:
                 self.clock.advance(TIMEOUT)
-            self.assertIn("the API server is not reached: ", self.successResultOf(looking))
+            self.assertIn("cannot reach the API server: ", self.successResultOf(looking))
 
     def test_the_tunnel_is_lost(self) -> None:
         """A lost tunnel is dead."""
@@ -320,7 +320,7 @@ class MemberHealthTests(HealthCase):
         ):
             self.apiserver.error = error
             trouble = self.successResultOf(self.look(FakeTunnel()))
-            self.assertTrue(trouble.startswith(f"the API server is not reached: {error}"), trouble)
+            self.assertTrue(trouble.startswith(f"cannot reach the API server: {error}"), trouble)
             self.assertTrue(trouble.endswith(cure or str(error)), trouble)
 
     def test_no_credential(self) -> None:
@@ -328,7 +328,7 @@ class MemberHealthTests(HealthCase):
         self.apiserver.is_closed = True
         tunnel = FakeTunnel()
         trouble = self.successResultOf(self.look(tunnel))
-        self.assertEqual(trouble, "the API server is not reached: no credential")
+        self.assertEqual(trouble, "cannot reach the API server: no credential")
         self.assertEqual(tunnel.dialled, [])
 
     def test_the_api_server_is_silent(self) -> None:
@@ -336,7 +336,7 @@ class MemberHealthTests(HealthCase):
         tunnel = FakeTunnel()
         looking = self.look(tunnel)
         self.clock.advance(TIMEOUT)
-        self.assertEqual(self.successResultOf(looking), "the API server is not reached: no answer in 8 s")
+        self.assertEqual(self.successResultOf(looking), "cannot reach the API server: no answer in 8 s")
         self.assertTrue(tunnel.pipe.aborted)
 
     def test_the_api_server_hangs_up(self) -> None:

@@ -240,7 +240,7 @@ class DialerTests(SynchronousTestCase):
         for _ in range(LONGEST_ANSWER // 1024 + 1):
             if not self.pipes[0].lost:
                 self.pipes[0].deliver(b"x" * 1024)
-        self.assertIn("does not end", self.failed(dialled))
+        self.assertIn("too long", self.failed(dialled))
 
     def test_cut(self) -> None:
         """A connection that is cut during the handshake is a failure."""
@@ -341,7 +341,7 @@ class DialerTests(SynchronousTestCase):
             (b"HTTP/1.1 403\r\n\r\n", "CONNECT with 403"),
             (b"SSH-2.0\r\n\r\n", "as an HTTP proxy does"),
             (b"HTTP/1.1 200 OK\r\n\r\nmore", "more than its answer"),
-            (b"x" * (LONGEST_HEAD + 1), "does not end"),
+            (b"x" * (LONGEST_HEAD + 1), "too long"),
         ):
             dialled = self.dial(proxy=proxy)
             self.pipes[-1].deliver(said)

@@ -272,7 +272,7 @@ def _choice(command: Parser, flags: str, text: str, *choices: str) -> None:
 
 def _count(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,6}", text) is None or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 

@@ -74,7 +74,7 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``spec.connection`` of a new cluster."""
     given = ssh_flags.given_flags(options)
     if options.type == "proxy" and given:
-        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: leave it out, or add --type ssh")
+        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: omit it, or add --type ssh")
     if options.type == "ssh":
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
@@ -92,7 +92,7 @@ def change(client: TowerClient, options: argparse.Namespace) -> str:
     """Change the node settings of a cluster of type ssh."""
     changes = ssh_flags.connection(options)
     if not changes:
-        raise CommandFailed("no flag is given, so nothing changes: see 'tower cluster set --help'")
+        raise CommandFailed("no settings to change: see 'tower cluster set --help'")
     if "ssh" in changes:
         changes["ssh"] = ssh_flags.with_one_source(changes["ssh"])
     with ssh_flags.errors_by_flag():

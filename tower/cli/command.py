@@ -76,7 +76,7 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
     except ConfigurationError as e:
         if isinstance(e.__cause__, FileNotFoundError):
             raise CommandFailed(
-                f"there is no {path}: start tower-proxy with --state-dir {options.state_dir}, which writes it"
+                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates it"
             ) from e
         raise
 

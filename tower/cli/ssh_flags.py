@@ -260,7 +260,7 @@ def _targets(texts: Sequence[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, address in map(_target, texts):
         if name in found:
-            raise CommandFailed(f"--target: {name!r} is given twice: leave one out")
+            raise CommandFailed(f"--target: {name!r} is given twice: omit one of them")
         found[name] = address
     return found
 

@@ -153,7 +153,9 @@ class Clusters:
         async def attempt() -> Cluster:
             cluster = self.require(name)
             if uid is not None and uid != cluster.uid:
-                raise Conflict(f"cluster {name} has uid {cluster.uid}, not {uid}: it was added again")
+                raise Conflict(
+                    f"cluster {name} has uid {cluster.uid}, not {uid}: it was removed and added again"
+                )
             operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
             operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
             (record, *_) = await self._store.transact(operations)
@@ -293,7 +295,7 @@ class Clusters:
                     raise cluster_not_found(name) from e
                 except RecordChanged:
                     continue
-        raise Conflict(f"cluster {name} changes too often: retry")
+        raise Conflict(f"cluster {name}: too many concurrent changes: retry")
 
     async def _assign_port(self, cluster: Cluster) -> None:
         def write(port: int | None) -> list[Operation]:

@@ -182,7 +182,7 @@ class Credentials:
             except (RecordChanged, RecordMissing):
                 continue
             return credential
-        raise Conflict(f"credential {credential_id} changes too often: retry")
+        raise Conflict(f"credential {credential_id}: too many concurrent changes: retry")
 
     @deferred
     async def purge(self) -> int:

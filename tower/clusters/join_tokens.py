@@ -43,7 +43,7 @@ MAX_USES = 1000
 TOKEN_LIMIT = 1000
 KEY_LIMIT = 1000
 
-#: How long a spent or expired token is kept, for agents that did not receive the answer, s.
+#: How long a used up or expired token is kept, for agents that did not receive the answer, s.
 REMEMBERED = 86400.0
 
 #: Tolerance for a clock that was set back since a token was minted, s.
@@ -124,7 +124,7 @@ class JoinTokens:
                 except (RecordChanged, RecordExists, RecordMissing):
                     continue
                 return
-        raise Unauthorized(reason="the join token or the key changes too often")
+        raise Unauthorized(reason="too many concurrent changes of the join token or the key")
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
         """Return whether the key may serve the cluster now."""
@@ -179,7 +179,7 @@ class JoinTokens:
             except (RecordChanged, RecordMissing):
                 continue
             return
-        raise Conflict(f"key {fingerprint} of cluster {cluster} changes too often: retry")
+        raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
 
     @deferred
     async def purge(self) -> int:
@@ -223,7 +223,7 @@ class JoinTokens:
         if not self._is_current(value):
             raise Unauthorized(reason="the join token has expired")
         if value["uses"] < 1:
-            raise Unauthorized(reason="the join token is spent")
+            raise Unauthorized(reason="the join token is used up")
         if len(self._records("agentkeys", owner)) >= KEY_LIMIT:
             raise Unauthorized(reason=f"the cluster has reached the limit of {KEY_LIMIT} keys: revoke some")
         spent = {**value, "uses": value["uses"] - 1, "enrolled": [*value["enrolled"], fingerprint]}

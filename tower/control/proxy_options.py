@@ -31,7 +31,7 @@ SHARE = 10
 #: The same if ``--max-connections`` is 0.
 DEFAULT_SHARE = 1000
 
-_LATER = "is not supported by this version: leave it out"
+_LATER = "is not supported by this version: omit it"
 
 
 def _read_audit_format(text: str) -> str:
@@ -72,14 +72,14 @@ class Options(NodeOptions):
         parameter(
             "port",
             "8080",
-            "Unencrypted HTTP port for agents and health checks; never serves users; or none.",
+            "Unencrypted HTTP port for agents and health checks; never serves users.  none: no such port.",
             _read_optional_port,
         ),
         parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", read_port),
         parameter(
             "cluster-ports",
             "6000-7000",
-            "Range of TLS ports, one for each cluster; or none.",
+            "Range of TLS ports, one for each cluster; none: no such ports.",
             read_port_range,
         ),
         parameter(
@@ -99,7 +99,8 @@ class Options(NodeOptions):
         parameter(
             "max-requests-inflight",
             "0",
-            "Maximum number of concurrent requests to one cluster, without watches and streams; 0: no limit.",
+            "Maximum number of concurrent requests to one cluster, not counting watches and streams; "
+            "0: no limit.",
             read_count,
         ),
         parameter(
@@ -131,13 +132,13 @@ class Options(NodeOptions):
         parameter(
             "proxy-protocol-from",
             None,
-            "Comma-separated addresses or CIDRs of load balancers whose connections, to all ports, begin "
+            "Comma-separated addresses or CIDRs of load balancers whose connections (to all ports) begin "
             "with a PROXY protocol header (v1 or v2).",
             read_networks,
         ),
         parameter("keepalive", "10s", "Interval of keepalive probes on a tunnel.", read_duration),
         parameter(
-            "buffer-budget", "32MiB", "Memory for all buffers, beyond 64 KiB for each stream.", read_size
+            "buffer-budget", "32MiB", "Memory for buffers, in addition to 64 KiB for each stream.", read_size
         ),
         parameter(
             "kubesphere-ports",
@@ -237,7 +238,7 @@ class Options(NodeOptions):
         for name in ("v1-open-ports", "v1-no-impersonation"):
             if self[name] and self["require-v2"]:
                 raise usage.UsageError(
-                    f"--{name} is for KubeSphere Tower agents, which --require-v2 rejects: leave one out"
+                    f"--{name} is for KubeSphere Tower agents, which --require-v2 rejects: omit one of them"
                 )
 
     def _check_connections(self) -> None:
@@ -246,7 +247,7 @@ class Options(NodeOptions):
             raise OptionError(
                 "max-connections-per-address",
                 str(share),
-                f"is not below --max-connections {whole}: give less, or 0",
+                f"must be less than --max-connections {whole}, or 0 for no limit",
             )
 
     def _check_ports(self) -> None:
@@ -258,7 +259,7 @@ class Options(NodeOptions):
                     raise OptionError(name, str(self[name]), f"is within --{ports}: change one of them")
         for name, other in combinations(single, 2):
             if self[name] == self[other]:
-                raise OptionError(name, str(self[name]), f"is --{other} too: change one of them")
+                raise OptionError(name, str(self[name]), f"is the same as --{other}: change one of them")
 
     def _check_kubesphere(self) -> None:
         ports, own = self["kubesphere-ports"], self["cluster-ports"]
@@ -274,7 +275,7 @@ class Options(NodeOptions):
             raise OptionError(
                 "kubesphere-ports",
                 shown,
-                f"contains none of {wanted.start}-{wanted.stop - 1}, which are 10000 above --cluster-ports",
+                f"must overlap {wanted.start}-{wanted.stop - 1}, the ports 10000 above --cluster-ports",
             )
         if set(own) & set(ports):
             raise OptionError("kubesphere-ports", shown, "overlaps --cluster-ports: change one of them")
@@ -294,9 +295,13 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
     except OSError as e:
         reason = e.strerror or str(e)
         if isinstance(e, socket.gaierror) or e.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-            raise OptionError(host_name, host, f"is not an address of this machine ({reason})") from e
+            raise OptionError(
+                host_name,
+                host,
+                f"is not an address of this machine ({reason}): set one of its addresses, or 0.0.0.0 for all",
+            ) from e
         raise OptionError(
             name,
             str(port),
-            f"cannot be listened on at {host} ({reason.lower()}): stop what uses it, or choose another",
+            f"is not available at {host} ({reason.lower()}): stop what uses it, or choose another port",
         ) from e

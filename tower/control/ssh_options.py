@@ -48,7 +48,7 @@ def _read_nodes(text: str) -> tuple[str, ...]:
         for word in words:
             parse_node(word)
     except ConfigurationError as e:
-        raise ValueError(f"{e}: give comma-separated host:port") from None
+        raise ValueError(f"is not a list of nodes: {e}: give comma-separated host:port") from None
     return words
 
 
@@ -60,7 +60,11 @@ class NodeOptions(EnvironmentOptions):
     """Options of kube-apiserver's node tunnels, and of the cluster that they lead to."""
 
     optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter("ssh-user", "", "User name for SSH to the nodes of a cluster; enables these tunnels."),
+        parameter(
+            "ssh-user",
+            "",
+            "User name for SSH to the nodes of a cluster; adds that cluster, which has no agent.",
+        ),
         parameter("ssh-keyfile", None, "Private key file of --ssh-user; created if missing."),
         parameter(
             "ssh-key-type",
@@ -81,16 +85,20 @@ class NodeOptions(EnvironmentOptions):
             "Verification of host keys: known-hosts, accept-new or insecure-ignore.",
             _read_mode,
         ),
-        parameter("ssh-port", "22", "Default SSH port of nodes.", read_port),
-        parameter("ssh-cluster", None, "Name of the cluster.  [default: default]"),
-        parameter("nodes", "", "Comma-separated nodes of the cluster, host:port.", _read_nodes),
-        parameter("nodes-file", None, "File with one node per line.", read_file),
-        parameter("cloud-provider", None, "Cloud that lists the nodes and installs the key."),
+        parameter("ssh-port", "22", "SSH port of nodes that are listed without one.", read_port),
+        parameter("ssh-cluster", None, "Name of the cluster of --ssh-user.  [default: default]"),
+        parameter("nodes", "", "Comma-separated nodes of the --ssh-cluster, HOST:PORT.", _read_nodes),
+        parameter("nodes-file", None, "File with the nodes of the --ssh-cluster, one per line.", read_file),
+        parameter(
+            "cloud-provider",
+            None,
+            "Cloud that lists the nodes and installs the key: aws, azure, gce or openstack.",
+        ),
         parameter("cloud-config", None, "Cloud provider configuration file.", read_file),
         parameter(
             "member-kubeconfig",
             None,
-            "Kubeconfig with the address of the cluster's API server, as its nodes reach it.",
+            "Kubeconfig with the address of the API server, as the nodes reach it, and a credential.",
             read_file,
         ),
         parameter("kubelet-port", "10250", "Port of the kubelets.", _read_kubelet_port),
@@ -102,7 +110,10 @@ class NodeOptions(EnvironmentOptions):
         ),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
-        flag("nodes-from-api", "List the nodes with the API server; --cloud-provider only installs the key."),
+        flag(
+            "nodes-from-api",
+            "List the nodes with the cluster's API; --cloud-provider then only installs the key.",
+        ),
         flag("insecure-skip-kubelet-tls-verify", "Insecure: do not verify the kubelets' certificates."),
     ]
 

@@ -32,7 +32,7 @@ ANY_HOST_KEY = "insecure-v1-any-host-key"
 #: File of the agent's private key in the state directory.
 AGENT_KEY = "agent-key"
 
-_JOIN_LINE = "take it from the line that 'tower join' prints"
+_JOIN_LINE = "copy it from the line that 'tower join' prints"
 _MISSING_KEY = {
     V2: f"--host-key is missing: {_JOIN_LINE}",
     V1: f"--host-key or --{ANY_HOST_KEY} is missing: without them, a man in the middle could impersonate the "
@@ -57,13 +57,20 @@ class Options(EnvironmentOptions):
     """
 
     optParameters: ClassVar = [
-        parameter("name", None, "Name of the agent's cluster in the proxy."),
+        parameter("name", None, "Name of the cluster, as added to the proxy."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),
-        parameter("ca-cert", None, "PEM file with the CA of a wss:// proxy (the system's CAs).", read_file),
-        *secret("token", "Join token; visible in the process list, so prefer --token-file."),
-        parameter("state-dir", None, "Directory of the agent's key (~/.local/state/tower-agent/NAME)."),
         parameter(
-            "kubeconfig", None, "Kubeconfig file of the cluster (in a pod: its service account).", read_file
+            "ca-cert", None, "PEM file with the CA of a wss:// proxy.  [default: the system's CAs]", read_file
+        ),
+        *secret("token", "Join token; visible in the process list, so prefer --token-file."),
+        parameter(
+            "state-dir", None, "Directory of the agent's key.  [default: ~/.local/state/tower-agent/NAME]"
+        ),
+        parameter(
+            "kubeconfig",
+            None,
+            "Kubeconfig file of the cluster.  [default, in a pod: its service account]",
+            read_file,
         ),
         parameter(
             "protocol",
@@ -75,16 +82,19 @@ class Options(EnvironmentOptions):
         parameter(
             "kubesphere-service",
             "",
-            "HOST:PORT of the KubeSphere API server, target kubesphere "
-            f"(with kubesphere-v1: {ServiceAddress(*KUBESPHERE_SERVICE)}).",
+            "HOST:PORT of the KubeSphere API server, which is the target kubesphere.  "
+            f"[default with kubesphere-v1: {ServiceAddress(*KUBESPHERE_SERVICE)}]",
         ),
         parameter("keepalive", "10s", "Interval of keepalive probes to the proxy.", read_duration),
         parameter(
-            "max-retry", "0", "Failed retries in a row after which the agent exits; 0: never.", read_count
+            "max-retry",
+            "0",
+            "Number of consecutive failed retries after which the agent exits; 0: never.",
+            read_count,
         ),
         parameter("max-retry-interval", "2m", "Longest delay between attempts to connect.", read_duration),
         parameter("health-address", None, "HOST:PORT of the health page: /healthz, /readyz.", read_address),
-        parameter("grace", "10s", "Time that a stop waits for requests in progress.", read_duration),
+        parameter("grace", "10s", "Time to wait for requests in progress at a stop.", read_duration),
         parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_size),
         parameter(
             "rekey-bytes", "1GiB", "Amount of data after which the tunnel's keys are changed.", read_size
@@ -93,12 +103,13 @@ class Options(EnvironmentOptions):
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
-            "Allow ALL system identities: system:masters, nodes, service accounts, ...; insecure.",
+            "Insecure: allow ALL system identities: system:masters, nodes, service accounts, ...",
         ),
-        flag("no-impersonation", "Give ALL users the agent's own rights."),
+        flag("no-impersonation", "Insecure: give ALL users the agent's own rights."),
         flag(
             "insecure-v1-any-host-key",
-            "Send the cluster's credentials to ANY kubesphere-v1 proxy that answers at --proxy-server.",
+            "Insecure: send the cluster's credentials to ANY kubesphere-v1 proxy that answers at "
+            "--proxy-server.",
         ),
         ALLOW_DUMPS,
     ]

@@ -99,7 +99,7 @@ class StreamTally:
             self.refuse(name, incoming, error.kind, str(error))
         elif not isinstance(error, CancelledError):
             self._log.failure("cannot dial {target!r}", failure, target=name)
-            incoming.refuse("failed", "the agent could not dial the target; its log has the reason")
+            incoming.refuse("failed", "the agent could not dial the target: see the agent's log")
 
 
 @define(eq=False)
@@ -139,9 +139,9 @@ class Outgoing:
         try:
             name, end = parse_string(memoryview(incoming.data), 0)
         except BadMessage as e:
-            raise TargetRefused("not-allowed", "the stream names no target") from e
+            raise TargetRefused("not-allowed", "the channel request has no target") from e
         if end != len(incoming.data):
-            raise TargetRefused("not-allowed", "the stream names more than a target")
+            raise TargetRefused("not-allowed", "the channel request has data after the target")
         return name.decode("ascii", "replace")
 
     def describe(self, incoming: Incoming) -> str:
@@ -158,7 +158,9 @@ class Outgoing:
     def _dial_api_server(self) -> Deferred[Connection]:
         if self._opening + self.unfinished.unused >= UNUSED_LIMIT:
             raise TargetRefused(
-                "busy", f"{UNUSED_LIMIT} streams are being opened or wait for their first request"
+                "busy",
+                f"{UNUSED_LIMIT} streams, the limit, are being opened or wait for their first request: "
+                "retry later",
             )
         member = self._member
         dialing = self._connect(
@@ -198,7 +200,7 @@ class Dialing:
         try:
             name = destinations.requested(incoming)
             if len(self._pending) >= DIAL_LIMIT:
-                raise TargetRefused("busy", f"{DIAL_LIMIT} streams are being opened already")
+                raise TargetRefused("busy", f"{DIAL_LIMIT} streams, the limit, are being opened: retry later")
             dialing = destinations.dial(name)
         except TargetRefused as e:
             self._tally.refuse(destinations.describe(incoming), incoming, e.code, str(e))

@@ -138,7 +138,11 @@ class Reconnecting(Service):
             version = reported("the proxy", f"version {tunnel.version}")
             self._log.info("connected to {peer}; {version}", peer=tunnel.peer, version=version)
         for old in list(self._live)[:-_TUNNEL_LIMIT]:
-            self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_TUNNEL_LIMIT - 1)
+            self._log.warn(
+                "{peer} drained more than {most} tunnels of this agent: closing the oldest",
+                peer=old.peer,
+                most=_TUNNEL_LIMIT - 1,
+            )
             old.abort()
         if self._renew_next:
             self._renew_next = False
@@ -170,15 +174,15 @@ class Reconnecting(Service):
         self._failures += 1
         if failure.check(TowerError, OSError, ConnectionLost):
             self._log.warn(
-                "attempt {failures} failed: {reason}",
+                "attempt {failures} to connect failed: {reason}",
                 failures=self._failures,
                 reason=failure.getErrorMessage(),
             )
         else:
-            self._log.failure("attempt {failures} failed", failure, failures=self._failures)
+            self._log.failure("attempt {failures} to connect failed", failure, failures=self._failures)
         self._state = failure.getErrorMessage()
         if 0 < self._max_retry < self._failures:
-            self._log.critical("giving up after {retries} retries", retries=self._max_retry)
+            self._log.critical("giving up after {retries} retries (--max-retry)", retries=self._max_retry)
             self._gave_up()
         else:
             self._later(long=failure.check(TooManyConnections) is not None)

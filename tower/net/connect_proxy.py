@@ -49,7 +49,7 @@ class _ConnectAnswer:
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
             if len(self._head) > LONGEST_HEAD:
-                self._fail("answered CONNECT with a head that does not end")
+                self._fail("answered CONNECT with a head that is too long")
             return
         status = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: ([ -~]*))?\r\n", self._head)
         if status is None:

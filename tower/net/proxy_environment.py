@@ -25,7 +25,7 @@ def _split(text: str, what: str) -> tuple[SplitResult, str, int | None]:
     except ValueError as e:
         raise ConfigurationError(f"{what} {_shown(text)!r}: {e}") from e
     if not host or _PRINTABLE.fullmatch(text) is None:
-        raise ConfigurationError(f"{what} {_shown(text)!r} is not a URL with a host")
+        raise ConfigurationError(f"{what} {_shown(text)!r} is not a URL with scheme and host")
     return parts, host, port
 
 

@@ -235,12 +235,12 @@ def member_health(apiserver: MemberAPIServer, clock: IReactorTime) -> HealthChec
         except defer.TimeoutError:
             if not probe.is_alive:
                 raise Unhealthy(f"the node did not answer in {TIMEOUT:g} s") from None
-            return f"the API server is not reached: no answer in {TIMEOUT:g} s"
+            return f"cannot reach the API server: no answer in {TIMEOUT:g} s"
         except TowerError as error:
             if isinstance(error, StreamRefused) and error.code == "timeout" and not probe.is_alive:
                 raise
             cure = _CURE if isinstance(error, StreamRefused) and error.code == "tls" else ""
-            return f"the API server is not reached: {error}{cure}"
+            return f"cannot reach the API server: {error}{cure}"
         return _problem("the API server", code)
 
     return check

@@ -178,7 +178,7 @@ def file_nodes(path: Path, ssh_port: int = SSH_PORT, files: Files = ANYWHERE) ->
             raise ListingFailed(f"{path}: larger than {FILE_LIMIT} B")
         nodes = parse_nodes(text.decode("utf-8", "replace"), str(path), ssh_port)
         if not nodes:
-            raise ListingFailed(f"{path}: it lists no node; to have none, remove the cluster")
+            raise ListingFailed(f"{path}: it lists no node: add one, or disable or remove the cluster")
         return nodes
 
     return listing

@@ -111,7 +111,8 @@ def secret(name: str, doc: str) -> list[Parameter]:
 
 #: Flag of both programs; see `tower.reactor.process.forbid_dumps`.
 ALLOW_DUMPS = flag(
-    "allow-core-dumps", "Allow core dumps, and other programs of this user to read the memory, keys included."
+    "allow-core-dumps",
+    "Allow core dumps, and let other programs of this user read the memory, keys included.",
 )
 
 
@@ -305,8 +306,8 @@ def public_host(host: str, published: str | None) -> str:
         return published
     if is_wildcard(host):
         raise ConfigurationError(
-            "the proxy listens on every address and has no published one: "
-            "start it with --publish-service-address HOST, the address that users and agents connect to"
+            "the proxy listens on every address, and --publish-service-address is not set: "
+            "restart it with --publish-service-address HOST, the address that users and agents connect to"
         )
     return host
 

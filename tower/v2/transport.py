@@ -40,7 +40,8 @@ class HostKeyMismatch(PeerError):
     def __init__(self, seen: str, pinned: Collection[str]) -> None:
         super().__init__(
             f"the proxy's host key is {seen}, not {' or '.join(sorted(pinned))}: "
-            "either this is not your proxy, or its key was changed and --host-key needs the new one"
+            "either this is not your proxy, or its key was changed: then set --host-key to the new one, "
+            "which 'tower join' prints"
         )
         self.fingerprint = seen
 
@@ -220,8 +221,8 @@ class ClientTransport(Client):
     def _refused(self) -> None:
         self.fail(
             AgentRefused(
-                f"the proxy does not let this agent serve {self._cluster!r}: its key is not enrolled there "
-                "and there was no token, or the token is unknown, expired or used up; mint a new one"
+                f"the proxy rejected this agent for cluster {self._cluster!r}: its key is not enrolled, and "
+                f"its join token is missing, unknown, expired or used up: run 'tower join' for a new one"
             ),
             DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
         )

@@ -92,9 +92,7 @@ class Uplink:
         try:
             return await self._dialer.dial()
         except SubprotocolRefused as e:
-            raise SubprotocolRefused(
-                f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1"
-            ) from e
+            raise SubprotocolRefused(f"{e}; for a KubeSphere Tower proxy, set --protocol v1") from e
 
 
 def tunnel_to_proxy(reactor: Clock, pipe: Pipe, ssh: LivenessTransport) -> SSHTunnel:

@@ -79,7 +79,7 @@ class ClientSocket(WebSocketClientProtocol):
         if status is not None and status[1] != b"101":
             self._refused(status[1])
         elif len(head) > LONGEST_ANSWER and b"\r\n\r\n" not in head:
-            self._settle(DialFailed("answered with a head that does not end"))
+            self._settle(DialFailed("answered with a head that is too long"))
             self._pipe.abort()
         else:
             try:

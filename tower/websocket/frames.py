@@ -226,7 +226,7 @@ class FrameReader:
             self._head = head
             return len(data)
         if not least <= length < 1 << 63:
-            raise BadFrame("a frame length in more bytes than it needs, or with its highest bit set")
+            raise BadFrame("a frame length with more bytes than it needs, or with its highest bit set")
         if self._masked:
             self._key = head[size - 4 : size]
         opcode = first & 15
@@ -245,13 +245,13 @@ class FrameReader:
             raise BadFrame("a frame is masked" if second & 128 else "a frame is not masked")
         if opcode >= CLOSE:
             if opcode > PONG or not first & 128 or second & 127 > 125:
-                raise BadFrame("a control frame that is unknown, cut or too long")
+                raise BadFrame("a control frame that is unknown, fragmented or too long")
             if opcode == CLOSE and second & 127 == 1:
-                raise BadFrame("a close frame with half a code")
+                raise BadFrame("a close frame with an incomplete status code")
         elif opcode not in self._opcodes:
             raise BadFrame(f"frames with opcode {opcode} are not supported")
         elif (opcode == CONTINUATION) != self._in_message:
-            raise BadFrame("a continuation without a beginning, or a beginning inside a message")
+            raise BadFrame("a continuation frame outside of a message, or a new message inside another")
         elif opcode == TEXT and self._on_text is not None:
             on_text, self._on_text = self._on_text, None
             on_text()

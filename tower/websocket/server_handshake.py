@@ -90,7 +90,7 @@ def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, by
     if protocol not in protocols:
         spoken = b" or ".join(protocols).decode()
         wanted = protocol[:_SHOWN].decode("ascii", "replace") or "nothing"
-        raise NoUpgrade(f"agents speak {spoken} here, not {wanted!r}")
+        raise NoUpgrade(f"this endpoint accepts the subprotocol {spoken}, not {wanted!r}")
     accept = b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
     return _ANSWER % (accept, protocol), protocol
 

@@ -128,7 +128,7 @@ class AuthorizeTests(SynchronousTestCase):
         authorize_cluster(jane, "alpha", "u-1")
         error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
         self.assertEqual(
-            str(error), "the credential of jane is for cluster alpha and does not open cluster beta"
+            str(error), "the credential of jane is for cluster alpha and is not valid for cluster beta"
         )
         self.assertRaises(Forbidden, authorize_api, jane)
 
@@ -191,7 +191,7 @@ class GrantTests(SynchronousTestCase):
                 self.assertIn(repr(name), text)
                 self.assertIn("choose another name", text)
             self.assertIn(f"group {name!r}", text)
-        self.assertIn("leave it out", self.refusal("jane", ["system:authenticated"]))
+        self.assertIn("omit it", self.refusal("jane", ["system:authenticated"]))
 
     def test_allowed(self) -> None:
         """Names that a cluster's record allows are accepted there; Tower's own names never are."""

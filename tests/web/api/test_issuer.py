@@ -209,7 +209,7 @@ class KubeconfigTests(ApiTestCase):
             ({"user": "system:admin"}, "system:"),
             ({"groups": ["tower:admins"]}, "tower:"),
             ({"groups": ["dev", "kubeadm:cluster-admins"]}, "group 'kubeadm:cluster-admins'"),
-            ({"groups": ["system:authenticated"]}, "leave it out"),
+            ({"groups": ["system:authenticated"]}, "omit it"),
             ({"groups": "dev"}, "spec.groups"),
             ({"user": ""}, "spec.user"),
             ({"via": "tunnel"}, "front-door or port"),

@@ -42,7 +42,9 @@ class NodeDial:
         self._host, self._port = host, port
         self._tried: list[NodeSlot] = []
         self._openings: dict[NodeSlot, Deferred[Channel]] = {}
-        self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
+        self._error: Exception = StreamRefused(
+            "unreachable", f"{join_address(host, port)}: no other node can be tried"
+        )
         self._next: Deadline | None = None
         self._over = False
         self._began = clock.seconds()

@@ -165,7 +165,9 @@ def authorize_cluster(identity: Identity, name: str, uid: str) -> None:
         scope = f"cluster {credential.cluster}" if credential.cluster else "Tower's own API"
         if credential.cluster == name:
             scope = f"an earlier cluster {name}"
-        raise Forbidden(f"the credential of {identity.user} is for {scope} and does not open cluster {name}")
+        raise Forbidden(
+            f"the credential of {identity.user} is for {scope} and is not valid for cluster {name}"
+        )
 
 
 def authorize_api(identity: Identity) -> None:
@@ -176,7 +178,7 @@ def authorize_api(identity: Identity) -> None:
     if identity.credential.cluster or identity.credential.cluster_uid:
         raise Forbidden(
             f"the credential of {identity.user} is for cluster {identity.credential.cluster} "
-            "and does not open Tower's own API"
+            "and is not valid for Tower's own API"
         )
     if ADMINS not in identity.groups:
         raise Forbidden(f"{identity.user} is not in the group {ADMINS}, which Tower's own API requires")
@@ -216,7 +218,7 @@ def check_grant(
         raise Invalid(f"{len(names) - 1} groups: a kubeconfig has {GROUPS_LIMIT} at most")
     for what, name in names:
         if (what, name) == _EVERY_USER:
-            raise Invalid(f"group {name!r}: Kubernetes adds it to every user: leave it out")
+            raise Invalid(f"group {name!r}: Kubernetes adds it to every user: omit it")
         if _is_reserved(name, identities):
             raise Invalid(
                 f"{what} {name!r}: {_why(name)}: choose another name, and bind it to a role "

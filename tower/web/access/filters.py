@@ -120,7 +120,7 @@ class Authorization:
         try:
             authorize_api(identity)
         except Forbidden:
-            return Forbidden(f"the credential of {identity.user} does not open cluster {cluster}")
+            return Forbidden(f"the credential of {identity.user} is not valid for cluster {cluster}")
         return NotFound(f"cluster {cluster} not found: 'tower cluster list' shows all")
 
 
