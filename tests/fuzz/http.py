@@ -219,7 +219,7 @@ def check_policy(data: bytes, chance: random.Random) -> None:
         if "member-secret" in passed.text or not passed.text.isprintable():
             raise Broken(f"a bad refusal: {passed.text!r}")
         return
-    check_passed(passed.head, behind=server().prefix)
+    check_passed(passed.head, behind=server.prefix)
     for meaning in (by_h11(passed.head), by_httptools(passed.head)):
         if meaning is not None and meaning[2] != passed.length:
             raise Broken(f"a body of {passed.length}, or of {meaning[2]}: {passed.head!r}")
