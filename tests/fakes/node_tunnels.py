@@ -4,10 +4,34 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 
 from tower.clusters.node import Node
 from tower.nodes.tunnels.tunnel import NodeTunnel
+
+
+class FakeDialer:
+    """Records what it dials, and answers at once.
+
+    :ivar answer: result of a dial: a channel, a Deferred of one, or the error.
+    :ivar dialed: hosts and ports.
+    """
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.dialed: list[tuple[str, int]] = []
+
+    def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
+        """Record the address, and return the answer."""
+        self.dialed.append((host, port))
+        answer = self.answer_to(host, port)
+        if isinstance(answer, Deferred):
+            return answer
+        return fail(answer) if isinstance(answer, Exception) else succeed(answer)
+
+    def answer_to(self, host: str, port: int) -> Any:
+        """Return the answer for one address."""
+        return self.answer
 
 
 class FakeChannel:

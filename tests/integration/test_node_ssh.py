@@ -135,10 +135,9 @@ class NodeTestCase(TestCase):
             login,
             Budget(32 * MIB),
             epoch=reactor.seconds,
+            limits=limits,
             **{"keepalive": KEEPALIVE, "dial": dial, **named},
         )
-        if limits is not None:
-            tunnel._limits = limits
         self.tunnels.append(tunnel)
         return tunnel
 
@@ -284,7 +283,7 @@ class HandshakeTests(NodeTestCase):
         """A silent port is given up when the time limit of the handshake is over."""
         server = self.sshd()
         server.port = self.serve(lambda connection: Recorder(ended=connection.close))
-        cause = await self.cause(self.tunnel(server, handshake=0.2))
+        cause = await self.cause(self.tunnel(server, limits=TransportLimits(handshake=0.2)))
         self.assertIsInstance(cause, HandshakeTimeout)
         self.assertIn("i/o timeout", str(cause))
 
@@ -461,7 +460,7 @@ class EndTests(NodeTestCase):
         self.assertEqual(caught.exception.code, "timeout")
         self.assertIsInstance(await tunnel.lost, PeerDead)
         self.assertEqual(recorder.log, ["closed"])
-        cause = await self.cause(self.tunnel(server, handshake=0.2))
+        cause = await self.cause(self.tunnel(server, limits=TransportLimits(handshake=0.2)))
         self.assertIn("i/o timeout", str(cause))
 
     async def test_stands_still_for_a_moment(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.node_tunnels import FakeDialer
 from tests.fakes.pipes import FakePipe
 from tower.clusters.node_status import NodeStatus
 from tower.errors import ConfigurationError, StreamRefused
@@ -23,12 +24,12 @@ from tower.reactor.interfaces import ISocketReactor
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
 
 
-class FakeTunnels:
+class FakeTunnels(FakeDialer):
     """Three nodes, to which nothing is dialed."""
 
     def __init__(self) -> None:
-        self.dialled: list[tuple[str, int]] = []
         self.pipe = FakePipe()
+        super().__init__(self.pipe)
         self.is_closed = False
 
     def states(self) -> list[NodeStatus]:
@@ -42,11 +43,6 @@ class FakeTunnels:
     def close(self) -> None:
         """Record it."""
         self.is_closed = True
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Record the address."""
-        self.dialled.append((host, port))
-        return succeed(self.pipe)
 
 
 class FakeKubelets:
@@ -100,7 +96,7 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         """A node connects to the address of the kubeconfig; heads impersonate jane."""
         pipe = self.successResultOf(self.tunnel.open("kubernetes"))
         self.assertIs(pipe, self.tunnels.pipe)
-        self.assertEqual(self.tunnels.dialled, [("10.0.0.1", 8080)])
+        self.assertEqual(self.tunnels.dialed, [("10.0.0.1", 8080)])
         self.assertEqual(
             self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE),
             b"GET /prefix/api HTTP/1.1\r\nImpersonate-User: jane\r\n"
@@ -140,7 +136,7 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         self.access = KubeAccess("http://[fd00::1]:8080")
         self.apiserver.renew()
         self.successResultOf(self.tunnel.open("kubernetes"))
-        self.assertEqual((self.tunnels.dialled, self.apiserver.problem), ([("fd00::1", 8080)], ""))
+        self.assertEqual((self.tunnels.dialed, self.apiserver.problem), ([("fd00::1", 8080)], ""))
 
     def test_refused_credential(self) -> None:
         """A rejected credential is reported until it is replaced."""
@@ -168,7 +164,7 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         """A named address is dialed unchanged, and heads for it are not rewritten."""
         self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
         self.successResultOf(self.tunnel.open("postgres"))
-        self.assertEqual(self.tunnels.dialled, [("10.0.0.5", 5432)])
+        self.assertEqual(self.tunnels.dialed, [("10.0.0.5", 5432)])
         self.assertIsNone(self.tunnel.rewrite_for("postgres"))
         error = self.failureResultOf(self.tunnel.open("mysql"), StreamRefused).value
         assert isinstance(error, StreamRefused)
@@ -177,7 +173,7 @@ class SSHClusterTunnelTests(SynchronousTestCase):
 
     def test_what_a_node_may_not(self) -> None:
         """A node whose sshd forwards nothing is unreachable, not forbidden, to users."""
-        self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "prohibited", 1))  # type: ignore[method-assign]
+        self.tunnels.answer = StreamRefused("not-allowed", "prohibited", 1)
         self.tunnel.targets = {"postgres": ("10.0.0.5", 5432)}
         for target in ("kubernetes", "postgres"):
             error: Any = self.failureResultOf(self.tunnel.open(target), StreamRefused).value

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.muxes import KIND, MuxPair
+from tests.fakes.node_tunnels import FakeDialer
 from tests.fakes.pipes import FakePipe
 from tests.fakes.sockets import client_context, server_context
 from tower.clusters.node import Node
@@ -19,29 +20,24 @@ from tower.net.tls.session import TLSEnded, TLSSession
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
 
 
-class FakeTunnel:
-    """Opens one pipe, or does not.
+class HealthTunnel(FakeDialer):
+    """Leads to one pipe, unless another answer is set.
 
     :ivar deaf: addresses where nothing listens.
-    :ivar dialled: where to.
     """
 
     def __init__(self, answer: Any = None) -> None:
+        super().__init__(answer)
         self.pipe = FakePipe()
-        self.answer = answer
         self.node = Node("192.0.2.1")
         self.bytes_in = 1000
         self.deaf: set[str] = set()
-        self.dialled: list[tuple[str, int]] = []
 
-    def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
-        """Record the address."""
-        self.dialled.append((host, port))
+    def answer_to(self, host: str, port: int) -> Any:
+        """Return the pipe, the set answer, or an error."""
         if host in self.deaf:
-            return fail(StreamRefused("refused", "connection refused", 2))
-        if isinstance(self.answer, Deferred):
-            return self.answer
-        return succeed(self.pipe) if self.answer is None else fail(self.answer)
+            return StreamRefused("refused", "connection refused", 2)
+        return self.pipe if self.answer is None else self.answer
 
 
 class HealthCase(SynchronousTestCase):
@@ -51,13 +47,13 @@ class HealthCase(SynchronousTestCase):
         """A clock."""
         self.clock = Clock()
 
-    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+    def look(self, tunnel: HealthTunnel) -> Deferred[str]:
         """Begin.  Override."""
         raise NotImplementedError
 
     def answered(self, data: bytes) -> Deferred[str]:
         """Answer with *data*; nothing is left of the pipe."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         tunnel.pipe.deliver(data)
         self.assertTrue(tunnel.pipe.aborted)
@@ -70,16 +66,16 @@ class HealthCase(SynchronousTestCase):
 
 
 class KubeletHealthTests(HealthCase):
-    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+    def look(self, tunnel: HealthTunnel) -> Deferred[str]:
         """Ask a kubelet."""
         check = kubelet_health("http://127.0.0.1:10255/healthz", self.clock)
         return Deferred.fromCoroutine(check(tunnel))  # type: ignore[arg-type]
 
     def test_what_is_asked(self) -> None:
         """One GET of the URL's path, with the URL's host and no secret."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         self.look(tunnel)
-        self.assertEqual(tunnel.dialled, [("127.0.0.1", 10255)])
+        self.assertEqual(tunnel.dialed, [("127.0.0.1", 10255)])
         self.assertEqual(
             bytes(tunnel.pipe.sent),
             b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:10255\r\nUser-Agent: tower-proxy\r\n"
@@ -95,7 +91,7 @@ class KubeletHealthTests(HealthCase):
 
     def test_in_pieces(self) -> None:
         """An answer may come byte by byte."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         for byte in b"HTTP/1.1 200 OK\r":
             tunnel.pipe.deliver(bytes([byte]))
@@ -110,32 +106,32 @@ class KubeletHealthTests(HealthCase):
     def test_no_connection(self) -> None:
         """A port without a listener is a dead tunnel, as in kube-apiserver."""
         for error in (StreamRefused("refused", "connection refused", 2), TunnelLost("gone")):
-            failure = self.failureResultOf(self.look(FakeTunnel(error)), Unhealthy)
+            failure = self.failureResultOf(self.look(HealthTunnel(error)), Unhealthy)
             self.assertEqual(str(failure.value), f"Get http://127.0.0.1:10255/healthz: {error}")
 
     def test_own_address(self) -> None:
         """A kubelet that listens at its node's own address alone is as healthy as any."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         tunnel.deaf = {"127.0.0.1"}
         looking = self.look(tunnel)
         tunnel.pipe.deliver(b"HTTP/1.1 200 OK\r\n\r\n")
         self.assertEqual(self.successResultOf(looking), "")
-        self.assertEqual(tunnel.dialled, [("127.0.0.1", 10255), (tunnel.node.host, 10255)])
+        self.assertEqual(tunnel.dialed, [("127.0.0.1", 10255), (tunnel.node.host, 10255)])
 
     def test_closed_without_an_answer(self) -> None:
         """So is one that ends or breaks."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         tunnel.pipe.end()
         self.failureResultOf(looking, Unhealthy)
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         tunnel.pipe.lose()
         self.failureResultOf(looking, Unhealthy)
 
     def test_silence(self) -> None:
         """So is a server that does not answer, connected or not."""
-        for tunnel in (FakeTunnel(), FakeTunnel(Deferred())):
+        for tunnel in (HealthTunnel(), HealthTunnel(Deferred())):
             looking = self.look(tunnel)
             self.clock.advance(TIMEOUT)
             failure = self.failureResultOf(looking, Unhealthy)
@@ -151,9 +147,9 @@ class KubeletHealthTests(HealthCase):
 
     def test_ipv6(self) -> None:
         """An IPv6 address goes without brackets to the node and with them into the head."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         Deferred.fromCoroutine(kubelet_health("http://[::1]:10255/x?y", self.clock)(tunnel))  # type: ignore[arg-type]
-        self.assertEqual(tunnel.dialled, [("::1", 10255)])
+        self.assertEqual(tunnel.dialed, [("::1", 10255)])
         self.assertTrue(bytes(tunnel.pipe.sent).startswith(b"GET /x?y HTTP/1.1\r\nHost: [::1]:10255\r\n"))
 
 
@@ -203,7 +199,7 @@ class KubeletTLSTests(SynchronousTestCase):
         muxes.pump()
         Kubelet(far)
         far.resume()
-        tunnel = FakeTunnel(opening)
+        tunnel = HealthTunnel(opening)
         check: Any = kubelet_health(url, muxes.clock, authority)
         looking: Deferred[str] = Deferred.fromCoroutine(check(tunnel))
         muxes.pump()
@@ -260,15 +256,15 @@ class MemberHealthTests(HealthCase):
         super().setUp()
         self.apiserver = FakeAPIServer()
 
-    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+    def look(self, tunnel: HealthTunnel) -> Deferred[str]:
         """Ask the API server."""
         return Deferred.fromCoroutine(member_health(self.apiserver, self.clock)(tunnel))  # type: ignore[arg-type]
 
     def test_what_is_asked(self) -> None:
         """The request is sent as users' requests are, with the server's name and no secret."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         self.look(tunnel)
-        self.assertEqual(tunnel.dialled, [("api.example", 6443)])
+        self.assertEqual(tunnel.dialed, [("api.example", 6443)])
         self.assertTrue(
             bytes(tunnel.pipe.sent).startswith(b"GET /k8s/healthz HTTP/1.1\r\nHost: api.example\r\n")
         )
@@ -284,13 +280,13 @@ class MemberHealthTests(HealthCase):
     def test_the_node_refuses(self) -> None:
         """A node that refuses a stream is alive: its tunnel is degraded."""
         for code in ("refused", "not-allowed", "name", "timeout", "unreachable", "busy", "failed"):
-            trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "refused", 2))))
+            trouble = self.successResultOf(self.look(HealthTunnel(StreamRefused(code, "refused", 2))))
             self.assertEqual(trouble, "cannot reach the API server: refused")
 
     def test_the_node_is_silent(self) -> None:
         """A node that does not answer is dead, no matter which timeout ends first."""
-        self.failureResultOf(self.look(FakeTunnel(StreamRefused("timeout", "in 8 s"))), StreamRefused)
-        looking = self.look(FakeTunnel(Deferred()))
+        self.failureResultOf(self.look(HealthTunnel(StreamRefused("timeout", "in 8 s"))), StreamRefused)
+        looking = self.look(HealthTunnel(Deferred()))
         self.clock.advance(TIMEOUT)
         failure = self.failureResultOf(looking, Unhealthy)
         self.assertEqual(str(failure.value), "the node did not answer in 8 s")
@@ -299,7 +295,7 @@ class MemberHealthTests(HealthCase):
         """A node that answers SSH's keepalives while it connects is alive, whichever timeout ends first."""
         for tells_itself in (False, True):
             dialling: Deferred[Any] = Deferred()
-            tunnel = FakeTunnel(dialling)
+            tunnel = HealthTunnel(dialling)
             looking = self.look(tunnel)
             tunnel.bytes_in += 40
             if tells_itself:
@@ -310,7 +306,7 @@ class MemberHealthTests(HealthCase):
 
     def test_the_tunnel_is_lost(self) -> None:
         """A lost tunnel is dead."""
-        self.failureResultOf(self.look(FakeTunnel(TunnelLost("gone"))), TunnelLost)
+        self.failureResultOf(self.look(HealthTunnel(TunnelLost("gone"))), TunnelLost)
 
     def test_behind_the_node(self) -> None:
         """A problem of the API server does not close the tunnel."""
@@ -319,21 +315,21 @@ class MemberHealthTests(HealthCase):
             (ConnectFailed("timeout", "too slow"), ""),
         ):
             self.apiserver.error = error
-            trouble = self.successResultOf(self.look(FakeTunnel()))
+            trouble = self.successResultOf(self.look(HealthTunnel()))
             self.assertTrue(trouble.startswith(f"cannot reach the API server: {error}"), trouble)
             self.assertTrue(trouble.endswith(cure or str(error)), trouble)
 
     def test_no_credential(self) -> None:
         """A cluster without a usable credential keeps its tunnels."""
         self.apiserver.is_closed = True
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         trouble = self.successResultOf(self.look(tunnel))
         self.assertEqual(trouble, "cannot reach the API server: no credential")
-        self.assertEqual(tunnel.dialled, [])
+        self.assertEqual(tunnel.dialed, [])
 
     def test_the_api_server_is_silent(self) -> None:
         """Silence behind a node that connected is not the node's."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         self.clock.advance(TIMEOUT)
         self.assertEqual(self.successResultOf(looking), "cannot reach the API server: no answer in 8 s")
@@ -341,7 +337,7 @@ class MemberHealthTests(HealthCase):
 
     def test_the_api_server_hangs_up(self) -> None:
         """A connection that ends without an answer is degraded."""
-        tunnel = FakeTunnel()
+        tunnel = HealthTunnel()
         looking = self.look(tunnel)
         tunnel.pipe.end()
         self.assertIn("closed without an answer", self.successResultOf(looking))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.node_tunnels import FakeDialer
 from tower.clusters.node import Node
 from tower.errors import StreamRefused, TunnelLost
 from tower.nodes.kubelet_address import KubeletAddresses, internal_addresses
@@ -15,28 +16,27 @@ from tower.nodes.tunnels.tunnel import NodeTunnel
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
 
 
-class FakeTunnel:
+class KubeletTunnel(FakeDialer):
     """The tunnel to a node on which something listens at some addresses.
 
-    :ivar errors: what the node says, by address.
+    :ivar errors: the node's errors, by address.
     """
 
     def __init__(self, *listening: str) -> None:
+        super().__init__()
         self.listening = set(listening)
         self.errors: dict[str, Exception] = {}
-        self.dialled: list[str] = []
 
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Open a stream, or fail."""
-        self.dialled.append(host)
+    def answer_to(self, host: str, port: int) -> Any:
+        """Return the address as the stream, or an error."""
         if host in self.listening:
-            return succeed((host, port))
-        return fail(self.errors.get(host) or StreamRefused("refused", f"nothing at {host}", 2))
+            return host, port
+        return self.errors.get(host) or StreamRefused("refused", f"nothing at {host}", 2)
 
     def taken(self) -> list[str]:
-        """Return what was dialled since the last call."""
-        dialled, self.dialled = self.dialled, []
-        return dialled
+        """Return the hosts dialed since the last call."""
+        dialed, self.dialed = self.dialed, []
+        return [host for host, _ in dialed]
 
 
 class KubeletAddressesTests(SynchronousTestCase):
@@ -46,20 +46,20 @@ class KubeletAddressesTests(SynchronousTestCase):
         """Know nothing yet."""
         self.addresses = KubeletAddresses()
 
-    def dial(self, tunnel: FakeTunnel, node: Node = NODE) -> Deferred[Any]:
+    def dial(self, tunnel: KubeletTunnel, node: Node = NODE) -> Deferred[Any]:
         """Dial a kubelet."""
         return Deferred.fromCoroutine(self.addresses.dial(cast(NodeTunnel, tunnel), node, 10250))
 
     def test_loopback(self) -> None:
         """One that listens at all addresses is dialled at the loopback alone."""
-        tunnel = FakeTunnel("127.0.0.1", "10.0.0.1", "192.0.2.1")
+        tunnel = KubeletTunnel("127.0.0.1", "10.0.0.1", "192.0.2.1")
         for _ in range(2):
             self.assertEqual(self.successResultOf(self.dial(tunnel)), ("127.0.0.1", 10250))
         self.assertEqual(tunnel.taken(), ["127.0.0.1", "127.0.0.1"])
 
     def test_own_address(self) -> None:
         """One that listens at its node's own address is found there, and looked for there from then on."""
-        tunnel = FakeTunnel("192.0.2.1")
+        tunnel = KubeletTunnel("192.0.2.1")
         self.assertEqual(self.successResultOf(self.dial(tunnel)), ("192.0.2.1", 10250))
         self.assertEqual(tunnel.taken(), ["127.0.0.1", "10.0.0.1", "192.0.2.1"])
         self.successResultOf(self.dial(tunnel))
@@ -67,14 +67,14 @@ class KubeletAddressesTests(SynchronousTestCase):
 
     def test_each_node_by_itself(self) -> None:
         """Each node's address is cached separately."""
-        self.successResultOf(self.dial(FakeTunnel("10.0.0.1")))
-        other = FakeTunnel("127.0.0.1")
+        self.successResultOf(self.dial(KubeletTunnel("10.0.0.1")))
+        other = KubeletTunnel("127.0.0.1")
         self.successResultOf(self.dial(other, Node("192.0.2.2")))
         self.assertEqual(other.taken(), ["127.0.0.1"])
 
     def test_moved(self) -> None:
         """A kubelet that moved is searched again, and the new address is cached."""
-        tunnel = FakeTunnel("10.0.0.1")
+        tunnel = KubeletTunnel("10.0.0.1")
         self.successResultOf(self.dial(tunnel))
         tunnel.listening = {"127.0.0.1"}
         tunnel.taken()
@@ -84,7 +84,7 @@ class KubeletAddressesTests(SynchronousTestCase):
 
     def test_nowhere(self) -> None:
         """If no address answers, the error has the node's text for each."""
-        tunnel = FakeTunnel()
+        tunnel = KubeletTunnel()
         tunnel.errors["127.0.0.1"] = StreamRefused("not-allowed", "forbidden", 1)
         error = self.failureResultOf(self.dial(tunnel), StreamRefused).value
         self.assertEqual((error.code, error.reason), ("not-allowed", 1))
@@ -93,7 +93,7 @@ class KubeletAddressesTests(SynchronousTestCase):
     def test_other_failures(self) -> None:
         """After a timeout, a shortage or a lost tunnel, no other address is tried."""
         for problem in (StreamRefused("timeout", "x"), StreamRefused("busy", "x"), TunnelLost("x")):
-            tunnel = FakeTunnel("10.0.0.1")
+            tunnel = KubeletTunnel("10.0.0.1")
             tunnel.errors["127.0.0.1"] = problem
             self.assertIs(self.failureResultOf(self.dial(tunnel)).value, problem)
             self.assertEqual(tunnel.taken(), ["127.0.0.1"])
@@ -102,8 +102,8 @@ class KubeletAddressesTests(SynchronousTestCase):
         """However many nodes come and go, what is remembered stays little."""
         for number in range(3000):
             name = f"n{number}.example"
-            self.successResultOf(self.dial(FakeTunnel(name), Node(name)))
-        tunnel = FakeTunnel("n0.example")
+            self.successResultOf(self.dial(KubeletTunnel(name), Node(name)))
+        tunnel = KubeletTunnel("n0.example")
         self.successResultOf(self.dial(tunnel, Node("n0.example")))
         self.assertEqual(tunnel.taken(), ["127.0.0.1", "n0.example"])
 

@@ -7,13 +7,14 @@ import ssl
 from pathlib import Path
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api_client import FakeAPI
 from tests.fakes.certificates import DAY, NOW, PUBLISHED
 from tests.fakes.kubelets import CA, OTHER, KubeletPipe
+from tests.fakes.node_tunnels import FakeDialer
 from tests.fakes.receivers import Recorder
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
@@ -33,28 +34,15 @@ NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
 HEAD = b"GET /stats/summary HTTP/1.1\r\n"
 
 
-class FakeTunnel:
-    """The tunnel to one node."""
-
-    def __init__(self, pipe: Any) -> None:
-        self.pipe = pipe
-        self.dialled: list[tuple[str, int]] = []
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Lead to the pipe, or fail."""
-        self.dialled.append((host, port))
-        return fail(self.pipe) if isinstance(self.pipe, Exception) else succeed(self.pipe)
-
-
-class FakeNodes(FakeTunnel):
+class FakeNodes(FakeDialer):
     """All nodes; itself it dials by any of them."""
 
     def __init__(self, *nodes: Node) -> None:
-        super().__init__(None)
+        super().__init__()
         self.nodes = list(nodes)
-        self.tunnels: dict[str, FakeTunnel] = {}
+        self.tunnels: dict[str, FakeDialer] = {}
 
-    def at(self, node: Node) -> FakeTunnel | None:
+    def at(self, node: Node) -> FakeDialer | None:
         """Return the tunnel to one."""
         return self.tunnels.get(node.name)
 
@@ -101,7 +89,7 @@ class OpenTests(KubeletsCase):
     def kubelet(self, of: Authority = CA, name: str = "n1") -> KubeletPipe:
         """Put a kubelet behind the tunnel to n1."""
         pipe = KubeletPipe(of, name)
-        self.nodes.tunnels["n1"] = FakeTunnel(pipe)
+        self.nodes.tunnels["n1"] = FakeDialer(pipe)
         return pipe
 
     def refused(self, opening: Deferred[Any]) -> StreamRefused:
@@ -112,13 +100,13 @@ class OpenTests(KubeletsCase):
         """A kubelet is reached by its node's tunnel, as that node sees it, and known by its name."""
         pipe = self.kubelet()
         stream = self.successResultOf(self.open("n1", pipe))
-        self.assertEqual(self.nodes.tunnels["n1"].dialled, [("127.0.0.1", 10250)])
+        self.assertEqual(self.nodes.tunnels["n1"].dialed, [("127.0.0.1", 10250)])
         stream.receiver = Recorder()
         stream.resume()
         stream.send(b"GET / HTTP/1.1\r\n")
         pipe.serve()
         self.assertEqual(pipe.got, b"GET / HTTP/1.1\r\n")
-        self.assertEqual(self.nodes.dialled, [])
+        self.assertEqual(self.nodes.dialed, [])
 
     def test_aliases(self) -> None:
         """A node is found by any of its names; its certificate must have the cluster's name for it."""
@@ -129,19 +117,19 @@ class OpenTests(KubeletsCase):
         """Kubelets may listen elsewhere."""
         pipe = self.kubelet()
         self.successResultOf(self.open("n1", pipe, self.make(kubelet_port=11250)))
-        self.assertEqual(self.nodes.tunnels["n1"].dialled, [("127.0.0.1", 11250)])
+        self.assertEqual(self.nodes.tunnels["n1"].dialed, [("127.0.0.1", 11250)])
 
     def test_without_tunnel(self) -> None:
         """A node without a tunnel is reached from any other, at its private address."""
-        self.nodes.pipe = pipe = KubeletPipe(CA, "n1")
+        self.nodes.answer = pipe = KubeletPipe(CA, "n1")
         self.successResultOf(self.open("n1", pipe))
-        self.assertEqual(self.nodes.dialled, [("10.0.0.1", 10250)])
+        self.assertEqual(self.nodes.dialed, [("10.0.0.1", 10250)])
 
     def test_without_tunnel_or_private_address(self) -> None:
         """Without a private address the known address is used."""
-        self.nodes.pipe = pipe = KubeletPipe(CA, "n2")
+        self.nodes.answer = pipe = KubeletPipe(CA, "n2")
         self.successResultOf(self.open("n2", pipe))
-        self.assertEqual(self.nodes.dialled, [("n2.example", 10250)])
+        self.assertEqual(self.nodes.dialed, [("n2.example", 10250)])
 
     def test_unknown(self) -> None:
         """A node that is not there is no stream."""
@@ -198,12 +186,12 @@ class OpenTests(KubeletsCase):
 
     def test_tunnel_lost(self) -> None:
         """A tunnel lost meanwhile is reported as such."""
-        self.nodes.tunnels["n1"] = FakeTunnel(TunnelLost("gone"))
+        self.nodes.tunnels["n1"] = FakeDialer(TunnelLost("gone"))
         self.failureResultOf(self.kubelets.open("n1"), TunnelLost)
 
     def test_nothing_listens(self) -> None:
         """The node's error is reported."""
-        self.nodes.tunnels["n1"] = FakeTunnel(StreamRefused("refused", "connect failed"))
+        self.nodes.tunnels["n1"] = FakeDialer(StreamRefused("refused", "connect failed"))
         self.assertEqual(str(self.refused(self.kubelets.open("n1"))), "connect failed")
 
     def test_no_credential(self) -> None:

@@ -131,13 +131,8 @@ def _clusters(commands: Commands[Parser]) -> None:
         if name in ("show", "agents"):
             _output(command, "table", "json", "yaml")
         if name == "add":
-            command.add_argument(
-                "--type",
-                choices=("proxy", "ssh"),
-                default="proxy",
-                help="proxy: its agent connects to the proxy; ssh: the proxy connects to its nodes "
-                "(default: %(default)s)",
-            )
+            text = "proxy: its agent connects to the proxy; ssh: the proxy connects to its nodes"
+            _choice(command, "--type", text, "proxy", "ssh")
             command.add_argument(
                 "--port",
                 metavar="N",
@@ -170,12 +165,7 @@ def _join(commands: Commands[Parser]) -> None:
         "expire, and its command line and its log show it.",
     )
     command.add_argument("name", metavar="NAME", help="name of the cluster")
-    command.add_argument(
-        "--protocol",
-        choices=("v2", "v1"),
-        default="v2",
-        help="v2: Tower's agent; v1: KubeSphere Tower's agent (default: %(default)s)",
-    )
+    _choice(command, "--protocol", "v2: Tower's agent; v1: KubeSphere Tower's agent", "v2", "v1")
     command.add_argument("--ttl", metavar="DURATION", help="v2: lifetime of the token (default: 1h)")
     command.add_argument(
         "--uses",
@@ -193,14 +183,11 @@ def _join(commands: Commands[Parser]) -> None:
         metavar="FILE",
         help="v1: file for the proxy's CA; the agent then uses https and verifies the proxy with it",
     )
-    command.add_argument(
-        "--format",
-        choices=("command", "env", "manifest"),
-        default="command",
-        help="command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
-        "environment; manifest (v1 only): objects for kubectl apply, with https and the CA "
-        "(default: %(default)s)",
+    text = (
+        "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
+        "environment; manifest (v1 only): objects for kubectl apply, with https and the CA"
     )
+    _choice(command, "--format", text, "command", "env", "manifest")
     command.add_argument("--image", metavar="IMAGE", help=f"v1: image in the manifest (default: {IMAGE})")
     command.set_defaults(run=join.join)
 
@@ -217,13 +204,8 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
     config.add_argument(
         "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
     )
-    config.add_argument(
-        "--via",
-        choices=("front-door", "port"),
-        default="front-door",
-        help="front-door: the proxy's --secure-port, with a path; port: the cluster's own port "
-        "(default: %(default)s)",
-    )
+    text = "front-door: the proxy's --secure-port, with a path; port: the cluster's own port"
+    _choice(config, "--via", text, "front-door", "port")
     config.set_defaults(run=access.kubeconfig)
     admin = _command(
         commands,
@@ -240,12 +222,7 @@ def _grantee(command: Parser) -> None:
     command.add_argument(
         "--ttl", metavar="DURATION", help="lifetime (default: 8h, at most the proxy's --max-credential-ttl)"
     )
-    command.add_argument(
-        "--auth",
-        choices=("cert", "token"),
-        default="cert",
-        help="credential type: client certificate or bearer token (default: %(default)s)",
-    )
+    _choice(command, "--auth", "credential type: client certificate or bearer token", "cert", "token")
     command.add_argument(
         "-o", "--output", metavar="FILE", help="file to write, with mode 0600 (default: standard output)"
     )
@@ -284,9 +261,13 @@ def _forward(commands: Commands[Parser]) -> None:
 
 
 def _output(command: Parser, *forms: str) -> None:
-    command.add_argument(
-        "-o", "--output", choices=forms, default=forms[0], help="output format (default: %(default)s)"
-    )
+    _choice(command, "-o --output", "output format", *forms)
+
+
+def _choice(command: Parser, flags: str, text: str, *choices: str) -> None:
+    """Add an option whose default is the first of *choices*."""
+    text += " (default: %(default)s)"
+    command.add_argument(*flags.split(), choices=choices, default=choices[0], help=text)
 
 
 def _count(text: str) -> int:

@@ -164,13 +164,7 @@ class ForwardCredential:
     def _issue(self) -> FrontDoorAddress:
         cluster_path(self._name)
         status = request_kubeconfig(
-            self._client,
-            self._name,
-            user=self._user,
-            groups=[],
-            ttl=None,
-            via="front-door",
-            auth="token",
+            self._client, self._name, user=self._user, groups=[], ttl=None, via="front-door", auth="token"
         )
         self._issued.append(status["credential"])
         config = yaml.safe_load(status["kubeconfig"])

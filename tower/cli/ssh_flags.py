@@ -67,11 +67,7 @@ def _path(text: str) -> str:
 _FLAGS: Sequence[_Flag] = (
     _Flag("ssh-user", "user", "USER", "user name on the nodes; required"),
     _Flag(
-        "ssh-keyfile",
-        "keyFile",
-        "FILE",
-        "private key file; created by the proxy if missing; required",
-        _path,
+        "ssh-keyfile", "keyFile", "FILE", "private key file; created by the proxy if missing; required", _path
     ),
     _Flag(
         "ssh-key-type", "keyType", "TYPE", "type of a key that is created: ed25519 or rsa (default: ed25519)"

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Sequence
 from typing import NoReturn
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
@@ -49,6 +50,7 @@ _MISMATCH = " mismatch, certificate is not valid for "
 _AS = b"GET / HTTP/1.1\r\n%bHost: kubernetes\r\n\r\n"
 
 
+@define(eq=False, repr=False)
 class Kubelets:
     """All kubelets of one cluster.
 
@@ -59,28 +61,24 @@ class Kubelets:
         `tower.tunnels.apiserver_gate.APIServerGate`.
     """
 
-    draining = False
+    _clock: IReactorTime
+    _cluster: str
+    _spec: SSHSpec
+    _tunnels: NodeTunnels
+    _api: APIClient
+    _apiserver: MemberAPIServer
+    _authority: RecordFile
+    draining: bool = field(default=False, init=False)
+    _review: NodeReview = field(init=False)
+    _addresses: KubeletAddresses = field(factory=KubeletAddresses, init=False)
+    _trust: tuple[object, ssl.SSLContext] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        cluster: str,
-        spec: SSHSpec,
-        tunnels: NodeTunnels,
-        api: APIClient,
-        apiserver: MemberAPIServer,
-        authority: RecordFile,
-    ) -> None:
-        self._clock = clock
-        self._cluster = cluster
-        self._no_credential = f"there is no usable credential for cluster {cluster}"
-        self._spec = spec
-        self._authority = authority
-        self._tunnels = tunnels
-        self._apiserver = apiserver
-        self._review = NodeReview(clock, api, cluster)
-        self._addresses = KubeletAddresses()
-        self._trust: tuple[object, ssl.SSLContext] | None = None
+    def __attrs_post_init__(self) -> None:
+        self._review = NodeReview(self._clock, self._api, self._cluster)
+
+    @property
+    def _no_credential(self) -> str:
+        return f"there is no usable credential for cluster {self._cluster}"
 
     def find(self, name: str) -> Node:
         """Return the node with that name, alias or address; the name takes precedence.

@@ -19,7 +19,7 @@ from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import ED25519
-from tower.conch.transport.limits import HandshakeTimeout
+from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
 from tower.conch.transport.signatures import RSA
 from tower.errors import StreamRefused, TunnelLost
 from tower.net.connecting import ConnectFailed
@@ -234,7 +234,7 @@ class TestTimeoutDialer(TunnelTestCase):
 
     def test_timeout_dialer(self) -> None:
         """A listener that never speaks SSH, and no time: the error has "i/o timeout" (TestTimeoutDialer)."""
-        tunnel = self.far.tunnel(dial=self.silent, handshake=1e-9)
+        tunnel = self.far.tunnel(dial=self.silent, limits=TransportLimits(handshake=1e-9))
         opening = tunnel.open()
         self.far.clock.advance(1e-9)
         self.far.pump()

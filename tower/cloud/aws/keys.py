@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
+from attrs import define, field
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
@@ -45,31 +46,25 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9@._-]{0,30}[A-Za-z0-9$_-]?")
 _MOVED = frozenset(("EC2InstanceNotFoundException", "EC2InstanceStateInvalidException"))
 
 
+@define(eq=False, repr=False)
 class InstanceConnect:
     """Pushes keys, and remembers which are still valid.
 
     :param api: returns the service.
-    :param list_instances: returns the cluster's instances.
+    :param list: returns the cluster's instances.
     :param life: of a key, s.
     """
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        api: Callable[[], Awaitable[AWSAPI]],
-        list_instances: Callable[[], Awaitable[Sequence[EC2Instance]]],
-        life: float = KEY_LIFE,
-    ) -> None:
-        self._clock = clock
-        self._api = api
-        self._list = list_instances
-        self._renewed_after = life * RENEWED_AFTER
-        self._known: Sequence[EC2Instance] = ()
-        self._by_name: dict[str, EC2Instance] = {}
-        self._listed = float("-inf")
-        self._pushed: dict[tuple[str, str, str], float] = {}
-        self._slots = DeferredSemaphore(PARALLEL)
-        self._listing = DeferredLock()
+    _clock: IReactorTime
+    _api: Callable[[], Awaitable[AWSAPI]]
+    _list: Callable[[], Awaitable[Sequence[EC2Instance]]]
+    _life: float = KEY_LIFE
+    _known: Sequence[EC2Instance] = field(default=(), init=False)
+    _by_name: dict[str, EC2Instance] = field(factory=dict, init=False)
+    _listed: float = field(default=float("-inf"), init=False)
+    _pushed: dict[tuple[str, str, str], float] = field(factory=dict, init=False)
+    _slots: DeferredSemaphore = field(factory=lambda: DeferredSemaphore(PARALLEL), init=False)
+    _listing: DeferredLock = field(factory=DeferredLock, init=False)
 
     async def saw(self, instances: Sequence[EC2Instance]) -> None:
         """Remember a list of the cluster's instances."""
@@ -116,7 +111,7 @@ class InstanceConnect:
     async def _prepare(self, user: str, key: PublicKey, host: str) -> None:
         instance = self._by_name.get(host) or await self._find_again(host)
         when = self._pushed.get((instance.id, user, key.digest))
-        if when is not None and self._clock.seconds() - when < self._renewed_after:
+        if when is not None and self._clock.seconds() - when < self._life * RENEWED_AFTER:
             return
         try:
             await self._push(user, key, instance)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -93,6 +93,7 @@ class ServiceAccount:
         return read_token(answer)
 
 
+@define(eq=False, repr=False)
 class AlternateTokens:
     """Tokens of the operator's own token service, which authenticates requests by other tokens.
 
@@ -101,24 +102,16 @@ class AlternateTokens:
     :param now: returns s since the epoch, for responses without a date.
     """
 
-    def __init__(
-        self,
-        session: CloudSession,
-        url: str,
-        body: str,
-        first: RefreshedToken[str],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._session = session
-        self._url = url
-        self._body = body.encode()
-        self._first = first
-        self._now = now
+    _session: CloudSession
+    _url: str
+    _body: str
+    _first: RefreshedToken[str]
+    _now: Callable[[], float] = time.time
 
     async def fetch(self) -> Fetched:
         """Return a token and its lifetime, s."""
         headers = [("Authorization", f"Bearer {await self._first.get()}")]
-        answer = await self._session.request("POST", self._url, headers=headers, body=self._body)
+        answer = await self._session.request("POST", self._url, headers=headers, body=self._body.encode())
         return read_dated_token(answer, self._now)
 
 

@@ -63,12 +63,7 @@ PROJECT: Shape = {"commonInstanceMetadata": _METADATA}
 _OPERATION: Shape = {"name": str, "status": str, "error": {"errors": [dict]}}
 
 # Shapes of lists: of one zone, and of all.
-_LIST: dict[Path, Shape] = {
-    (): dict,
-    ("items",): list,
-    ("items", EACH): _INSTANCE,
-    ("nextPageToken",): str,
-}
+_LIST: dict[Path, Shape] = {(): dict, ("items",): list, ("items", EACH): _INSTANCE, ("nextPageToken",): str}
 _SCOPES: dict[Path, Shape] = {
     (): dict,
     ("items",): dict,

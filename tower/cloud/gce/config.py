@@ -23,11 +23,7 @@ OLD_ITEM = "sshKeys"
 PROJECT_SCOPE = "project"
 INSTANCE_SCOPE = "instance"
 
-_ITEMS = {
-    "both": (NEW_ITEM, OLD_ITEM),
-    NEW_ITEM: (NEW_ITEM,),
-    OLD_ITEM: (OLD_ITEM,),
-}
+_ITEMS = {"both": (NEW_ITEM, OLD_ITEM), NEW_ITEM: (NEW_ITEM,), OLD_ITEM: (OLD_ITEM,)}
 _SCOPES = (PROJECT_SCOPE, INSTANCE_SCOPE)
 
 #: Accepted keys; those for load balancers, routes and firewalls are ignored.

@@ -207,9 +207,7 @@ async def run_ssh_command(
         if not command.opened:
             raise SessionFailed(f"error creating session to {target}: '{error}'") from error
         raise RunFailed(
-            f"failed running `{cmd}` on {target}: '{error}'",
-            bytes(command.stdout),
-            bytes(command.stderr),
+            f"failed running `{cmd}` on {target}: '{error}'", bytes(command.stdout), bytes(command.stderr)
         ) from error
     finally:
         ssh.close("done")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from attrs import frozen
+from attrs import Factory, define, field, frozen
 from twisted.conch.ssh.common import NS
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -28,7 +28,6 @@ from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 from tower.nodes.ssh.client import (
     CONNECT,
-    HANDSHAKE,
     KEEPALIVE_INTERVAL,
     Dial,
     NodePeer,
@@ -88,6 +87,7 @@ class NodeLogin:
     host_keys: HostKeys
 
 
+@define(eq=False, repr=False)
 class NodeTunnel:
     """An SSH connection to one node; `open` it once, and create another when it is lost.
 
@@ -96,8 +96,8 @@ class NodeTunnel:
     :param epoch: returns the time of day, s since the epoch.
     :param keepalive: interval between probes of the node, s; a silent node is given up within three of them.
     :param connect: time limit for the TCP connection, s.
-    :param handshake: time limit for the SSH handshake and login, s.
-    :param dial: connects to the node's sshd instead of *reactor*.
+    :param limits: of the SSH connection; default: those of `NodeTransport`.
+    :param dial: connects to the node's sshd; default: with *reactor*, within *connect* s.
     :ivar login: used by `open`.
     :ivar host_key: fingerprint of the node's key; empty before the login.
     :ivar version: of the node's SSH server.
@@ -105,37 +105,24 @@ class NodeTunnel:
     :ivar lost: fires with the reason when the open tunnel is lost.
     """
 
-    def __init__(
-        self,
-        reactor: ISocketReactor,
-        clock: Clock,
-        node: Node,
-        login: NodeLogin,
-        budget: Budget,
-        *,
-        epoch: Callable[[], float],
-        keepalive: float = KEEPALIVE_INTERVAL,
-        connect: float = CONNECT,
-        handshake: float = HANDSHAKE,
-        dial: Dial | None = None,
-    ) -> None:
-        self.node = node
-        self.host_key = self.version = ""
-        self.draining = False
-        self.lost: Deferred[Exception] = Deferred()
-        self._reactor = reactor
-        self._clock = clock
-        self.login = login
-        self._budget = budget
-        self._epoch = epoch
-        self._keepalive = keepalive
-        self._connect = connect
-        self._limits = TransportLimits(handshake=handshake)
-        self._dial = dial or tcp_dialer(reactor, connect)
-        self._timers = Timers(clock)
-        self._opening: Deferred[None] | None = None
-        self._tunnel: SSHTunnel | None = None
-        self._was_opened = False
+    _reactor: ISocketReactor
+    _clock: Clock
+    node: Node
+    login: NodeLogin
+    _budget: Budget
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _keepalive: float = field(default=KEEPALIVE_INTERVAL, kw_only=True)
+    _connect: float = field(default=CONNECT, kw_only=True)
+    _limits: TransportLimits | None = field(default=None, kw_only=True)
+    _dial: Dial | None = field(default=None, kw_only=True)
+    host_key: str = field(default="", init=False)
+    version: str = field(default="", init=False)
+    draining: bool = field(default=False, init=False)
+    lost: Deferred[Exception] = field(factory=Deferred, init=False)
+    _timers: Timers = field(default=Factory(lambda self: Timers(self._clock), takes_self=True), init=False)
+    _opening: Deferred[None] | None = field(default=None, init=False)
+    _tunnel: SSHTunnel | None = field(default=None, init=False)
+    _was_opened: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._was_opened else "not open"
@@ -156,11 +143,12 @@ class NodeTunnel:
 
     async def _open(self) -> None:
         node, user, key = self.node, self.login.user, self.login.key()
+        dial = self._dial or tcp_dialer(self._reactor, self._connect)
         ssh = NodeTransport(
             self._clock, node, user, key, self.login.host_keys, keepalive=self._keepalive, limits=self._limits
         )
         try:
-            pipe = await dial_node(self._clock, node, self._dial, self._connect)
+            pipe = await dial_node(self._clock, node, dial, self._connect)
             peer = await self._authenticate(pipe, ssh)
         except CancelledError:
             raise

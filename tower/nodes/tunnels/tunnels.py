@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from attrs import define, field
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -49,6 +50,7 @@ class NoTunnels(ClusterUnreachable):
     """No tunnel to any node is open."""
 
 
+@define(eq=False, repr=False, slots=False)
 class NodeTunnels:
     """The list.
 
@@ -66,41 +68,34 @@ class NodeTunnels:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        create: Callable[[Node], NodeTunnel],
-        *,
-        user: str,
-        health: HealthCheck | None,
-        epoch: Callable[[], float],
-        choose: Callable[[Sequence[NodeSlot]], NodeSlot] = random.choice,
-        on_change: Callable[[], None] = lambda: None,
-        check_timeout: float = CHECK_TIMEOUT,
-        grace: float = GRACE,
-        name: str = "",
-    ) -> None:
-        self.user = user
-        self.create = create
-        self.on_change = on_change
-        self.counters = OpenCounters()
-        self._clock = clock
-        self._choose = choose
-        self._grace = grace
-        self._dials = 0
-        self._slots: dict[str, NodeSlot] = {}
-        self._by_name: dict[str, tuple[NodeSlot, ...]] = {}
-        self._leaving: dict[NodeSlot, None] = {}
-        self._closing: list[Deferred[None]] = []
+    _clock: IReactorTime
+    create: Callable[[Node], NodeTunnel]
+    user: str = field(kw_only=True)
+    _health: HealthCheck | None = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _choose: Callable[[Sequence[NodeSlot]], NodeSlot] = field(default=random.choice, kw_only=True)
+    on_change: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    _check_timeout: float = field(default=CHECK_TIMEOUT, kw_only=True)
+    _grace: float = field(default=GRACE, kw_only=True)
+    _name: str = field(default="", kw_only=True)
+    counters: OpenCounters = field(factory=OpenCounters, init=False)
+    _dials: int = field(default=0, init=False)
+    _slots: dict[str, NodeSlot] = field(factory=dict, init=False)
+    _by_name: dict[str, tuple[NodeSlot, ...]] = field(factory=dict, init=False)
+    _leaving: dict[NodeSlot, None] = field(factory=dict, init=False)
+    _closing: list[Deferred[None]] = field(factory=list, init=False)
+    _context: ListContext = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
         self._context = ListContext(
-            clock=clock,
-            epoch=epoch,
-            create=create,
-            health=health,
-            check_timeout=check_timeout,
+            clock=self._clock,
+            epoch=self._epoch,
+            create=self.create,
+            health=self._health,
+            check_timeout=self._check_timeout,
             counters=self.counters,
-            limiter=Limiter(clock),
-            cluster=name,
+            limiter=Limiter(self._clock),
+            cluster=self._name,
             changed=self._changed,
             gone=self._gone,
         )
