@@ -108,9 +108,9 @@ class HoleTests(harness.TowerTestCase):
         wait_for("it to close them", lambda: refused.program.descriptors() <= few + 2, SETTLED)
         wait_for("the proxy to close them", lambda: proxy.descriptors() <= before + 2, SETTLED)
         logged = proxy.output()
-        self.assertIn("was rejected: as 'alpha': ", logged)
+        self.assertIn("was rejected: for cluster 'alpha': ", logged)
         summed_up = sum(map(int, re.findall(r"(\d+) more agents were rejected", logged)))
-        self.assertGreater(logged.count("was rejected: as 'alpha': ") + summed_up, REFUSALS // 2)
+        self.assertGreater(logged.count("was rejected: for cluster 'alpha': ") + summed_up, REFUSALS // 2)
         for program in (proxy, refused.program):
             self.assertNotIn("tower-of-nobody", program.output())
             self.assertNotIn("Traceback", program.output())

@@ -98,7 +98,10 @@ class TunnelsTests(SynchronousTestCase):
         self.clock.advance(RECONNECTING + 1)
         self.failureResultOf(early, ClusterUnreachable)
         error = self.failureResultOf(self.tunnels.wait("alpha", 5), ClusterUnreachable).value
-        self.assertEqual(str(error), "no agent of cluster alpha has connected since this proxy started")
+        self.assertEqual(
+            str(error),
+            "no agent of cluster alpha has connected since this proxy started: check the agent's log",
+        )
 
     def test_cancelled(self) -> None:
         """A cancelled wait is forgotten."""

@@ -199,7 +199,9 @@ class Tunnels:
             return explanation()
         seen = self._last_seen.get(cluster)
         if seen is None:
-            return f"no agent of cluster {cluster} has connected since this proxy started"
+            return (
+                f"no agent of cluster {cluster} has connected since this proxy started: check the agent's log"
+            )
         return f"agent of cluster {cluster} was last seen {max(0, self._epoch() - seen):.0f} s ago"
 
     def live(self, cluster: str) -> list[Tunnel]:

@@ -117,6 +117,6 @@ class Dialer:
         """Cancel *waiting* after `ANSWER_TIMEOUT`."""
 
         def too_late(_: object, seconds: float) -> Failure:
-            return Failure(DialFailed(f"{text} in {seconds:g} s"))
+            return Failure(DialFailed(f"{text} within {seconds:g} s"))
 
         return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)
