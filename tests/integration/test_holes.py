@@ -156,4 +156,6 @@ class HoleTests(harness.TowerTestCase):
         self.agent.program.stop()
         answer = self.jane.get("/ping")
         self.assertEqual(answer.status, 503)
-        self.assertIn("agent of cluster alpha was last seen", json.loads(answer.body)["message"])
+        self.assertIn(
+            "no agent of cluster alpha is connected; one was last seen", json.loads(answer.body)["message"]
+        )

@@ -79,7 +79,7 @@ class TunnelsTests(SynchronousTestCase):
         waiting = self.tunnels.wait("alpha", 5)
         self.clock.advance(5)
         error = self.failureResultOf(waiting, ClusterUnreachable).value
-        self.assertEqual(str(error), "agent of cluster alpha was last seen 42 s ago")
+        self.assertEqual(str(error), "no agent of cluster alpha is connected; one was last seen 42 s ago")
         self.tunnels.add(FakeTunnel("alpha"))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
