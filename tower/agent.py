@@ -32,13 +32,13 @@ from tower.net.addresses import join_address, parse_address
 from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
-from tower.options import one_line_errors
+from tower.options.base import one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.memory import LOOK, FreedMemory
-from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.reactor.repeating import periodic
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
@@ -240,10 +240,7 @@ class Agent(MultiService):
 
 
 class Hangup(Service):
-    """Calls *retry* on SIGHUP.
-
-    :param set_handler: sets a signal handler, as `signal.signal` does.
-    """
+    """Calls *retry* on SIGHUP; *set_handler* sets a signal handler, as `signal.signal` does."""
 
     def __init__(
         self,

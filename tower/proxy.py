@@ -40,12 +40,12 @@ from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
-from tower.options import one_line, one_line_errors
+from tower.options.base import one_line, one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
-from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.reactor.repeating import periodic
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
 from tower.trust.authorities import given_authority, own_authority

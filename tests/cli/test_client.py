@@ -9,8 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cli.client import TowerClient, open_connection, quoted
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed, TowerClient, open_connection, quoted
 from tower.kube.kubeconfig import KubeAccess
 
 SERVER = "https://tower.example.org:8443"

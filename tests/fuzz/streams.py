@@ -11,7 +11,7 @@ import h11
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.pipes import FakePipe
 from tests.fuzz.engine import Broken, Target
-from tests.fuzz.http import LIMIT, Server, check_passed
+from tests.fuzz.http import AT_ROOT, LIMIT, check_passed
 from tests.fuzz.messages import CANONICAL, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
 from tower.kube.head_policy import HeadPolicy
@@ -120,7 +120,7 @@ def check_user(data: bytes, chance: random.Random) -> None:
 def _passed(pieces: list[bytes]) -> tuple[bytes, bytes, bool]:
     """Return what the agent passes on, its own answer, and whether it is done with the channel."""
     channel, upstream = FakePipe(), FakePipe()
-    RequestRelay(channel, upstream, HeadPolicy(Server).rewrite).start()
+    RequestRelay(channel, upstream, HeadPolicy(lambda: AT_ROOT).rewrite).start()
     for piece in pieces:
         if not channel.lost:
             channel.deliver(piece)

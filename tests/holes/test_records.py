@@ -17,7 +17,7 @@ from tower.clusters import Clusters, to_object
 from tower.conch.transport.keys import KeyPair
 from tower.control.availability import AGENT_AVAILABLE
 from tower.control.proxy_options import Options
-from tower.options import OptionError
+from tower.options.base import OptionError
 from tower.options.log_levels import predicate
 from tower.store.records import KINDS
 from tower.trust.serving_certificate import ServingCertificate, serving_names

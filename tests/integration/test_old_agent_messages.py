@@ -155,7 +155,7 @@ class ConfigTests(OldAgentTestCase):
             b"\xff\xfe\0" + SECRET.encode(): "not JSON",
             b'{"Token": "' + SECRET.encode(): "not JSON",
             b"[" * 200_000: "not JSON",
-            b'["' + SECRET.encode() + b'"]': "no JSON object",
+            b'["' + SECRET.encode() + b'"]': "not a JSON object",
             with_(Token=7): "Token",
             with_(Name=["beta"]): "Name",
             with_(Name="be\nta"): "Name",

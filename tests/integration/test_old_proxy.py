@@ -83,7 +83,7 @@ class RealProxyTests(OldProxyTestCase):
         self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", f"--kubesphere-service={LOOPBACK}:{port}")
         self.wait_until_ready()
         self.assertEqual(self.ask(kubesphere=True)[0], 502)
-        self.assertIn(f"'{LOOPBACK}:{port}' was refused", self.agent.output())
+        self.assertIn(f"stream to '{LOOPBACK}:{port}' rejected", self.agent.output())
         self.assertEqual(self.ask(), (200, b"ok"))
 
     def test_kubernetes_service(self) -> None:

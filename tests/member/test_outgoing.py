@@ -188,7 +188,7 @@ class OutgoingTests(SynchronousTestCase):
         other = self.outgoing.for_tunnel()
         other.accept(cast(Incoming, FakeIncoming(b"db")))
         incoming = self.want(b"db")
-        self.dialling.stop()
+        self.dialling.lost(TunnelLost("x"))
         self.assertTrue(self.dialled[1].called)
         self.assertFalse(self.dialled[0].called)
         self.assertEqual((incoming.refusal, incoming.accepted), (None, False))

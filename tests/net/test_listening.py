@@ -15,9 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.receivers import Recorder
 from tests.fakes.sockets import SocketReactor, socket_pair, take
 from tower.net.connection import Connection
-from tower.net.connection_slots import Slots
+from tower.net.connection_slots import REMINDER, Slots
 from tower.net.lingering_close import LINGER
-from tower.net.listening import PAUSE, REMINDER, Admission, ConnectionFactory, Port
+from tower.net.listening import PAUSE, Admission, ConnectionFactory, Port
 from tower.net.load_balancers import Balancers, read_networks
 from tower.net.pipes import Receiver
 from tower.reactor.process import RESERVE

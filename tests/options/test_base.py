@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import tower
 from tower.errors import ConfigurationError, TowerError
-from tower.options import (
+from tower.options.base import (
     EnvironmentOptions,
     OptionError,
     Parameter,
@@ -24,12 +24,10 @@ from tower.options import (
     one_line_errors,
     parameter,
     public_host,
-    read_duration,
-    read_port,
-    read_port_range,
     secret,
 )
 from tower.options.log_levels import syslog_observer
+from tower.options.values import read_duration, read_port, read_port_range
 
 
 class Options(EnvironmentOptions):

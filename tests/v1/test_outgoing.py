@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.pipes import FakePipe
 from tests.fakes.streams import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
+from tower.errors import TunnelLost
 from tower.net.connecting import ConnectFailed
 from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import ServiceAddress
@@ -112,5 +113,5 @@ class V1OutgoingTests(SynchronousTestCase):
     def test_gone(self) -> None:
         """When the tunnel goes, what is being dialled for it is given up."""
         self.want(b"kubernetes:6443")
-        self.dialling.stop()
+        self.dialling.lost(TunnelLost("x"))
         self.assertTrue(self.dialled[0].called)

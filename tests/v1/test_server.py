@@ -75,7 +75,7 @@ class RegistrationTests(SynchronousTestCase):
             (b"", "not JSON"),
             (b"\0\xff", "not JSON"),
             (b"[" * 100_000, "not JSON"),
-            (b'["secret"]', "no JSON object"),
+            (b'["secret"]', "not a JSON object"),
             (json.dumps({"Name": "alpha", "Token": 7}).encode(), "Token"),
             (json.dumps({"Name": "alpha", "Token": TOKEN, "CertData": "secret!"}).encode(), "CertData"),
             (b" " * (255 * 1024) + b"{}", "limit"),

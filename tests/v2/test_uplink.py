@@ -46,9 +46,10 @@ class FakeDialing:
     def accept(self, incoming: object) -> None:
         """Nothing comes here."""
 
-    def stop(self) -> None:
+    def lost(self, reason: Exception) -> Exception:
         """Record it."""
         self.stopped = True
+        return reason
 
 
 class FakeOutgoing:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.cli import output
-from tower.cli.client import GROUP_PATH, TowerClient, quoted
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
 from tower.cli.clusters import TABLE_ACCEPT, call_cluster
-from tower.cli.errors import CallFailed, CommandFailed
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:

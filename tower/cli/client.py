@@ -11,10 +11,30 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import tower
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.errors import TowerError
 from tower.kube.connection_settings import bearer_token, server_address, tls_context
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.proxy_environment import ServerURL, find_proxy
+
+
+class CommandFailed(TowerError):
+    """A command failed; the text names the cure."""
+
+
+class CallFailed(CommandFailed):
+    """The proxy rejected a call.
+
+    :ivar code: HTTP status.
+    :ivar reason: the reason of the Kubernetes Status (`NotFound`, `AlreadyExists`, ...).
+    :ivar kind: resource in the Status (`clusters`, `agents`, ...), or empty.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.kind = kind
+
 
 GROUP_PATH = "/apis/cluster.kubesphere.io/v1alpha1"
 TIMEOUT = 30.0  # s, for each network operation
@@ -24,10 +44,7 @@ Connect = Callable[[], http.client.HTTPConnection]
 
 
 class TowerClient:
-    """Calls the API server of a kubeconfig.
-
-    :param connect: opens a connection; default: `open_connection`.
-    """
+    """Calls the API server of a kubeconfig; *connect* opens a connection, by default `open_connection`."""
 
     def __init__(self, access: KubeAccess, connect: Connect | None = None) -> None:
         self.access = access

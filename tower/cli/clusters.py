@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from tower.cli import output, ssh_flags
-from tower.cli.client import GROUP_PATH, TowerClient, quoted
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
 from tower.cli.ssh_view import node_facts, node_tables
 from tower.web.api.table import TABLES
 
@@ -25,10 +24,7 @@ TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
 
 
 def cluster_path(name: str, below: str = "") -> str:
-    """Return the API path of a cluster, or of a resource *below* it.
-
-    :raise CommandFailed: *name* is not valid.
-    """
+    """Return the API path of a cluster, or of *below* in it; raise `CommandFailed` if *name* is invalid."""
     if _LABEL.fullmatch(name) is None:
         raise CommandFailed(
             f"there is no cluster {name!r}: a name has 1 to 63 lower case letters, digits and dashes"
@@ -37,10 +33,7 @@ def cluster_path(name: str, below: str = "") -> str:
 
 
 def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API for one cluster; see `TowerClient.call`.
-
-    :raise CommandFailed: there is no such cluster.
-    """
+    """Call the API for one cluster, see `TowerClient.call`; raise `CommandFailed` if there is none."""
     path = cluster_path(name, below)
     try:
         return client.call(method, path, **more)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import tower
 from tower.cli.arguments import parser
-from tower.cli.client import TowerClient
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed, TowerClient
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig

@@ -12,23 +12,111 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, succeed
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
 
 from tower.cli.access import request_kubeconfig
-from tower.cli.client import GROUP_PATH, TowerClient, quoted
+from tower.cli.client import GROUP_PATH, CommandFailed, TowerClient, quoted
 from tower.cli.clusters import cluster_path
-from tower.cli.errors import CommandFailed
-from tower.cli.streams import Forwarder
+from tower.errors import TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
+from tower.net.connection import Connection
 from tower.net.listening import listen
-from tower.streamclient import FrontDoorAddress, dial, front_door_address
+from tower.net.pipes import Pipe, join
+from tower.streamclient import FrontDoorAddress, dial, front_door_address, open_stream
+
+
+class Local:
+    """Receiver of a local connection until its stream is open; accepts at most one piece of data.
+
+    :ivar opening: the attempt to open the stream, cancelled when the connection closes.
+    :ivar is_over: the connection is closed.
+    """
+
+    opening: Deferred[None] | None = None
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self._early = b""
+        self.is_over = self._ended = False
+
+    def received(self, data: memoryview) -> None:
+        """Keep the first piece, and pause."""
+        self._early += bytes(data)
+        self.pipe.pause()
+
+    def ended(self) -> None:
+        """Remember the end of the data."""
+        self._ended = True
+
+    def drained(self) -> None:
+        """No-op: nothing was sent."""
+
+    def closed(self, reason: Exception) -> None:
+        """Cancel the attempt to open the stream."""
+        self.is_over = True
+        if self.opening is not None:
+            self.opening.cancel()
+
+    def fail(self) -> None:
+        """Abort the connection: its stream was not opened."""
+        self.opening = None
+        self.pipe.abort()
+
+    def forward(self, stream: Pipe, leftover: bytes) -> None:
+        """Forward data in both directions; *leftover* was already received on the stream."""
+        if self._early:
+            stream.send(self._early)
+        if leftover:
+            self.pipe.send(leftover)
+        join(self.pipe, stream)
+        if self._ended and not self.is_over:
+            self.pipe.receiver.ended()
+
+
+@define(eq=False, repr=False)
+class Forwarder:
+    """Opens a stream for each connection.
+
+    :param address: returns the front door's address, with a valid credential.
+    :param dial: connects to the proxy.
+    :param report: shows an error to the user.
+    """
+
+    _address: Callable[[], Deferred[FrontDoorAddress]]
+    _dial: Callable[[FrontDoorAddress], Deferred[Connection]]
+    _report: Callable[[str], None]
+    _clock: IReactorTime
+
+    def accept(self, connection: Pipe) -> Local:
+        """Accept a new connection; see `tower.net.listening.listen`."""
+        connection.receiver = local = Local(connection)  # now: it may close before we return
+        local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
+        return local
+
+    async def _open(self, local: Local) -> None:
+        address = await self._address()
+        stream = await self._dial(address)
+        leftover = await open_stream(stream, address, self._clock)
+        local.forward(stream, leftover)
+
+    def _failed(self, failure: Failure, local: Local) -> None:
+        if local.is_over or failure.check(CancelledError):
+            return  # the connection is closed
+        local.fail()
+        error = failure.value
+        self._report(str(error) if isinstance(error, TowerError) else f"{type(error).__name__}: {error}")
+
 
 EARLY = 300.0  # s before a credential expires, when it is renewed
 
 
+@define(eq=False, repr=False)
 class ForwardCredential:
     """Credential for the streams: a kubeconfig for the cluster, or a token that is issued and renewed.
 
@@ -36,30 +124,18 @@ class ForwardCredential:
     :param epoch: returns the time, s since the epoch.
     """
 
-    def __init__(
-        self,
-        client: TowerClient,
-        name: str,
-        target: str,
-        user: str,
-        in_thread: Callable[[Callable[[], FrontDoorAddress]], Deferred[FrontDoorAddress]],
-        epoch: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._in_thread = in_thread
-        self._epoch = epoch
-        self._name = name
-        self._target = target
-        self._user = user
-        self._current: FrontDoorAddress | None = None
-        self._renewing = DeferredLock()
-        self._issued: list[str] = []
+    _client: TowerClient
+    _name: str
+    _target: str
+    _user: str
+    _in_thread: Callable[[Callable[[], FrontDoorAddress]], Deferred[FrontDoorAddress]]
+    _epoch: Callable[[], float]
+    _current: FrontDoorAddress | None = field(default=None, init=False)
+    _renewing: DeferredLock = field(factory=DeferredLock, init=False)
+    _issued: list[str] = field(factory=list, init=False)
 
     def first(self) -> None:
-        """Get the first credential.
-
-        :raise CommandFailed: there is none.
-        """
+        """Get the first credential; raise `CommandFailed` if there is none."""
         access, path = self._client.access, urlsplit(self._client.access.server).path
         if path == f"/clusters/{self._name}":
             self._current = front_door_address(access, path, self._target)

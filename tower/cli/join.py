@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tower.cli.client import TowerClient
+from tower.cli.client import CommandFailed, TowerClient
 from tower.cli.clusters import call_cluster
-from tower.cli.errors import CommandFailed
 from tower.cli.manifest import IMAGE, v1_manifest
 from tower.escaping import escaped
 

@@ -30,10 +30,7 @@ _HEAD = """\
 
 
 def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:
-    """Return the manifest for cluster *name*.
-
-    :param status: status of a join token for v1.
-    """
+    """Return the manifest for cluster *name* from the status of a join token for v1."""
     objects = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata()},
         *_rbac(),

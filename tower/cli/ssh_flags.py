@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed
 from tower.errors import ConfigurationError
 from tower.escaping import escaped
 from tower.kube.flatten import self_contained, warnings_of

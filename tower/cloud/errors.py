@@ -68,10 +68,7 @@ class CloudAnswerError(CloudError):
 
 
 class CloudConfigError(ConfigurationError):
-    """A cloud's configuration is invalid.
-
-    :param text: the error, without secrets.
-    """
+    """A cloud's configuration is invalid; *text* has no secrets."""
 
     def __init__(self, file: str, line: int, text: str) -> None:
         super().__init__(f"{file}:{line}: {text}" if line else f"{file}: {text}")

@@ -43,10 +43,7 @@ from tower.errors import ConfigurationError
 
 
 def make(config: ConfigText | None) -> FakeCloud:
-    """Return the fake cloud of a configuration; None: it has no machines.
-
-    :raise CloudConfigError: with file and line.
-    """
+    """Return the fake cloud; None: it has no machines.  Raise `CloudConfigError` with file and line."""
     if config is None:
         return FakeCloud()
     path = config.path

@@ -73,10 +73,7 @@ class Fleet:
 
 
 def read_fleet(config: ConfigText) -> Fleet:
-    """Read a configuration.
-
-    :raise CloudConfigError: with file and line.
-    """
+    """Read a configuration; raise `CloudConfigError` with file and line."""
     sections = parse(config)
     sections.warn_about_unknown({"fake": KEYS})
     section = sections.section("fake")

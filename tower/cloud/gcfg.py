@@ -41,10 +41,7 @@ _ESCAPES = {"n": "\n", "t": "\t", **_SUBSECTION_ESCAPES}
 
 
 def parse(config: ConfigText) -> Sections:
-    """Parse a configuration.
-
-    :raise CloudConfigError: ``<file>:<line>: ...`` for a syntax error.
-    """
+    """Parse a configuration; raise `CloudConfigError`, ``<file>:<line>: ...``, for a syntax error."""
     if len(config.text) > CONFIG_LIMIT:
         raise CloudConfigError(config.path, 0, f"larger than {CONFIG_LIMIT} characters")
     return _Parser(config).parse()
@@ -147,10 +144,7 @@ class _Parser:
                 return "".join(parts[:kept]).replace("\r", "")
 
     def _quoted(self, name: str = "") -> str:
-        """Read a quoted text.
-
-        :param name: of the key; empty: the text is a subsection's name.
-        """
+        """Read a quoted text of the key *name*; empty: the text is a subsection's name."""
         line = self._line
         parts = []
         self._at += 1

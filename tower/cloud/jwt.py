@@ -9,10 +9,7 @@ from typing import Any
 
 
 def signed_jwt(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
-    """Return a token in compact form.
-
-    :param sign: returns the signature of its argument, with the algorithm that *header* names.
-    """
+    """Return a token in compact form; *sign* returns a signature with the algorithm that *header* names."""
     signed = f"{_part(header)}.{_part(claims)}"
     return f"{signed}.{encode(sign(signed.encode()))}"
 

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, TypeVar
 
+from attrs import define, field
 from zope.interface import implementer
 
 from tower.cloud.errors import CloudError, InstanceNotFound
-from tower.cloud.http.tasks import CancellableTasks
 from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
-from tower.cloud.session import CloudSession
+from tower.cloud.session import CancellableTasks, CloudSession
 from tower.reactor.interfaces import IReactor
 
 
 @implementer(IInstances, IZones)
+@define(eq=False, repr=False, slots=False)
 class CloudMachines:
     """`IInstances` and `IZones` of one cloud.  Override what raises ``NotImplementedError``.
 
     :ivar tasks: installations of keys in progress.
     """
 
-    def __init__(self) -> None:
-        self.tasks = CancellableTasks()
+    tasks: CancellableTasks = field(factory=CancellableTasks, init=False)
 
     def stop(self) -> None:
         """Cancel installations of keys."""
         self.tasks.stop()
 
     async def by_name(self, name: str) -> Instance:
-        """Return the machine of a node.
-
-        :raise InstanceNotFound: there is none.
-        """
+        """Return the machine of a node; raise `InstanceNotFound` if there is none."""
         raise NotImplementedError
 
     async def by_provider_id(self, provider_id: str) -> Instance:
-        """Return a machine.
-
-        :raise InstanceNotFound: there is none.
-        """
+        """Return a machine; raise `InstanceNotFound` if there is none."""
         raise NotImplementedError
 
     async def list_instances(self) -> Sequence[Instance]:
@@ -107,21 +102,25 @@ Machines = TypeVar("Machines", bound=CloudMachines)
 
 
 @implementer(ICloudProvider)
+@define(eq=False, repr=False, slots=False)
 class Provider(Generic[Machines]):
     """A cloud with instances and zones, without clusters, routes and load balancers.
 
     :cvar name: the provider's.
+    :param ask: returns a session for a reactor; None: `open_session`.
+    :param now: returns s since the epoch.
     """
 
-    name: str
+    name: ClassVar[str]
 
-    def __init__(self) -> None:
-        self._session: CloudSession | None = None
-        self._machines: Machines | None = None
+    _ask: Callable[[IReactor], CloudSession] | None = field(default=None, kw_only=True)
+    _now: Callable[[], float] = field(default=time.time, kw_only=True)
+    _session: CloudSession | None = field(default=None, init=False)
+    _machines: Machines | None = field(default=None, init=False)
 
-    def session(self, reactor: IReactor) -> CloudSession:
-        """Return a session for this configuration.  Override."""
-        raise NotImplementedError
+    def open_session(self, reactor: IReactor) -> CloudSession:
+        """Return a session that verifies HTTPS.  Override if the configuration has settings for it."""
+        return CloudSession(reactor, now=self._now)
 
     def compose(self, reactor: IReactor, session: CloudSession) -> Machines:
         """Return the machines.  Override."""
@@ -133,7 +132,7 @@ class Provider(Generic[Machines]):
 
     def initialize(self, reactor: IReactor) -> None:
         """See `ICloudProvider`."""
-        self._session = session = self.session(reactor)
+        self._session = session = (self._ask or self.open_session)(reactor)
         self._machines = self.compose(reactor, session)
 
     def stop(self) -> None:

@@ -61,10 +61,7 @@ class CloudProviders:
         self._registered: dict[str, Factory] = {}
 
     def register(self, name: str, factory: Factory) -> None:
-        """Add a provider.
-
-        :raise ConfigurationError: the name is registered already, or reserved.
-        """
+        """Add a provider; raise `ConfigurationError` if the name is registered already, or reserved."""
         if not name or name == EXTERNAL:
             raise ConfigurationError(f'Cloud provider "{name}" cannot be registered: the name is reserved')
         if self.has(name):

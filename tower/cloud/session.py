@@ -6,10 +6,13 @@ import os
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
-from attrs import evolve
+from attrs import define, evolve, field
 from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.web.iweb import IAgent
@@ -17,7 +20,6 @@ from twisted.web.iweb import IAgent
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, error_detail, parse_date
 from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
-from tower.cloud.http.tasks import CancellableTasks
 from tower.net.verifying_agent import verifying_agent
 from tower.reactor.interfaces import IReactor
 
@@ -33,6 +35,38 @@ _SECRET_HEADER = re.compile(r"auth|token|secret|key|cookie|credential", re.IGNOR
 
 #: Adds the credential to a request; called for each attempt.
 Sign = Callable[[CloudRequest], Awaitable[None] | None]
+
+T = TypeVar("T")
+
+
+@define(eq=False)
+class CancellableTasks:
+    """Coroutines in progress, with their requests and delays."""
+
+    running: set[Deferred[Any]] = field(factory=set)
+
+    async def run(
+        self, work: Coroutine[Deferred[Any], Any, T], timeout: float = 0.0, clock: IReactorTime | None = None
+    ) -> T:
+        """Return the result of *work*.
+
+        :param timeout: s, of *clock*; without a clock there is none.
+        :raise CancelledError: it was cancelled by `stop`.
+        :raise twisted.internet.defer.TimeoutError: it took too long.
+        """
+        task = Deferred.fromCoroutine(work)
+        if clock is not None:
+            task.addTimeout(timeout, clock)
+        self.running.add(task)
+        try:
+            return await task
+        finally:
+            self.running.discard(task)
+
+    def stop(self) -> None:
+        """Cancel all."""
+        for task in list(self.running):
+            task.cancel()
 
 
 class CloudSession:

@@ -64,10 +64,7 @@ class RefreshedToken(Generic[T]):
         return await waiting
 
     def forget(self, secret: T | None = None) -> None:
-        """Do not return the secret again.
-
-        :param secret: only if it is still this one; it may have been renewed already.
-        """
+        """Do not return *secret* again, unless it was renewed already; None: any secret."""
         if secret is None or secret == self._secret:
             self._secret = None
             self._ends = self._refresh_at = -math.inf

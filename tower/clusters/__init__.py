@@ -8,22 +8,7 @@ and below.
 
 from __future__ import annotations
 
-from tower.clusters.clusters import (
-    API_VERSION,
-    Cluster,
-    Clusters,
-    ConditionStatus,
-    Live,
-    timestamp,
-    to_object,
-)
+from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, timestamp, to_object
+from tower.clusters.clusters import Clusters
 
-__all__ = [
-    "API_VERSION",
-    "Cluster",
-    "Clusters",
-    "ConditionStatus",
-    "Live",
-    "timestamp",
-    "to_object",
-]
+__all__ = ["API_VERSION", "Cluster", "Clusters", "ConditionStatus", "Live", "timestamp", "to_object"]

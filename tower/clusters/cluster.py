@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from tower.clusters import ssh_spec_object
 from tower.clusters.ssh_spec import SSHSpec
-from tower.errors import Invalid
+from tower.errors import Invalid, NotFound
 from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
-from tower.store.records import Record, Value
+from tower.store import IStore
+from tower.store.records import Create, Record, RecordMissing, Require, Value
 
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
@@ -51,7 +52,6 @@ class Cluster:
     """A member cluster.
 
     :ivar uid: unique, even among later clusters of the same name.
-    :ivar resource_version: the record's version.
     :ivar created: s since the epoch.
     :ivar enabled: whether it is served; see `Clusters.set_enabled`.
     :ivar kubernetes_port: its own TLS port; None if none was ever assigned.
@@ -130,6 +130,37 @@ def check_name(name: str) -> str:
     return name
 
 
+def cluster_not_found(name: str) -> NotFound:
+    """Return the error for an unknown cluster, with the cure."""
+    return NotFound(f"cluster {name} not found: 'tower cluster list' shows all, 'tower cluster add' adds one")
+
+
+def cluster_record(store: IStore, name: str) -> Record:
+    """Return the record of a cluster.
+
+    :raise NotFound: with the cure.
+    """
+    record = store.get("clusters", name)
+    if record is None:
+        raise cluster_not_found(name)
+    return record
+
+
+async def create_owned(store: IStore, owner: Record, kind: str, name: str, value: Value) -> None:
+    """Create a record that belongs to a cluster; its cluster and uid are added to *value*.
+
+    The cluster may have been updated, but not removed; a new one has another uid.
+
+    :raise NotFound: it was removed.
+    :raise RecordExists: as `Create`.
+    """
+    owned = {"cluster": owner.name, "cluster_uid": owner.value["uid"], **value}
+    try:
+        await store.transact([Require("clusters", owner.name), Create(kind, name, owned)])
+    except RecordMissing as e:
+        raise cluster_not_found(owner.name) from e
+
+
 def check_metadata(cluster: Cluster) -> None:
     """Raise `Invalid` unless labels and annotations are strings within the size limit."""
     items = [*cluster.labels.items(), *cluster.annotations.items()]
@@ -146,16 +177,7 @@ def encode(cluster: Cluster) -> Value:
         "created": cluster.created,
         "enabled": cluster.enabled,
         "kubernetes_port": cluster.kubernetes_port,
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "last_transition": condition.last_transition,
-            }
-            for condition in cluster.conditions
-        ],
+        "conditions": [asdict(condition) for condition in cluster.conditions],
         "labels": dict(cluster.labels),
         "annotations": dict(cluster.annotations),
     }

@@ -11,24 +11,22 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.cluster import (
-    API_VERSION,
     Cluster,
     Condition,
     ConditionStatus,
-    Live,
     check_metadata,
     check_name,
+    cluster_not_found,
     decode,
     encode,
-    timestamp,
-    to_object,
 )
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ports import ClusterPorts, claim
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import check_spec
-from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
+from tower.errors import AlreadyExists, Conflict, Invalid
 from tower.kube.kubeconfig import KubeAccess
+from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.records import (
     CLUSTER_KINDS,
@@ -44,18 +42,6 @@ from tower.store.records import (
     Update,
     Watch,
 )
-
-__all__ = [
-    "API_VERSION",
-    "Cluster",
-    "Clusters",
-    "Condition",
-    "ConditionStatus",
-    "Live",
-    "check_name",
-    "timestamp",
-    "to_object",
-]
 
 #: Most clusters of one proxy.
 CLUSTER_LIMIT = 10_000
@@ -106,7 +92,7 @@ class Clusters:
         """
         cluster = self.get(name)
         if cluster is None:
-            raise _not_found(name)
+            raise cluster_not_found(name)
         return cluster
 
     def list(self) -> list[Cluster]:
@@ -154,7 +140,8 @@ class Clusters:
         )
         return Deferred.fromCoroutine(self._add(cluster, access, port))
 
-    def remove(self, name: str, uid: str | None = None) -> Deferred[Cluster]:
+    @deferred
+    async def remove(self, name: str, uid: str | None = None) -> Cluster:
         """Remove a cluster, with its tokens, keys, credentials, port and nodes, in one transaction.
 
         Fails with `NotFound`.
@@ -162,7 +149,20 @@ class Clusters:
         :param uid: required uid; fails with `Conflict` if the cluster has another.
         :return: the removed cluster.
         """
-        return Deferred.fromCoroutine(self._remove(name, uid))
+
+        async def attempt() -> Cluster:
+            cluster = self.require(name)
+            if uid is not None and uid != cluster.uid:
+                raise Conflict(
+                    f"cluster {name} has uid {cluster.uid}, not {uid}: it was removed and added again"
+                )
+            operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
+            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
+            (record, *_) = await self._store.transact(operations)
+            assert record is not None
+            return decode(record)
+
+        return await self._persist(name, attempt)
 
     def set_enabled(self, name: str, enabled: bool) -> Deferred[Cluster]:
         """Enable or disable a cluster; fails with `NotFound`."""
@@ -186,13 +186,14 @@ class Clusters:
 
         return self.change(name, observed)
 
-    def change(
+    @deferred
+    async def change(
         self,
         name: str,
         edit: Callable[[Cluster], Cluster],
         version: int | None = None,
         access: KubeAccess | None = None,
-    ) -> Deferred[Cluster]:
+    ) -> Cluster:
         """Change ``enabled``, ``conditions``, ``labels``, ``annotations`` or ``ssh`` of a cluster.
 
         Fails with `NotFound`, `Invalid`, `VaultError`, and the errors of *edit*.
@@ -201,11 +202,35 @@ class Clusters:
         :param version: required resource version; fails with `Conflict` if the cluster has another.
         :param access: replaces the credential for the cluster, in the same transaction.
         """
-        return Deferred.fromCoroutine(self._change(name, edit, version, access))
 
-    def assign_ports(self) -> Deferred[None]:
+        async def attempt() -> Cluster:
+            cluster = self.require(name)
+            if version is not None and version != cluster.resource_version:
+                raise Conflict(f"cluster {name} was changed concurrently: read it again and retry")
+            edited = edit(cluster)
+            if edited.type != cluster.type:
+                raise Invalid(
+                    f"cluster {name}: type {cluster.type} cannot be changed: remove and add the cluster"
+                )
+            check_metadata(edited)
+            if edited.ssh is not None and edited.ssh != cluster.ssh:
+                check_spec(edited.ssh)
+            update = Update("clusters", name, encode(edited), cluster.resource_version)
+            (record, *_) = await self._store.transact([update, *self._write_access(cluster, access)])
+            assert record is not None
+            return decode(record)
+
+        return await self._persist(name, attempt)
+
+    @deferred
+    async def assign_ports(self) -> None:
         """Assign a port to each cluster without one, as after ``--cluster-ports none``."""
-        return Deferred.fromCoroutine(self._assign_ports())
+        if self.ports is None:
+            return
+        async with self._writing:
+            for cluster in self.list():
+                if cluster.kubernetes_port is None:
+                    await self._assign_port(cluster)
 
     def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
         """Call *callback* for each cluster ADDED, MODIFIED or DELETED from now on."""
@@ -260,47 +285,6 @@ class Clusters:
             raise Invalid(f"cluster {cluster.name} cannot be of type ssh: its kubeconfig cannot be stored")
         return self._credentials.write_operations(cluster.uid, cluster.name, access)
 
-    async def _remove(self, name: str, uid: str | None) -> Cluster:
-        async def attempt() -> Cluster:
-            cluster = self.require(name)
-            if uid is not None and uid != cluster.uid:
-                raise Conflict(
-                    f"cluster {name} has uid {cluster.uid}, not {uid}: it was removed and added again"
-                )
-            operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
-            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
-            (record, *_) = await self._store.transact(operations)
-            assert record is not None
-            return decode(record)
-
-        return await self._persist(name, attempt)
-
-    async def _change(
-        self,
-        name: str,
-        edit: Callable[[Cluster], Cluster],
-        version: int | None,
-        access: KubeAccess | None,
-    ) -> Cluster:
-        async def attempt() -> Cluster:
-            cluster = self.require(name)
-            if version is not None and version != cluster.resource_version:
-                raise Conflict(f"cluster {name} was changed concurrently: read it again and retry")
-            edited = edit(cluster)
-            if edited.type != cluster.type:
-                raise Invalid(
-                    f"cluster {name}: type {cluster.type} cannot be changed: remove and add the cluster"
-                )
-            check_metadata(edited)
-            if edited.ssh is not None and edited.ssh != cluster.ssh:
-                check_spec(edited.ssh)
-            update = Update("clusters", name, encode(edited), cluster.resource_version)
-            (record, *_) = await self._store.transact([update, *self._write_access(cluster, access)])
-            assert record is not None
-            return decode(record)
-
-        return await self._persist(name, attempt)
-
     async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
         """Repeat *attempt*, which reads and writes, while it conflicts with other writes."""
         async with self._writing:
@@ -308,18 +292,10 @@ class Clusters:
                 try:
                     return await attempt()
                 except RecordMissing as e:
-                    raise _not_found(name) from e
+                    raise cluster_not_found(name) from e
                 except RecordChanged:
                     continue
         raise Conflict(f"cluster {name}: too many concurrent changes: retry")
-
-    async def _assign_ports(self) -> None:
-        if self.ports is None:
-            return
-        async with self._writing:
-            for cluster in self.list():
-                if cluster.kubernetes_port is None:
-                    await self._assign_port(cluster)
 
     async def _assign_port(self, cluster: Cluster) -> None:
         def write(port: int | None) -> list[Operation]:
@@ -332,7 +308,3 @@ class Clusters:
     def _forget(self, event: Event) -> None:
         if event.type == "DELETED":
             self._decoded.pop(event.record.name, None)
-
-
-def _not_found(name: str) -> NotFound:
-    return NotFound(f"cluster {name} not found: 'tower cluster list' shows all, 'tower cluster add' adds one")

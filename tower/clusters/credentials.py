@@ -10,11 +10,13 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.cluster import cluster_not_found, cluster_record
 from tower.errors import Conflict, Invalid, NotFound
+from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.records import (
     Create,
@@ -130,9 +132,10 @@ class Credentials:
         found = (credential for credential in self._by_digest.values() if credential.cluster == cluster)
         return sorted(found, key=lambda credential: (credential.issued, credential.id))
 
-    def issue_token(
+    @deferred
+    async def issue_token(
         self, cluster: str, user: str, groups: Iterable[str], ttl: float
-    ) -> Deferred[tuple[Credential, str]]:
+    ) -> tuple[Credential, str]:
         """Issue a bearer token; only the result contains it.
 
         Fails with `NotFound`, `Invalid`, or `Conflict` if there are too many credentials.
@@ -140,7 +143,9 @@ class Credentials:
         :param cluster: the cluster's name; empty for Tower's own API.
         :param ttl: lifetime, s.
         """
-        return Deferred.fromCoroutine(self._issue_token(cluster, user, groups, ttl))
+        token = PREFIX + secrets.token_urlsafe(32)
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        return await self._register(cluster, user, groups, ttl, "token", digest), token
 
     def register_certificate(
         self, cluster: str, user: str, groups: Iterable[str], ttl: float, digest: str
@@ -155,72 +160,14 @@ class Credentials:
         """
         return Deferred.fromCoroutine(self._register(cluster, user, groups, ttl, "cert", digest))
 
-    def revoke(self, credential_id: str, cluster: str | None = None) -> Deferred[Credential]:
+    @deferred
+    async def revoke(self, credential_id: str, cluster: str | None = None) -> Credential:
         """Revoke a credential; no-op if it is revoked already.
 
         Fails with `NotFound`.
 
         :param cluster: required cluster of the credential; None: any.
         """
-        return Deferred.fromCoroutine(self._revoke(credential_id, cluster))
-
-    def purge(self) -> Deferred[int]:
-        """Mark expired credentials as ended, so that they stay so if the clock is set back; remove old ones.
-
-        :return: number of changed and removed credentials.
-        """
-        return Deferred.fromCoroutine(self._purge())
-
-    def watch_ends(self, callback: Callable[[Credential], None]) -> None:
-        """Call *callback* with each credential that is revoked, ended, or removed with its cluster."""
-        self._watchers.append(callback)
-
-    def stop(self) -> None:
-        """Stop watching the store."""
-        self._watch.stop()
-        self._watchers.clear()
-
-    async def _issue_token(
-        self, cluster: str, user: str, groups: Iterable[str], ttl: float
-    ) -> tuple[Credential, str]:
-        token = PREFIX + secrets.token_urlsafe(32)
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        return await self._register(cluster, user, groups, ttl, "token", digest), token
-
-    async def _register(
-        self, cluster: str, user: str, groups: Iterable[str], ttl: float, kind: CredentialKind, digest: str
-    ) -> Credential:
-        names = tuple(dict.fromkeys(groups))
-        _check_names(user, names)
-        if not 0 < ttl <= self.max_ttl:
-            raise Invalid(
-                f"ttl {ttl:g} s: must be more than 0 and at most {self.max_ttl:g} s, "
-                "the proxy's --max-credential-ttl"
-            )
-        if len(self._by_digest) >= CREDENTIAL_LIMIT:
-            raise Conflict(f"the limit of {CREDENTIAL_LIMIT} credentials is reached: wait until some expire")
-        operations: list[Operation] = []
-        uid = ""
-        if cluster:
-            owner = self._store.get("clusters", cluster)
-            if owner is None:
-                raise _no_cluster(cluster)
-            uid = owner.value["uid"]
-            operations.append(Require("clusters", cluster))
-        now = self._clock.seconds()
-        credential = Credential(
-            "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl
-        )
-        operations.append(Create("credentials", credential.id, _encode(credential)))
-        if digest in self._by_digest:
-            raise Conflict("the certificate is already registered")
-        try:
-            await self._store.transact(operations)
-        except RecordMissing as e:
-            raise _no_cluster(cluster) from e
-        return credential
-
-    async def _revoke(self, credential_id: str, cluster: str | None) -> Credential:
         for _ in range(_ATTEMPTS):
             record = self._store.get("credentials", credential_id)
             if record is None or cluster not in (None, record.value["cluster"]):
@@ -237,7 +184,12 @@ class Credentials:
             return credential
         raise Conflict(f"credential {credential_id}: too many concurrent changes: retry")
 
-    async def _purge(self) -> int:
+    @deferred
+    async def purge(self) -> int:
+        """Mark expired credentials as ended, so that they stay so if the clock is set back; remove old ones.
+
+        :return: number of changed and removed credentials.
+        """
         now = self._clock.seconds()
         operations: list[Operation] = []
         for record in self._store.snapshot("credentials").values():
@@ -256,6 +208,45 @@ class Credentials:
             except (RecordChanged, RecordMissing):
                 return 0  # the next purge retries
         return len(operations)
+
+    def watch_ends(self, callback: Callable[[Credential], None]) -> None:
+        """Call *callback* with each credential that is revoked, ended, or removed with its cluster."""
+        self._watchers.append(callback)
+
+    def stop(self) -> None:
+        """Stop watching the store."""
+        self._watch.stop()
+        self._watchers.clear()
+
+    async def _register(
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float, kind: CredentialKind, digest: str
+    ) -> Credential:
+        names = tuple(dict.fromkeys(groups))
+        _check_names(user, names)
+        if not 0 < ttl <= self.max_ttl:
+            raise Invalid(
+                f"ttl {ttl:g} s: must be more than 0 and at most {self.max_ttl:g} s, "
+                "the proxy's --max-credential-ttl"
+            )
+        if len(self._by_digest) >= CREDENTIAL_LIMIT:
+            raise Conflict(f"the limit of {CREDENTIAL_LIMIT} credentials is reached: wait until some expire")
+        operations: list[Operation] = []
+        uid = ""
+        if cluster:
+            uid = cluster_record(self._store, cluster).value["uid"]
+            operations.append(Require("clusters", cluster))
+        now = self._clock.seconds()
+        credential = Credential(
+            "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl
+        )
+        operations.append(Create("credentials", credential.id, _encode(credential)))
+        if digest in self._by_digest:
+            raise Conflict("the certificate is already registered")
+        try:
+            await self._store.transact(operations)
+        except RecordMissing as e:
+            raise cluster_not_found(cluster) from e
+        return credential
 
     def _changed(self, event: Event) -> None:
         credential = _decode(event.record)
@@ -276,23 +267,8 @@ def _check_names(user: str, groups: Iterable[str]) -> None:
             )
 
 
-def _no_cluster(name: str) -> NotFound:
-    return NotFound(f"cluster {name} not found: 'tower cluster list' shows all")
-
-
 def _encode(credential: Credential) -> dict[str, Any]:
-    return {
-        "cluster": credential.cluster,
-        "cluster_uid": credential.cluster_uid,
-        "user": credential.user,
-        "groups": list(credential.groups),
-        "kind": credential.kind,
-        "digest": credential.digest,
-        "issued": credential.issued,
-        "expires": credential.expires,
-        "revoked_at": credential.revoked_at,
-        "ended": credential.ended,
-    }
+    return asdict(credential, filter=lambda attribute, _: attribute.name != "id")
 
 
 def _decode(record: Record) -> Credential:

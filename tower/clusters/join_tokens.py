@@ -12,10 +12,12 @@ import secrets
 from collections.abc import Sequence
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.cluster import cluster_record, create_owned
 from tower.errors import Conflict, Invalid, NotFound, Unauthorized
+from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.records import (
     Create,
@@ -77,7 +79,8 @@ class JoinTokens:
         # Avoids conflicts between many agents with one token.
         self._enrolling = DeferredLock()
 
-    def mint(self, cluster: str, ttl: float = 3600.0, uses: int = 1) -> Deferred[str]:
+    @deferred
+    async def mint(self, cluster: str, ttl: float = 3600.0, uses: int = 1) -> str:
         """Create a join token; only the result contains it.
 
         Fails with `NotFound`, `Invalid`, or `Conflict` if the cluster has too many join tokens.
@@ -85,17 +88,43 @@ class JoinTokens:
         :param ttl: lifetime, s.
         :param uses: number of keys that it can enrol.
         """
-        return Deferred.fromCoroutine(self._mint(cluster, ttl, uses))
+        if not 0 < ttl <= MAX_TTL:
+            raise Invalid(f"ttl {ttl:g} s: must be more than 0 and at most {MAX_TTL / 86400:g} days")
+        if not 0 < uses <= MAX_USES:
+            raise Invalid(f"uses {uses}: must be 1 to {MAX_USES}")
+        owner = cluster_record(self._store, cluster)
+        if len(self._records("jointokens", owner)) >= TOKEN_LIMIT:
+            raise Conflict(
+                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} join tokens: "
+                "use those, or wait until they expire"
+            )
+        token = PREFIX + secrets.token_urlsafe(32)
+        now = self._clock.seconds()
+        value = {"minted": now, "expires": now + ttl, "uses": uses, "enrolled": []}
+        await create_owned(self._store, owner, "jointokens", _digest(token), value)
+        return token
 
-    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> Deferred[None]:
+    @deferred
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Spend a use of *token* to allow a key to serve the cluster.
 
         Fails with `Unauthorized`, with the same text for every cause; its ``reason`` is for the log.
 
-        :param fingerprint: of *blob*.
         :param blob: the public key in SSH's wire format; its possession must be proven.
         """
-        return Deferred.fromCoroutine(self._enrol(cluster, token, fingerprint, blob))
+        # Reject invalid tokens before they can delay others.
+        self._enrolment(cluster, token, fingerprint, blob)
+        async with self._enrolling:
+            for _ in range(_ATTEMPTS):
+                operations = self._enrolment(cluster, token, fingerprint, blob)
+                if not operations:
+                    return
+                try:
+                    await self._store.transact(operations)
+                except (RecordChanged, RecordExists, RecordMissing):
+                    continue
+                return
+        raise Unauthorized(reason="too many concurrent changes of the join token or the key")
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
         """Return whether the key may serve the cluster now."""
@@ -126,69 +155,52 @@ class JoinTokens:
         ]
         return sorted(keys, key=lambda key: (key.enrolled, key.fingerprint))
 
-    def revoke(self, cluster: str, fingerprint: str) -> Deferred[None]:
+    @deferred
+    async def revoke(self, cluster: str, fingerprint: str) -> None:
         """Revoke a key, and the join token that enrolled it, which the key's holder may know.
 
         Fails with `NotFound`.
         """
-        return Deferred.fromCoroutine(self._revoke(cluster, fingerprint))
+        for _ in range(_ATTEMPTS):
+            owner = cluster_record(self._store, cluster)
+            name = _key_name(owner, fingerprint)
+            key = self._store.get("agentkeys", name)
+            if key is None:
+                raise NotFound(
+                    f"cluster {cluster} has no agent key {fingerprint}: "
+                    f"'tower cluster agents {cluster}' shows those it has"
+                )
+            operations: list[Operation] = [Delete("agentkeys", name, key.version)]
+            token = self._store.get("jointokens", key.value["token"])
+            if token is not None:
+                operations.append(Delete("jointokens", token.name))
+            try:
+                await self._store.transact(operations)
+            except (RecordChanged, RecordMissing):
+                continue
+            return
+        raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
 
-    def purge(self) -> Deferred[int]:
+    @deferred
+    async def purge(self) -> int:
         """Invalidate expired tokens, so that they stay so if the clock is set back; remove old ones.
 
         :return: number of changed and removed tokens.
         """
-        return Deferred.fromCoroutine(self._purge())
-
-    async def _mint(self, cluster: str, ttl: float, uses: int) -> str:
-        if not 0 < ttl <= MAX_TTL:
-            raise Invalid(f"ttl {ttl:g} s: must be more than 0 and at most {MAX_TTL / 86400:g} days")
-        if not 0 < uses <= MAX_USES:
-            raise Invalid(f"uses {uses}: must be 1 to {MAX_USES}")
-        owner = self._store.get("clusters", cluster)
-        if owner is None:
-            raise _no_cluster(cluster)
-        if len(self._records("jointokens", owner)) >= TOKEN_LIMIT:
-            raise Conflict(
-                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} join tokens: "
-                "use those, or wait until they expire"
-            )
-        token = PREFIX + secrets.token_urlsafe(32)
         now = self._clock.seconds()
-        value = {
-            "cluster": cluster,
-            "cluster_uid": owner.value["uid"],
-            "minted": now,
-            "expires": now + ttl,
-            "uses": uses,
-            "enrolled": [],
-        }
-        try:
-            await self._store.transact(
-                [
-                    # The cluster may have been updated, but not removed; a new one has another uid.
-                    Require("clusters", cluster),
-                    Create("jointokens", _digest(token), value),
-                ]
-            )
-        except RecordMissing as e:
-            raise _no_cluster(cluster) from e
-        return token
-
-    async def _enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
-        # Reject invalid tokens before they can delay others.
-        self._enrolment(cluster, token, fingerprint, blob)
-        async with self._enrolling:
-            for _ in range(_ATTEMPTS):
-                operations = self._enrolment(cluster, token, fingerprint, blob)
-                if not operations:
-                    return
-                try:
-                    await self._store.transact(operations)
-                except (RecordChanged, RecordExists, RecordMissing):
-                    continue
-                return
-        raise Unauthorized(reason="too many concurrent changes of the join token or the key")
+        operations: list[Operation] = []
+        for record in self._store.snapshot("jointokens").values():
+            value = record.value
+            if now >= value["expires"] + REMEMBERED:
+                operations.append(Delete("jointokens", record.name, record.version))
+            elif now >= value["expires"] and value["uses"] > 0:
+                operations.append(Update("jointokens", record.name, {**value, "uses": 0}, record.version))
+        if operations:
+            try:
+                await self._store.transact(operations)
+            except (RecordChanged, RecordMissing):
+                return 0  # the next purge retries
+        return len(operations)
 
     def _enrolment(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> list[Operation]:
         """Return the operations that enrol the key; none if this token has enrolled it already."""
@@ -235,52 +247,9 @@ class JoinTokens:
     def _is_current(self, value: Value) -> bool:
         return bool(value["minted"] - _SKEW <= self._clock.seconds() < value["expires"])
 
-    async def _revoke(self, cluster: str, fingerprint: str) -> None:
-        for _ in range(_ATTEMPTS):
-            owner = self._store.get("clusters", cluster)
-            if owner is None:
-                raise _no_cluster(cluster)
-            name = _key_name(owner, fingerprint)
-            key = self._store.get("agentkeys", name)
-            if key is None:
-                raise NotFound(
-                    f"cluster {cluster} has no agent key {fingerprint}: "
-                    f"'tower cluster agents {cluster}' shows those it has"
-                )
-            operations: list[Operation] = [Delete("agentkeys", name, key.version)]
-            token = self._store.get("jointokens", key.value["token"])
-            if token is not None:
-                operations.append(Delete("jointokens", token.name))
-            try:
-                await self._store.transact(operations)
-            except (RecordChanged, RecordMissing):
-                continue
-            return
-        raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
-
-    async def _purge(self) -> int:
-        now = self._clock.seconds()
-        operations: list[Operation] = []
-        for record in self._store.snapshot("jointokens").values():
-            value = record.value
-            if now >= value["expires"] + REMEMBERED:
-                operations.append(Delete("jointokens", record.name, record.version))
-            elif now >= value["expires"] and value["uses"] > 0:
-                operations.append(Update("jointokens", record.name, {**value, "uses": 0}, record.version))
-        if operations:
-            try:
-                await self._store.transact(operations)
-            except (RecordChanged, RecordMissing):
-                return 0  # the next purge retries
-        return len(operations)
-
     def _records(self, kind: str, owner: Record) -> list[Record]:
         uid = owner.value["uid"]
         return [r for r in self._store.snapshot(kind).values() if r.value["cluster_uid"] == uid]
-
-
-def _no_cluster(name: str) -> NotFound:
-    return NotFound(f"cluster {name} not found: 'tower cluster add {name}' adds it")
 
 
 def _digest(token: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred
+from attrs import define
 from twisted.logger import Logger
 
 from tower.clusters.cluster import Cluster, MemberFacts
@@ -17,6 +17,7 @@ from tower.kube.apiserver import APIServer
 from tower.kube.connection_settings import bearer_token, end_of_token
 from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
+from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.records import (
     Create,
@@ -39,14 +40,14 @@ KIND = "memberaccess"
 LIMIT = 256 * 1024
 
 
+@define(eq=False)
 class MemberCredentials:
     """The credentials in a store, sealed by *vault*."""
 
     _log = Logger()
 
-    def __init__(self, store: IStore, vault: Vault) -> None:
-        self._store = store
-        self._vault = vault
+    _store: IStore
+    _vault: Vault
 
     def write_operations(self, cluster_uid: str, name: str, access: KubeAccess) -> list[Operation]:
         """Return the operations that store *access* for a cluster, or replace the stored one.
@@ -106,16 +107,14 @@ class MemberCredentials:
 
         return self._store.watch(KIND, changed)
 
-    def reseal(self) -> Deferred[int]:
+    @deferred
+    async def reseal(self) -> int:
         """Seal all credentials with the vault's first key, so that its other keys can be removed.
 
         Credentials that cannot be opened or written are unchanged.
 
         :return: number of credentials sealed again.
         """
-        return Deferred.fromCoroutine(self._reseal())
-
-    async def _reseal(self) -> int:
         count = 0
         for record in list(self._store.snapshot(KIND).values()):
             try:

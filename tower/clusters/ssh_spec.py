@@ -30,10 +30,8 @@ class SSHSpec:
     Files are on the proxy's machine, below ``--node-files`` unless its command line names them; they are read
     when needed.
 
-    :ivar user: login name.
     :ivar key_file: private key; created if missing.
     :ivar key_type: of a created key.
-    :ivar host_keys: verification of host keys.
     :ivar known_hosts: file in OpenSSH's format; may be empty.
     :ivar nodes: ``host:port`` each; empty: from another source.
     :ivar nodes_file: file with one node per line; may be empty.

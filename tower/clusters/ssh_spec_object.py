@@ -62,7 +62,6 @@ class _FieldType(NamedTuple):
     """A JSON type of fields.
 
     :ivar convert: returns the spec's value for a JSON value.
-    :ivar description: for errors.
     """
 
     matches: Callable[[object], bool]

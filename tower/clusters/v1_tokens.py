@@ -14,12 +14,13 @@ import secrets
 from collections.abc import Sequence
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.cluster import cluster_record, create_owned
 from tower.errors import Conflict, Invalid, NotFound, Unauthorized
+from tower.reactor.coroutines import deferred
 from tower.store import IStore
-from tower.store.records import Create, Delete, Event, Record, RecordExists, RecordMissing, Require
+from tower.store.records import Delete, Event, Record, RecordExists, RecordMissing
 
 #: Prefix of created tokens, which scanners for leaked secrets can detect.
 PREFIX = "tower-v1-"
@@ -70,7 +71,8 @@ class V1Tokens:
             self._by_cluster.setdefault(record.value["cluster_uid"], set()).add(record.name)
         self._watch = store.watch(KIND, self._changed)
 
-    def mint(self, cluster: str, token: str | None = None) -> Deferred[str]:
+    @deferred
+    async def mint(self, cluster: str, token: str | None = None) -> str:
         """Create a token for *cluster*; only the result contains it.
 
         Fails with `NotFound`, `Invalid`, or `Conflict` if the cluster has too many tokens.
@@ -78,7 +80,31 @@ class V1Tokens:
         :param token: existing token to import.  Importing it again, or for several clusters, is allowed: a
             token is valid only together with the cluster's name.
         """
-        return Deferred.fromCoroutine(self._mint(cluster, token))
+        if token is None:
+            token = PREFIX + secrets.token_urlsafe(32)
+        elif _WORD.fullmatch(token) is None or not SHORTEST <= len(token) <= LONGEST:
+            raise Invalid(
+                f"the token to import, of {len(token)} characters: must be one word of {SHORTEST} to "
+                f"{LONGEST} printable ASCII characters"
+            )
+        owner = cluster_record(self._store, cluster)
+        digest = _digest(token)
+        if self._is_known(owner, digest):
+            return token
+        if len(self._of(owner)) >= TOKEN_LIMIT:
+            raise Conflict(
+                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} tokens for kubesphere-v1: "
+                f"'tower cluster revoke {cluster} v1:...' revokes one"
+            )
+        value = {"digest": digest, "minted": self._clock.seconds()}
+        try:
+            await create_owned(self._store, owner, KIND, _name(owner.value["uid"], digest), value)
+        except RecordExists as e:
+            if not self._is_known(owner, digest):
+                raise Conflict(
+                    f"cluster {cluster} has another token with ID {id_of(digest)}: use a different token"
+                ) from e
+        return token
 
     def check(self, cluster: str, token: str) -> str:
         """Return the ID of *token* if it is valid for *cluster* now.
@@ -121,60 +147,10 @@ class V1Tokens:
         ]
         return sorted(tokens, key=lambda token: (token.minted, token.id))
 
-    def revoke(self, cluster: str, token_id: str) -> Deferred[None]:
+    @deferred
+    async def revoke(self, cluster: str, token_id: str) -> None:
         """Revoke a token; fails with `NotFound`."""
-        return Deferred.fromCoroutine(self._revoke(cluster, token_id))
-
-    def stop(self) -> None:
-        """Stop watching the store."""
-        self._watch.stop()
-
-    async def _mint(self, cluster: str, token: str | None) -> str:
-        if token is None:
-            token = PREFIX + secrets.token_urlsafe(32)
-        elif _WORD.fullmatch(token) is None or not SHORTEST <= len(token) <= LONGEST:
-            raise Invalid(
-                f"the token to import, of {len(token)} characters: must be one word of {SHORTEST} to "
-                f"{LONGEST} printable ASCII characters"
-            )
-        owner = self._store.get("clusters", cluster)
-        if owner is None:
-            raise _no_cluster(cluster)
-        digest = _digest(token)
-        if self._is_known(owner, digest):
-            return token
-        if len(self._of(owner)) >= TOKEN_LIMIT:
-            raise Conflict(
-                f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} tokens for kubesphere-v1: "
-                f"'tower cluster revoke {cluster} v1:...' revokes one"
-            )
-        value = {
-            "cluster": cluster,
-            "cluster_uid": owner.value["uid"],
-            "digest": digest,
-            "minted": self._clock.seconds(),
-        }
-        try:
-            await self._store.transact(
-                [
-                    # The cluster may have been updated, but not removed; a new one has another uid.
-                    Require("clusters", cluster),
-                    Create(KIND, _name(owner.value["uid"], digest), value),
-                ]
-            )
-        except RecordMissing as e:
-            raise _no_cluster(cluster) from e
-        except RecordExists as e:
-            if not self._is_known(owner, digest):
-                raise Conflict(
-                    f"cluster {cluster} has another token with ID {id_of(digest)}: use a different token"
-                ) from e
-        return token
-
-    async def _revoke(self, cluster: str, token_id: str) -> None:
-        owner = self._store.get("clusters", cluster)
-        if owner is None:
-            raise _no_cluster(cluster)
+        owner = cluster_record(self._store, cluster)
         record = self._find(owner, token_id)
         try:
             if record is None:
@@ -185,6 +161,10 @@ class V1Tokens:
                 f"cluster {cluster} has no token {token_id}: "
                 f"'tower cluster agents {cluster}' shows those it has"
             ) from e
+
+    def stop(self) -> None:
+        """Stop watching the store."""
+        self._watch.stop()
 
     def _is_known(self, owner: Record, digest: str) -> bool:
         record = self._store.get(KIND, _name(owner.value["uid"], digest))
@@ -208,10 +188,6 @@ class V1Tokens:
         names.discard(name)
         if not names:
             del self._by_cluster[uid]
-
-
-def _no_cluster(name: str) -> NotFound:
-    return NotFound(f"cluster {name} not found: 'tower cluster add {name}' adds it")
 
 
 def _digest(token: str) -> str:

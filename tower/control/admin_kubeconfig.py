@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import define, field
 from twisted.logger import Logger
 
 from tower.clusters.credentials import ADMINS, Credentials
@@ -29,6 +30,7 @@ RENEWAL = 900.0
 CHECK_PERIOD = 10.0
 
 
+@define(eq=False, repr=False)
 class AdminKubeconfig:
     """Writes the administrator's kubeconfig.
 
@@ -40,28 +42,16 @@ class AdminKubeconfig:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        state: StateDir,
-        credentials: Credentials,
-        users: Authority,
-        serving: Authority,
-        server: str,
-        now: Callable[[], float],
-    ) -> None:
-        self._state = state
-        self._credentials = credentials
-        self._users = users
-        self._serving = serving
-        self._server = server
-        self._now = now
-        self._renewed = 0.0
+    _state: StateDir
+    _credentials: Credentials
+    _users: Authority
+    _serving: Authority
+    _server: str
+    _now: Callable[[], float]
+    _renewed: float = field(default=0.0, init=False)
 
     async def renew(self) -> None:
-        """Write a new kubeconfig.
-
-        :raise TowerError: the store or the state directory cannot be written.
-        """
+        """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""
         issued = self._users.client_certificate(USER, [ADMINS], "", "", LIFETIME, self._now())
         await self._credentials.register_certificate("", USER, [ADMINS], LIFETIME, issued.digest)
         content = kubeconfig(

@@ -125,10 +125,7 @@ class MetricsPort(Service):
         self.port = port
 
     def startService(self) -> None:
-        """Listen.
-
-        :raise CannotListenError: the port is in use.
-        """
+        """Listen; raise `CannotListenError` if the port is in use."""
         super().startService()  # type: ignore[no-untyped-call]
         self._listening = self._reactor.listenTCP(self.port, self._site, interface=self._host)
         address: Any = self._listening.getHost()

@@ -12,12 +12,8 @@ from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
 from tower.net.load_balancers import read_networks
-from tower.options import (
-    ALLOW_DUMPS,
-    OptionError,
-    Parameter,
-    flag,
-    parameter,
+from tower.options.base import ALLOW_DUMPS, OptionError, Parameter, flag, parameter
+from tower.options.values import (
     read_count,
     read_duration,
     read_file,
@@ -198,10 +194,7 @@ class Options(NodeOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check that the options go together.
-
-        :raise UsageError: they do not; names the options and the cure.
-        """
+        """Raise `UsageError` with the options and the cure unless the options go together."""
         super().postOptions()
         for rule in (
             self._check_later,

@@ -13,7 +13,8 @@ from tower.clusters.cluster import check_name
 from tower.clusters.node import parse_node
 from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
-from tower.options import EnvironmentOptions, OptionError, Parameter, flag, parameter, read_file, read_port
+from tower.options.base import EnvironmentOptions, OptionError, Parameter, flag, parameter
+from tower.options.values import read_file, read_port
 
 #: Options that require ``--ssh-user``.
 _NEED_USER = (
@@ -117,10 +118,7 @@ class NodeOptions(EnvironmentOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check that the options go together.
-
-        :raise UsageError: they do not; names the options and the cure.
-        """
+        """Raise `UsageError` with the options and the cure unless the options go together."""
         super().postOptions()
         rules = (self._check_ssh, self._check_nodes) if self["ssh-user"] else (self._check_no_user,)
         for rule in rules:

@@ -57,10 +57,7 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
     refuse_published(str(authority), ca_data, ANOTHER_CA_CURE)
     host = f"[{host}]" if ":" in host else host
     return KubeAccess(
-        server=f"https://{host}:{port}",
-        ca_data=ca_data,
-        token_file=directory / "token",
-        files=(authority,),
+        server=f"https://{host}:{port}", ca_data=ca_data, token_file=directory / "token", files=(authority,)
     )
 
 
@@ -71,7 +68,6 @@ class Material:
     :ivar authority: CAs in PEM; None: the system's.
     :ivar certificate: PEM, with `key`; empty without one.
     :ivar token: bearer token; empty without one.
-    :ivar insecure: the API server is not verified.
     """
 
     authority: bytes | None = field(repr=False)

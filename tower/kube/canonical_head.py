@@ -55,7 +55,6 @@ def plain_fields(fields: Fields, target: str, *, bearer: bool) -> bytes:
     Only hop-by-hop fields are changed: the body's framing and the connection's lifetime.
 
     :param target: host of requests without one.
-    :param bearer: whether to forward the request's bearer token.
     """
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: %b\r\n" % target.encode("ascii")

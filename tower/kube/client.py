@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.internet import defer
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
@@ -53,7 +53,6 @@ _EXPIRED = 410
 class APIError(TowerError):
     """The API server did not answer, or answered with an error or an unexpected object.
 
-    :ivar method: of the request.
     :ivar path: of the request, without its query.
     :ivar code: HTTP status; 0 without an answer.
     :ivar message: of the Status, or the reason why there is no answer.
@@ -249,11 +248,11 @@ def _timed_out(_result: object, timeout: float) -> None:
 
 
 @implementer(IAgentEndpointFactory)
+@define(eq=False)
 class _PipeEndpointFactory:
     """Returns the same endpoint for all URLs."""
 
-    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
-        self._open_pipe = open_pipe
+    _open_pipe: Callable[[], Awaitable[Pipe]]
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See `IAgentEndpointFactory`."""
@@ -261,11 +260,11 @@ class _PipeEndpointFactory:
 
 
 @implementer(IStreamClientEndpoint)
+@define(eq=False)
 class _PipeEndpoint:
     """Runs a protocol on a newly opened pipe."""
 
-    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
-        self._open_pipe = open_pipe
+    _open_pipe: Callable[[], Awaitable[Pipe]]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a pipe; cancelling cancels the opening."""

@@ -57,7 +57,6 @@ class RefusedHead(PeerError):
 class CheckedFields(NamedTuple):
     """The lines of accepted fields.
 
-    :ivar identity: impersonation fields.
     :ivar before: fields before ``Host``.
     :ivar after: fields after ``Host``.
     :ivar upgrade: the request requests a protocol upgrade.

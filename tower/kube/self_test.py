@@ -58,7 +58,6 @@ _BAD = (
 def check_head_policy(make: Callable[[Callable[[], Upstream]], HeadPolicy] = HeadPolicy) -> None:
     """Check some heads, each with a new policy, and twice, as a policy caches accepted fields.
 
-    :param make: returns a policy.
     :raise ConfigurationError: a head was accepted, rejected or rewritten wrongly.
     """
     for server, head, sent in _GOOD:

@@ -62,7 +62,6 @@ class StatusError(TowerError):
 
     The message may quote a request or a peer, so it is escaped: clients print it unchanged.
 
-    :ivar code: the HTTP status.
     :ivar reason: machine-readable reason of the Status; by default the usual one for *code*.
     :ivar details: details of the Status, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
     :ivar close: whether the user's connection must close after this answer.

@@ -49,7 +49,6 @@ class RequestRelay:
     """Receives requests from the proxy; owns both pipes from `start` on.
 
     :param unfinished: limits the agent's incomplete heads; None: no limit.
-    :ivar requests: number of forwarded requests.
     """
 
     __slots__ = (

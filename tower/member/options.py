@@ -18,18 +18,8 @@ from tower.net.addresses import parse_address
 from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
 from tower.net.tls.published_authorities import REASON, is_published
-from tower.options import (
-    ALLOW_DUMPS,
-    EnvironmentOptions,
-    flag,
-    parameter,
-    read_address,
-    read_count,
-    read_duration,
-    read_file,
-    read_size,
-    secret,
-)
+from tower.options.base import ALLOW_DUMPS, EnvironmentOptions, flag, parameter, secret
+from tower.options.values import read_address, read_count, read_duration, read_file, read_size
 from tower.reactor.process import forget_variable
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, parse_target
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -103,36 +104,31 @@ class StreamTally:
             incoming.refuse("failed", "the agent could not dial the target: see the agent's log")
 
 
+@define(eq=False)
 class Outgoing:
     """Dials the targets of one agent's streams.
 
     A stream is accepted when its target has answered, for the API server after the TLS handshake.  So the
     user gets the reason of a failure.
 
-    :param budget: of the process.
     :param connect: `tower.net.connecting.connect`, or a replacement in tests.
-    :ivar tally: of all streams.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
     """
 
-    def __init__(
-        self,
-        reactor: ISocketReactor,
-        member: APIServer,
-        policy: HeadPolicy,
-        targets: Targets,
-        budget: Budget,
-        *,
-        connect: Callable[..., Deferred[Connection]] = connect,
-    ) -> None:
-        self._reactor = reactor
-        self._member = member
-        self._policy = policy
-        self._targets = targets
-        self._connect = connect
-        self._opening = 0  # to the API server
-        self.tally = StreamTally(reactor)
-        self.unfinished = UnfinishedHeads(reactor, budget)
+    _reactor: ISocketReactor
+    _member: APIServer
+    _policy: HeadPolicy
+    _targets: Targets
+    _budget: Budget
+    _connect: Callable[..., Deferred[Connection]] = field(default=connect, kw_only=True)
+    _opening: int = field(default=0, init=False)  # to the API server
+    tally: StreamTally = field(init=False)
+    unfinished: UnfinishedHeads = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Start without streams."""
+        self.tally = StreamTally(self._reactor)
+        self.unfinished = UnfinishedHeads(self._reactor, self._budget)
 
     def for_tunnel(self) -> Dialing:
         """Return the acceptor of one tunnel's streams."""
@@ -192,13 +188,13 @@ class Outgoing:
             join(channel, connection)
 
 
+@define(eq=False)
 class Dialing:
-    """The dials in progress of one tunnel; `stop` them when the tunnel is lost."""
+    """The dials in progress of one tunnel; call `lost` when the tunnel is lost."""
 
-    def __init__(self, destinations: Destinations, tally: StreamTally) -> None:
-        self._destinations = destinations
-        self._tally = tally
-        self._pending: set[Deferred[Any]] = set()
+    _destinations: Destinations
+    _tally: StreamTally
+    _pending: set[Deferred[Any]] = field(factory=set, init=False)
 
     def accept(self, incoming: Incoming) -> None:
         """Dial the target of a stream that the proxy requests, or reject the stream."""
@@ -235,7 +231,8 @@ class Dialing:
         self._tally.dialed += 1
         self._destinations.join(name, channel, connection)
 
-    def stop(self) -> None:
-        """Cancel all dials."""
+    def lost(self, reason: Exception) -> Exception:
+        """Cancel all dials, because the tunnel is lost; return *reason*."""
         for dialing in list(self._pending):
             dialing.cancel()
+        return reason

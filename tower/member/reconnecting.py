@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.error import ConnectionLost
@@ -34,11 +35,10 @@ _RENEWAL_DELAY = 1.0
 _CLOSE_TIMEOUT = 2.0
 
 
+@define(eq=False, slots=False)
 class Reconnecting(Service):
     """Keeps one live tunnel.
 
-    :param connect: opens a tunnel.
-    :param backoff: delays between attempts.
     :param max_retry: most failed attempts in a row after the first; 0: unlimited.
     :param gave_up: called once when the limit is exceeded.
     :param grace: how long a stop waits for open streams, s.
@@ -46,30 +46,20 @@ class Reconnecting(Service):
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        connect: Callable[[], Deferred[SSHTunnel]],
-        backoff: Backoff,
-        *,
-        max_retry: int,
-        gave_up: Callable[[], None],
-        grace: float,
-    ) -> None:
-        self._clock = clock
-        self._connect = connect
-        self._backoff = backoff
-        self._max_retry = max_retry
-        self._gave_up = gave_up
-        self._grace = grace
-        self._failures = 0
-        self._trying: Deferred[Any] | None = None
-        self._timer: IDelayedCall | None = None
-        self._tunnel: SSHTunnel | None = None
-        self._live: dict[SSHTunnel, Deferred[None]] = {}
-        self._renewing: IDelayedCall | None = None
-        self._renew_next = False
-        self._state = "not started"
+    _clock: IReactorTime
+    _connect: Callable[[], Deferred[SSHTunnel]]
+    _backoff: Backoff
+    _max_retry: int = field(kw_only=True)
+    _gave_up: Callable[[], None] = field(kw_only=True)
+    _grace: float = field(kw_only=True)
+    _failures: int = field(default=0, init=False)
+    _trying: Deferred[Any] | None = field(default=None, init=False)
+    _timer: IDelayedCall | None = field(default=None, init=False)
+    _tunnel: SSHTunnel | None = field(default=None, init=False)
+    _live: dict[SSHTunnel, Deferred[None]] = field(factory=dict, init=False)
+    _renewing: IDelayedCall | None = field(default=None, init=False)
+    _renew_next: bool = field(default=False, init=False)
+    _state: str = field(default="not started", init=False)
 
     # State, for the health page
 

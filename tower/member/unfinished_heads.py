@@ -23,10 +23,7 @@ HEAD_TIMEOUT = 10.0
 
 
 class UnfinishedHeads:
-    """The streams of an agent that wait for the head of a request, and their incomplete heads.
-
-    :param budget: of the process.
-    """
+    """The streams of an agent that wait for the head of a request, and their incomplete heads."""
 
     def __init__(self, clock: Clock, budget: Budget) -> None:
         self._clock = clock

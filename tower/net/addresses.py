@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.address import IPv4Address, IPv6Address
 
 from tower.errors import ConfigurationError
 
@@ -45,3 +49,17 @@ def is_wildcard(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def address_from(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
+    """Return the address that *name*, ``getpeername`` or ``getsockname`` of a socket, returns."""
+    try:
+        host, port = name()[:2]
+    except (OSError, ValueError):  # closed, or of a family without ports
+        return IPv4Address("TCP", "0.0.0.0", 0)
+    return tcp_address(host, port)
+
+
+def tcp_address(host: str, port: int) -> IPv4Address | IPv6Address:
+    """Return the TCP address of the IP address *host*."""
+    return (IPv6Address if ":" in host else IPv4Address)("TCP", host, port)

@@ -10,11 +10,7 @@ _PARTS = 8
 
 
 class Budget:
-    """Memory that streams borrow for windows above the minimum.
-
-    :param capacity: limit of all loans, B.
-    :ivar lent: sum of all loans, B.
-    """
+    """Memory that streams borrow for windows above the minimum: `lent` of *capacity*, both in B."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -65,10 +61,8 @@ class UnauthenticatedBudget:
     heads that never end, large or small.  Only the oldest connection of each power of two in size is
     compared.
 
-    :param capacity: limit of all sizes, B.
+    :param capacity: limit of all sizes, B; `held` is their sum.
     :param seconds: a monotonic clock.
-    :ivar held: sum of all sizes, B.
-    :ivar evicted: number of evicted connections.
     """
 
     def __init__(self, capacity: int, seconds: Callable[[], float]) -> None:

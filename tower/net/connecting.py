@@ -38,8 +38,7 @@ _KINDS = {
 class ConnectFailed(TowerError):
     """A connection could not be established.
 
-    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name``, ``tls``, or ``busy`` with too many open
-        files.
+    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name``, ``tls``, or ``busy`` (too many files).
     """
 
     def __init__(self, kind: str, text: str) -> None:

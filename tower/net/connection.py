@@ -17,16 +17,17 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
 
+from attrs import define, field
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IDelayedCall, IReadWriteDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.errors import PeerError
+from tower.net.addresses import address_from, tcp_address
 from tower.net.connection_slots import Slot
-from tower.net.lingering_close import Lingering
+from tower.net.lingering_close import Lingering, reset_on_close
 from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
 from tower.net.send_queue import SendQueue
 from tower.reactor.interfaces import ISocketReactor
@@ -43,15 +44,13 @@ PLAIN = memoryview(bytearray(READ_SIZE))
 
 WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
-#: Of SO_LINGER, to reset a connection by closing it: struct linger {1, 0}.
-RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
-
 
 class ConnectionEnded(PeerError):
     """The connection was closed, by the peer or by us."""
 
 
 @implementer(IReadWriteDescriptor)
+@define(eq=False, repr=False)
 class Connection:
     """One end of a TCP connection; a `tower.net.pipes.Pipe`.  It starts paused.
 
@@ -63,57 +62,38 @@ class Connection:
     :ivar slot: its connection slot; released when the socket is closed or detached.
     """
 
-    __slots__ = (
-        "_broken",
-        "_buffer",
-        "_closed",
-        "_closing",
-        "_congested",
-        "_end_sent",
-        "_fd",
-        "_filled",
-        "_finishing",
-        "_paused",
-        "_peer",
-        "_peer_ended",
-        "_reactor",
-        "_reading",
-        "_ready",
-        "_receiver",
-        "_send_queue",
-        "_socket",
-        "_timer",
-        "_unsent",
-        "_writing",
-        "bytes_in",
-        "bytes_out",
-        "slot",
-    )
+    _reactor: ISocketReactor
+    _socket: socket.socket = field(alias="sock")
+    _fd: int = field(init=False)
+    _receiver: Receiver = field(default=NO_RECEIVER, init=False)
+    _buffer: Callable[[], memoryview | None] | None = field(default=None, init=False)
+    _filled: Callable[[int], None] | None = field(default=None, init=False)
+    _ready: bool = field(default=True, init=False)  # False during a TLS handshake
+    _send_queue: SendQueue | None = field(default=None, init=False)
+    _unsent: memoryview | None = field(default=None, init=False)  # cipher text that the kernel refused
+    _reading: bool = field(default=False, init=False)
+    _writing: bool = field(default=False, init=False)
+    _paused: bool = field(default=True, init=False)
+    _congested: bool = field(default=False, init=False)
+    _peer_ended: bool = field(default=False, init=False)
+    _finishing: bool = field(default=False, init=False)
+    _closing: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
+    _end_sent: bool = field(default=False, init=False)
+    _timer: IDelayedCall | None = field(default=None, init=False)
+    _broken: OSError | None = field(default=None, init=False)
+    _peer: IPv4Address | IPv6Address | None = field(default=None, init=False)
+    slot: Slot | None = field(default=None, init=False)
+    bytes_in: int = field(default=0, init=False)
+    bytes_out: int = field(default=0, init=False)
 
-    def __init__(self, reactor: ISocketReactor, sock: socket.socket) -> None:
+    def __attrs_post_init__(self) -> None:
+        sock = self._socket
         sock.settimeout(0)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._reactor = reactor
-        self._socket = sock
         self._fd = sock.fileno()
-        self._receiver: Receiver = NO_RECEIVER
-        self._buffer: Callable[[], memoryview | None] | None = None
-        self._filled: Callable[[int], None] | None = None
-        self._ready = True  # False during a TLS handshake
-        self._send_queue: SendQueue | None = None
-        self._unsent: memoryview | None = None  # cipher text that the kernel refused
-        self._reading = self._writing = False
-        self._paused = True
-        self._congested = False
-        self._peer_ended = self._finishing = self._closing = self._closed = False
-        self._end_sent = False
-        self._timer: IDelayedCall | None = None
-        self._broken: OSError | None = None
-        self._peer: IPv4Address | IPv6Address | None = None
-        self.slot: Slot | None = None
-        self.bytes_in = self.bytes_out = 0
 
     # Receiver
 
@@ -146,15 +126,15 @@ class Connection:
 
     def getPeer(self) -> IPv4Address | IPv6Address:
         """Return the peer's address; behind a load balancer, the client's."""
-        return self._peer or _address(self._socket.getpeername)
+        return self._peer or address_from(self._socket.getpeername)
 
     def set_peer(self, host: str, port: int) -> None:
         """Set the result of `getPeer`: the client's address that a load balancer sent."""
-        self._peer = _tcp(host, port)
+        self._peer = tcp_address(host, port)
 
     def getHost(self) -> IPv4Address | IPv6Address:
         """Return the local address."""
-        return _address(self._socket.getsockname)
+        return address_from(self._socket.getsockname)
 
     def fileno(self) -> int:
         """Return the descriptor, or -1 once closed."""
@@ -395,10 +375,7 @@ class Connection:
         """See `tower.net.pipes.Pipe.abort`; the peer sees a reset."""
         if self._closed:
             return
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-        except OSError:
-            pass  # closed next anyway
+        reset_on_close(self._socket)
         self._lost(ConnectionEnded("aborted on our side"))
 
     def connectionLost(self, reason: Failure) -> None:
@@ -439,16 +416,3 @@ class Connection:
     def _notify(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, NO_RECEIVER
         receiver.closed(reason)
-
-
-def _address(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
-    try:
-        host, port = name()[:2]
-    except (OSError, ValueError):  # closed, or of a family without ports
-        return IPv4Address("TCP", "0.0.0.0", 0)
-    return _tcp(host, port)
-
-
-def _tcp(host: str, port: int) -> IPv4Address | IPv6Address:
-    kind = IPv6Address if ":" in host else IPv4Address
-    return kind("TCP", host, port)

@@ -14,8 +14,19 @@ from tower.reactor.interfaces import ISocketReactor
 #: Longest wait for the end of the peer's stream, s.
 LINGER = 2.0
 
+#: Of SO_LINGER: struct linger {1, 0}.
+_RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
+
 #: Buffer for discarded bytes.
 _DROPPED = memoryview(bytearray(64 * 1024))
+
+
+def reset_on_close(sock: socket.socket) -> None:
+    """Make the next ``close`` of *sock* reset the connection."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    except OSError:
+        pass  # closed next anyway
 
 
 @implementer(IReadDescriptor)
@@ -26,7 +37,6 @@ class Lingering:
     destroys what the peer has not read yet (RFC 9112 section 9.6).  Only the socket is kept, not the
     connection or its TLS session.
 
-    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``, which holds us for as long as it takes.
     :param sock: its sending side is shut down; owned from here on.
     :param slot: of the connection; released with the socket.
     """

@@ -24,8 +24,9 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.net.connection import RESET_ON_CLOSE, Connection
-from tower.net.connection_slots import Slot, Slots, source_of
+from tower.net.connection import Connection
+from tower.net.connection_slots import REMINDER, Slot, Slots, source_of
+from tower.net.lingering_close import reset_on_close
 from tower.net.load_balancers import Arrival, Balancers
 from tower.net.pipes import Receiver
 from tower.net.proxy_protocol import Origin
@@ -38,9 +39,6 @@ AT_ONCE = 64
 
 #: Pause in accepting when no descriptor is free, s.
 PAUSE = 0.25
-
-#: Shortest interval of log lines about such pauses, s.
-REMINDER = 60.0
 
 #: Errors of `accept` without free descriptors.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -141,7 +139,8 @@ class Port(tcp.Port):
         by_balancer = admission.balancers.include(host)
         slot = admission.slots.take(None if by_balancer else source_of(host))
         if slot is None:
-            _reset(sock)
+            reset_on_close(sock)
+            sock.close()
         elif by_balancer:
             self._arrivals.add(Arrival(self._sockets, sock, address, slot, self._arrived, self._not_arrived))
         else:
@@ -246,11 +245,3 @@ def listen(
 ) -> IListeningPort:
     """Listen on *port* of *interface* and pass each connection to *accept*; see `ConnectionReactor`."""
     return ConnectionReactor(reactor, tls).listenTCP(port, ConnectionFactory(accept), interface=interface)
-
-
-def _reset(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-    except OSError:
-        pass  # closed next anyway
-    sock.close()

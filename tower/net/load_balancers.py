@@ -16,8 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tower.net.connection import RESET_ON_CLOSE
 from tower.net.connection_slots import REMINDER, Slot
+from tower.net.lingering_close import reset_on_close
 from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
 from tower.reactor.interfaces import ISocketReactor
 
@@ -189,10 +189,7 @@ class Arrival:
             return
         self._leave()
         self.slot.release()
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-        except OSError:
-            pass  # closed next anyway
+        reset_on_close(self.socket)
         self.socket.close()
         self._over(self, why)
 

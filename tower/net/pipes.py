@@ -119,8 +119,6 @@ class Splice:
     Small pieces are sent as they are received, which takes the fewest calls.  While large ones come, they are
     received in the sink's buffer, if it is a `Lender`: ``buffer`` and ``filled`` are then set here, and the
     source looks for them when its receiver is set (`tower.net.connection`).
-
-    :ivar forwarded: bytes forwarded.
     """
 
     def __init__(self, source: Pipe, sink: Pipe) -> None:

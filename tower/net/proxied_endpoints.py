@@ -35,10 +35,8 @@ class ProxiedEndpoints:
 
     Servers with plain HTTP, metadata services above all, are near and never proxied.
 
-    :param policy: verifies servers.
     :param timeout: for a connection, s; the caller limits the rest.
     :param environ: may have ``HTTPS_PROXY`` and ``NO_PROXY``; see `find_proxy`.
-    :param connect: see `tower.net.connecting.connect`.
     :raise ConfigurationError: a variable about proxies is invalid.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ConfigurationError, StreamRefused
@@ -31,6 +31,7 @@ class _CredentialGate:
     gate: APIServerGate
 
 
+@define(eq=False, repr=False)
 class MemberAPIServer:
     """The API server; `renew` must be called before its first use.
 
@@ -43,25 +44,15 @@ class MemberAPIServer:
     :ivar is_refused: whether the API server is known to reject the credential.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        reactor: IReactorTime,
-        poller: ISocketReactor,
-        load: Callable[[], KubeAccess],
-        *,
-        identities: Callable[[], SystemIdentities],
-        why_not: str,
-    ) -> None:
-        self._cluster = cluster
-        self._reactor = reactor
-        self._poller = poller
-        self._load = load
-        self._identities = identities
-        self._why_not = why_not
-        self._current: _CredentialGate | None = None
-        self._problem = ""
-        self.is_refused = False
+    _cluster: str
+    _reactor: IReactorTime
+    _poller: ISocketReactor
+    _load: Callable[[], KubeAccess]
+    _identities: Callable[[], SystemIdentities] = field(kw_only=True)
+    _why_not: str = field(kw_only=True)
+    _current: _CredentialGate | None = field(default=None, init=False)
+    _problem: str = field(default="", init=False)
+    is_refused: bool = field(default=False, init=False)
 
     @property
     def problem(self) -> str:
@@ -107,10 +98,7 @@ class MemberAPIServer:
         return None if self._current is None else self._current.server.material
 
     def upstream(self) -> Upstream:
-        """Return what heads of requests need.
-
-        :raise ConfigurationError: there is no usable credential.
-        """
+        """Return what heads of requests need; raise `ConfigurationError` if there is no usable credential."""
         return self._require().server.upstream()
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:

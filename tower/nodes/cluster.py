@@ -219,10 +219,7 @@ class NodeCluster:
     # The cloud
 
     def _new_cloud(self) -> NodeCloud:
-        """Return the record's cloud.
-
-        :raise ConfigurationError: it cannot be created.
-        """
+        """Return the record's cloud; raise `ConfigurationError` if it cannot be created."""
         name, config = self.spec.cloud_provider, self.spec.cloud_config
         file = self._file("cloud_config")
         path = str(file.path) if config else ""

@@ -36,10 +36,7 @@ MEMBER_CREDENTIAL = "MemberCredential"
 
 
 class NodeClusters(Service):
-    """Runs a `NodeCluster` for each enabled cluster of type ssh.
-
-    :param create: returns a new `NodeCluster` for a record.
-    """
+    """Runs a `NodeCluster`, which *create* returns, for each enabled cluster of type ssh."""
 
     _log = Logger()
 

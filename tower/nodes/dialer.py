@@ -154,10 +154,7 @@ def _tunneler(
 
 
 def _context(options: NodeDialerOptions) -> ssl.SSLContext:
-    """Return the TLS settings of the agent.
-
-    :raise ConfigurationError: the file with the CAs is unusable.
-    """
+    """Return the agent's TLS settings; raise `ConfigurationError` if the file with the CAs is unusable."""
     file = options.kubelet_authority
     try:
         authority = read_plain(file, AUTHORITY_LIMIT) if file else None

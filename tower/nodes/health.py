@@ -97,10 +97,7 @@ _NO_RESUMPTION = _NoResumption()
 
 
 class _HealthAnswer:
-    """The receiver of a pipe on which a request was sent.
-
-    :ivar code: fires with the HTTP status.
-    """
+    """The receiver of a pipe on which a request was sent; *code* fires with the HTTP status."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -145,10 +142,7 @@ class _HealthAnswer:
 
 
 async def _request(pipe: Pipe, path: bytes, host_line: bytes) -> int:
-    """Send one request on *pipe* and return the status; *pipe* is closed then.
-
-    :raise Unhealthy: there was no answer.
-    """
+    """Return the status of one request on *pipe*, and close it; raise `Unhealthy` without an answer."""
     answer = _HealthAnswer(pipe)
     pipe.receiver = answer
     pipe.send(

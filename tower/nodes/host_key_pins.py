@@ -60,10 +60,7 @@ class Pin:
 
 
 class Pins:
-    """The pinned keys of one cluster.
-
-    :param cluster: its name.
-    """
+    """The pinned keys of the cluster with the name *cluster*."""
 
     _log = Logger()
 

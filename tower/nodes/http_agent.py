@@ -57,17 +57,11 @@ class NodeAgent:
         headers: Headers | None = None,
         bodyProducer: IBodyProducer | None = None,
     ) -> Deferred[IResponse]:
-        """See ``IAgent``.
-
-        :raise ConnectError: through the Deferred: the connection failed; with the reason.
-        """
+        """See ``IAgent``; fail with ConnectError and its reason if the connection fails."""
         return self._agent.request(method, uri, headers, bodyProducer)
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """See ``IAgentEndpointFactory``.
-
-        :raise SchemeNotSupported: neither ``http`` nor ``https``.
-        """
+        """See ``IAgentEndpointFactory``; raise SchemeNotSupported except for ``http`` and ``https``."""
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         tls = self._tls if uri.scheme == b"https" else None

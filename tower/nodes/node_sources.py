@@ -130,10 +130,7 @@ def api_nodes(
 
 
 def _of_object(item: Any) -> tuple[str, list[tuple[str, str]]]:
-    """Return name and addresses of a ``Node`` object.
-
-    :raise ListingFailed: it is not such an object.
-    """
+    """Return name and addresses of a ``Node`` object; raise `ListingFailed` if it is not one."""
     try:
         name = item["metadata"]["name"]
         known = item.get("status", {}).get("addresses") or ()

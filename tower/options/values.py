@@ -1,7 +1,7 @@
 """Readers of option values: durations, sizes, ports, addresses, files.
 
-Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.parameter` adds
-the option's name.
+Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.base.parameter`
+adds the option's name.
 """
 
 from __future__ import annotations

@@ -16,10 +16,7 @@ from zope.interface import implementer
 
 
 def count_steadily(reactor: Any) -> None:
-    """Make *reactor* run its timers, pending ones included, by monotonic time, as ``IReactorTime`` allows.
-
-    :param reactor: a ``twisted.internet.base.ReactorBase``.
-    """
+    """Make *reactor*, a ``ReactorBase``, run its timers by monotonic time, as ``IReactorTime`` allows."""
     step = time.monotonic() - reactor.seconds()
     reactor.seconds = time.monotonic
     for call in reactor.getDelayedCalls():

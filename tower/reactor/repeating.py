@@ -6,11 +6,14 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from twisted.application.internet import TimerService
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+_log = Logger()
 
 
 class RepeatingTask(Service):
@@ -21,8 +24,6 @@ class RepeatingTask(Service):
     :param work: handles expected errors itself; cancelled when the service stops.
     :param timeout: time after which the work is cancelled, s.
     """
-
-    _log = Logger()
 
     def __init__(
         self, clock: IReactorTime, period: float, work: Callable[[], Awaitable[object]], timeout: float
@@ -88,12 +89,31 @@ class RepeatingTask(Service):
 
     def _failed(self, failure: Failure) -> None:
         if self.running:
-            self._log.failure(
-                "periodic work failed; it is repeated in {period:g} s", failure, period=self._period
-            )
+            _log.failure("periodic work failed; it is repeated in {period:g} s", failure, period=self._period)
 
     def _done(self, _: object) -> None:
         self._working = None
         if self.running:
             wait = min(self._period, max(0.0, self._again - self._clock.seconds()))
             self._waiting = self._clock.callLater(wait, self._do)
+
+
+def periodic(
+    reactor: IReactorTime, period: float, body: Callable[[], Awaitable[object] | object]
+) -> TimerService:
+    """Return a service that calls *body* now and every *period* s, but not before its last call has ended.
+
+    Twisted's ``TimerService`` ends at the first exception; here it is logged, and *body* is called again.
+    """
+
+    async def call() -> None:
+        try:
+            result = body()
+            if isinstance(result, Awaitable):
+                await result
+        except Exception:  # noqa: BLE001 - logged; the next call may succeed
+            _log.failure("periodic work failed; it is repeated in {period} s", period=period)
+
+    timer = TimerService(period, lambda: Deferred.fromCoroutine(call()))
+    timer.clock = reactor
+    return timer

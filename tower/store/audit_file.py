@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+from attrs import define, field
+
 #: Path that stands for standard output.
 STANDARD_OUTPUT = "-"
 
@@ -43,6 +45,7 @@ class StandardOutput:
         """No-op: standard output is shared."""
 
 
+@define(eq=False)
 class RotatingFile:
     """A file that only its owner can read, rotated by size.
 
@@ -54,15 +57,12 @@ class RotatingFile:
     :param seconds: returns the time of day, s since the epoch.
     """
 
-    def __init__(
-        self, path: Path, size_limit: int, backups: int, days: int, seconds: Callable[[], float]
-    ) -> None:
-        self.path = path
-        self._size_limit = size_limit
-        self._backups = backups
-        self._days = days
-        self._seconds = seconds
-        self._descriptor = -1
+    path: Path
+    _size_limit: int
+    _backups: int
+    _days: int
+    _seconds: Callable[[], float]
+    _descriptor: int = field(default=-1, init=False)
 
     def check(self) -> None:
         """Check that the file can be written; leave it closed.

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.options import OptionError
+from tower.options.base import OptionError
 from tower.reactor.interfaces import IReactor
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import STANDARD_OUTPUT, AuditBackend, RotatingFile, StandardOutput
@@ -134,7 +134,6 @@ def open_audit_log(
 ) -> AuditLog | None:
     """Return the audit log of the ``--audit-log-…`` options, or None without ``--audit-log-path``.
 
-    :param options: of ``tower-proxy``.
     :param seconds: returns the time of day, s since the epoch.
     :raise OptionError: the file cannot be written; the text names the cure.
     """
@@ -156,9 +155,7 @@ def open_audit_log(
     except OSError as e:
         reason = (e.strerror or str(e)).lower()
         raise OptionError(
-            "audit-log-path",
-            path,
-            f"cannot be written ({reason}): set a file in a directory that Tower owns",
+            "audit-log-path", path, f"cannot be written ({reason}): set a file in a directory that Tower owns"
         ) from e
     return AuditLog(reactor, thread, file, path)
 

@@ -14,20 +14,6 @@ from attrs import field, frozen
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
-#: All kinds of record.
-KINDS = (
-    "clusters",
-    "ports",
-    "jointokens",
-    "v1tokens",
-    "agentkeys",
-    "credentials",
-    "settings",
-    "memberaccess",
-    "nodes",
-    "hostkeys",
-)
-
 #: Kinds whose records belong to the cluster with uid ``cluster_uid`` and are removed with it.
 CLUSTER_KINDS = (
     "ports",
@@ -39,6 +25,9 @@ CLUSTER_KINDS = (
     "nodes",
     "hostkeys",
 )
+
+#: All kinds of record.
+KINDS = ("clusters", "settings", *CLUSTER_KINDS)
 
 #: Largest record, B of JSON.
 RECORD_LIMIT = 512 * 1024

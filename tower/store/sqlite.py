@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
-from tower.store.store import SnapshotStore
+from tower.store.store import IStore
 
 #: Largest file, B.
 SIZE_LIMIT = 1 << 30
@@ -26,7 +26,7 @@ SIZE_LIMIT = 1 << 30
 QUEUE_LIMIT = 1000
 
 
-class SQLiteStore(SnapshotStore):
+class SQLiteStore(IStore):
     """Records in a SQLite file.
 
     The constructor checks and reads the file, or creates it.  It leaves no thread and no open file, so that

@@ -50,7 +50,6 @@ class Outcome:
     """The result of a transaction.
 
     :ivar found: version and records of the file, if they were not the expected ones.
-    :ivar events: the committed changes.
     """
 
     answers: list[Record | None] = field(factory=list)

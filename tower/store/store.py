@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
@@ -42,54 +41,10 @@ from tower.store.records import (
 EVENT_LIMIT = 1000
 
 
-class IStore(Protocol):
-    """A store of records."""
-
-    @property
-    def version(self) -> int:
-        """Version of the last change in the snapshot."""
-
-    def snapshot(self, kind: str) -> Mapping[str, Record]:
-        """Return the records of a kind by name: a read-only view, which changes between reactor turns."""
-
-    def get(self, kind: str, name: str) -> Record | None:
-        """Return one record of the snapshot."""
-
-    def changes(self, kind: str, since: int) -> list[Event]:
-        """Return the events after version *since*, oldest first.
-
-        :raise Expired: *since* is too old, or newer than the last change.
-        """
-
-    def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
-        """Call *callback* with every event from now on, in the order of their versions."""
-
-    def create(self, kind: str, name: str, value: Value) -> Deferred[Record]:
-        """Run one `Create`."""
-
-    def update(self, kind: str, name: str, value: Value, version: int | None = None) -> Deferred[Record]:
-        """Run one `Update`; without a change it emits no event and keeps the version."""
-
-    def delete(self, kind: str, name: str, version: int | None = None) -> Deferred[Record]:
-        """Run one `Delete`; return the removed record."""
-
-    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """Run all *operations*, in order, or none.
-
-        Fires when the commit is durable and in the snapshot, with one result per operation: the record
-        written or removed, or None.  Fails with the operations' errors and with `StoreFailed`.
-        """
-
-    def stop(self) -> Deferred[None]:
-        """Finish the writes in progress; reject new ones."""
-
-
 class Plan:
     """The changes of a transaction, computed without applying them.
 
     :param version: of the last committed change.
-    :param lookup: returns a committed record.
-    :param select: returns the committed records of a kind.
     """
 
     def __init__(
@@ -164,8 +119,8 @@ class Plan:
         return deleted
 
 
-class SnapshotStore:
-    """The reading half of a store: snapshot, recent events, watches.
+class IStore:
+    """A store of records: the interface, with snapshot, recent events and watches; subclasses write.
 
     :param version: of the last change in *records*.
     """
@@ -185,43 +140,54 @@ class SnapshotStore:
 
     @property
     def version(self) -> int:
-        """See `IStore.version`."""
+        """Version of the last change in the snapshot."""
         return self._version
 
     def snapshot(self, kind: str) -> Mapping[str, Record]:
-        """See `IStore.snapshot`."""
+        """Return the records of a kind by name: a read-only view, which changes between reactor turns."""
         return MappingProxyType(self._records[kind])
 
     def get(self, kind: str, name: str) -> Record | None:
-        """See `IStore.get`."""
+        """Return one record of the snapshot."""
         return self._records[kind].get(name)
 
     def changes(self, kind: str, since: int) -> list[Event]:
-        """See `IStore.changes`."""
+        """Return the events after version *since*, oldest first.
+
+        :raise Expired: *since* is too old, or newer than the last change.
+        """
         if not self._floors[kind] <= since <= self._version:
             raise Expired(f"version {since} of {kind} is too old or unknown: list again")
         return [event for event in self._recent[kind] if event.record.version > since]
 
     def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
-        """See `IStore.watch`."""
+        """Call *callback* with every event from now on, in the order of their versions."""
         watch = Watch(callback, self._watches[kind].remove)
         self._watches[kind].append(watch)
         return watch
 
     def create(self, kind: str, name: str, value: Value) -> Deferred[Record]:
-        """See `IStore.create`."""
+        """Run one `Create`."""
         return self.transact([Create(kind, name, value)]).addCallback(_only)
 
     def update(self, kind: str, name: str, value: Value, version: int | None = None) -> Deferred[Record]:
-        """See `IStore.update`."""
+        """Run one `Update`; without a change it emits no event and keeps the version."""
         return self.transact([Update(kind, name, value, version)]).addCallback(_only)
 
     def delete(self, kind: str, name: str, version: int | None = None) -> Deferred[Record]:
-        """See `IStore.delete`."""
+        """Run one `Delete`; return the removed record."""
         return self.transact([Delete(kind, name, version)]).addCallback(_only)
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """See `IStore.transact`; implemented by subclasses."""
+        """Run all *operations*, in order, or none.
+
+        Fires when the commit is durable and in the snapshot, with one result per operation: the record
+        written or removed, or None.  Fails with the operations' errors and with `StoreFailed`.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> Deferred[None]:
+        """Finish the writes in progress; reject new ones."""
         raise NotImplementedError
 
     def _apply(self, events: Sequence[Event]) -> None:
@@ -273,7 +239,7 @@ def _only(answers: list[Record | None]) -> Record:
     return record
 
 
-class MemoryStore(SnapshotStore):
+class MemoryStore(IStore):
     """A store without persistence, for tests."""
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
@@ -28,12 +29,12 @@ from tower.tunnels.tls_handshake import TLSHandshake
 _REPLACED = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 
 
+@define(eq=False)
 class APIServerGate:
     """Secures channels to one API server and rewrites the heads of their requests.
 
     :param context: verifies the API server; None: no TLS.
     :param server_name: required name in its certificate.
-    :param upstream: returns the current `Upstream`.
     :param identities: rule for system identities; see `tower.kube.head_policy.HeadPolicy`.
     :param impersonate: False gives all users the credential's own rights.
     :param why_not: cure in rejections because of *identities*.
@@ -41,26 +42,22 @@ class APIServerGate:
         request uses it.
     """
 
-    draining = False
+    _clock: Clock
+    _context: ssl.SSLContext | None
+    _server_name: str
+    _upstream: Callable[[], Upstream]
+    _resumption: Resumption
+    _identities: SystemIdentities = field(default=NONE_ALLOWED, kw_only=True)
+    _impersonate: bool = field(default=True, kw_only=True)
+    _why_not: str = field(kw_only=True)
+    draining: bool = field(default=False, init=False)
+    _policy: HeadPolicy = field(init=False)
 
-    def __init__(
-        self,
-        clock: Clock,
-        context: ssl.SSLContext | None,
-        server_name: str,
-        upstream: Callable[[], Upstream],
-        resumption: Resumption,
-        *,
-        identities: SystemIdentities = NONE_ALLOWED,
-        impersonate: bool = True,
-        why_not: str,
-    ) -> None:
-        self._clock = clock
-        self._context = context
-        self._server_name = server_name
-        self._upstream = upstream
-        self._resumption = resumption
-        self._policy = HeadPolicy(upstream, identities=identities, impersonate=impersonate, why_not=why_not)
+    def __attrs_post_init__(self) -> None:
+        """Make the policy."""
+        self._policy = HeadPolicy(
+            self._upstream, identities=self._identities, impersonate=self._impersonate, why_not=self._why_not
+        )
 
     def secure(self, channel: TunnelChannel) -> Deferred[Any]:
         """Return a `Pipe` inside *channel* after the TLS handshake, or *channel* without TLS.

@@ -56,6 +56,7 @@ class _KeyTunnels:
     answered_at: float | None = None
 
 
+@define(eq=False)
 class TunnelSlots:
     """The slots of all tunnels, each held from authentication until the connection is lost.
 
@@ -67,14 +68,13 @@ class TunnelSlots:
     :param per_cluster: tunnels into one cluster; 0: unlimited.
     """
 
-    def __init__(self, clock: Clock, *, per_key: int = 0, per_cluster: int = 0) -> None:
-        self._clock = clock
-        self._per_key = per_key
-        self._per_cluster = per_cluster
-        self._counts: dict[str, int] = {}
-        self._keys: dict[_Group, _KeyTunnels] = {}
-        self._held: dict[LivenessTransport, _Group] = {}
-        self._waiting: dict[LivenessTransport, _Group] = {}
+    _clock: Clock
+    _per_key: int = field(default=0, kw_only=True)
+    _per_cluster: int = field(default=0, kw_only=True)
+    _counts: dict[str, int] = field(factory=dict, init=False)
+    _keys: dict[_Group, _KeyTunnels] = field(factory=dict, init=False)
+    _held: dict[LivenessTransport, _Group] = field(factory=dict, init=False)
+    _waiting: dict[LivenessTransport, _Group] = field(factory=dict, init=False)
 
     def acquire(self, cluster: str, key: str, holder: LivenessTransport) -> Deferred[None] | None:
         """Give *holder* a slot, now (None) or within `ANSWER_TIMEOUT`; `release` frees it.
@@ -189,14 +189,12 @@ class TunnelSlots:
             del self._keys[group]
 
 
+@define(eq=False)
 class TunnelSlot:
     """The slot of one connection, released when the connection is lost."""
 
-    __slots__ = ("_connection", "_slots")
-
-    def __init__(self, slots: TunnelSlots) -> None:
-        self._slots = slots
-        self._connection: LivenessTransport | None = None
+    _slots: TunnelSlots
+    _connection: LivenessTransport | None = field(default=None, init=False)
 
     def attach(self, connection: LivenessTransport) -> None:
         """Set the connection that will hold the slot."""

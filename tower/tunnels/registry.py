@@ -31,8 +31,6 @@ class Tunnel(Protocol):
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
-    :ivar version: of the agent.
-    :ivar peer: address of the agent.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it accepts no new streams.
     :ivar on_change: called when `draining` changes.

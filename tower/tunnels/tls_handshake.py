@@ -26,9 +26,7 @@ class TLSHandshake:
     """The receiver of a `TunnelChannel` during the TLS handshake.
 
     :param pipe: without a receiver; owned by this object, then by the `TLSPipe`.
-    :param context: of a client.
     :param server_hostname: required name in the server's certificate.
-    :param resumption: of this server.
     :param owner: second owner of the `TLSPipe`, in addition to that of the channel.
     :ivar secured: fires with the paused `TLSPipe`; fails with `ConnectFailed`, of kind ``tls``, ``timeout``
         or ``unreachable``, or with `TunnelLost`.  Cancelling it aborts.

@@ -27,7 +27,6 @@ class TLSPipe:
 
     :param pipe: owned by this object.
     :param session: after the handshake.
-    :param resumption: of this server.
     :param offered: the session that the handshake offered for resumption.
     :param owner: an owner in addition to that of *pipe*.
     """

@@ -25,9 +25,6 @@ from tower.v2.acceptor import AgentAcceptor
 class V1AgentAcceptor:
     """Accepts old agents.
 
-    :param clock: for the connections' timers.
-    :param acceptor: registers the tunnels.
-    :param tokens: valid tokens of all clusters.
     :param keepalive: interval of keepalives, s.
     :param impersonate: False: all users act with the agents' own credentials.
     """

@@ -57,10 +57,7 @@ class RegistrationUnanswered(PeerError):
 
 
 class NoPassword(SSHService):
-    """Authenticates with empty user name and password, once.
-
-    :param succeeded: called when the proxy has accepted.
-    """
+    """Authenticates with empty user name and password, once."""
 
     name = USERAUTH
 
@@ -92,7 +89,6 @@ class NoPassword(SSHService):
 class V1ClientTransport(Client):
     """The agent's end.
 
-    :param config: sent to the proxy.
     :param pinned: fingerprints of host keys; the proxy must have one of them.  None accepts every key.
     :param keepalive: interval of keepalives, s.
     :ivar on_admitted: called before the config is sent: from then on the proxy may open channels, even before

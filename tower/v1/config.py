@@ -37,9 +37,6 @@ LONGEST_TEXT = 1024
 class AgentConfig:
     """An agent's registration.
 
-    :ivar version: of the agent, for display.
-    :ivar name: name of the cluster.
-    :ivar token: the cluster's token.
     :ivar kubernetes: ``host:port`` of the API server, for channels.
     :ivar kubesphere: ``host:port`` of the KubeSphere API server, which uses plain HTTP.
     :ivar authority: PEM, the CAs of the API server's certificate.
@@ -104,21 +101,21 @@ def _decode(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Malformed("the config is not JSON") from None
     if not isinstance(fields, dict):
-        raise Malformed("the config is no JSON object")
+        raise Malformed("the config is not a JSON object")
     return {key.lower(): value for key, value in fields.items() if value is not None}
 
 
 def _text(fields: dict[str, Any], key: str) -> str:
     value = fields.get(key.lower(), "")
     if not isinstance(value, str) or len(value) > LONGEST_TEXT or not value.isprintable():
-        raise Malformed(f"{key} is no printable text of at most {LONGEST_TEXT} characters in the config")
+        raise Malformed(f"{key} is not a printable text of at most {LONGEST_TEXT} characters in the config")
     return value
 
 
 def _bytes(fields: dict[str, Any], key: str) -> bytes:
     value = fields.get(key.lower(), "")
     if not isinstance(value, str):
-        raise Malformed(f"{key} is no text in the config")
+        raise Malformed(f"{key} is not a text in the config")
     try:
         return b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):

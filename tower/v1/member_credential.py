@@ -36,27 +36,16 @@ class MemberCredential:
     A certificate takes precedence over a bearer token, as in client-go.
 
     :ivar host: name or address of the API server, IPv6 without brackets.
-    :ivar port: its port.
     :ivar server_name: the name that its certificate must have.
     :ivar context: verifies it with the agent's authorities, or the system's if the agent sent none.
     :ivar resumption: shortens its next handshake.
-    :ivar upstream: for request heads.
     :ivar expires: when the bearer token or the client certificate expires, s since the epoch; None: never, or
         unknown.  An old agent sends a new one only when it connects again.
     :ivar is_missing: whether there is no credential: the API server will reject nearly all requests.
     :raise ConfigurationError: a part of the agent's config is invalid; the text names it.
     """
 
-    __slots__ = (
-        "context",
-        "expires",
-        "host",
-        "is_missing",
-        "port",
-        "resumption",
-        "server_name",
-        "upstream",
-    )
+    __slots__ = ("context", "expires", "host", "is_missing", "port", "resumption", "server_name", "upstream")
 
     def __init__(self, config: AgentConfig) -> None:
         self.host, self.port = parse_server(config.kubernetes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import define
 from twisted.internet.defer import Deferred
 
 from tower.conch.connection.channel import Channel
@@ -22,6 +23,7 @@ from tower.v1.registration import Registration
 _LONGEST_ADDRESS = 512
 
 
+@define(eq=False)
 class RegisteredDestinations:
     """Destinations of one tunnel: the addresses of its registration.
 
@@ -30,16 +32,9 @@ class RegisteredDestinations:
     :param connect: `tower.net.connecting.connect`, or a test's replacement.
     """
 
-    def __init__(
-        self,
-        reactor: ISocketReactor,
-        registration: Registration,
-        connect: Callable[..., Deferred[Connection]],
-    ) -> None:
-        self._reactor = reactor
-        self._addresses = registration.addresses
-        self._redactor = Redactor(registration.config)
-        self._connect = connect
+    _reactor: ISocketReactor
+    _registration: Registration
+    _connect: Callable[..., Deferred[Connection]]
 
     def requested(self, incoming: Incoming) -> str:
         """See `tower.member.outgoing.Destinations.requested`."""
@@ -48,7 +43,7 @@ class RegisteredDestinations:
                 "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
             )
         name = incoming.data[:_LONGEST_ADDRESS].decode("ascii", "replace").lower()
-        if name not in self._addresses:
+        if name not in self._registration.addresses:
             raise TargetRefused(
                 "not-allowed", "this agent dials the two addresses that it registered, and no others"
             )
@@ -56,11 +51,11 @@ class RegisteredDestinations:
 
     def describe(self, incoming: Incoming) -> str:
         """See `tower.member.outgoing.Destinations.describe`."""
-        return self._redactor.redact(incoming.data) if incoming.data else ""
+        return Redactor(self._registration.config).redact(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:
         """See `tower.member.outgoing.Destinations.dial`."""
-        address = self._addresses[name]
+        address = self._registration.addresses[name]
         return self._connect(self._reactor, address.host, address.port, timeout=DIAL_TIMEOUT)
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:

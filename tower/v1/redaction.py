@@ -14,10 +14,7 @@ _QUOTED = 8
 
 
 class Redactor:
-    """Redacts texts that quote our secrets.
-
-    :param config: the config that was sent to the proxy.
-    """
+    """Redacts texts that quote our secrets."""
 
     def __init__(self, config: AgentConfig) -> None:
         secrets = (config.token.encode(), config.bearer, _body(config.key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from tower import __version__
 from tower.errors import ConfigurationError
@@ -30,19 +30,21 @@ class Registration:
     addresses: Mapping[str, ServiceAddress]
 
 
+@define(eq=False)
 class Registrar:
     """Makes registrations from the current state of the member.
 
-    :param cluster: name of the cluster on the proxy.
     :param kubesphere: the KubeSphere API server, which uses plain HTTP.
     :raise ConfigurationError: an old proxy cannot connect to such a member.
     """
 
-    def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: ServiceAddress) -> None:
-        self._member = member
-        self._cluster = cluster
-        self._token = token
-        self._kubesphere = kubesphere
+    _member: APIServer
+    _cluster: str
+    _token: str = field(repr=False)
+    _kubesphere: ServiceAddress
+
+    def __attrs_post_init__(self) -> None:
+        """Check that the member can be registered."""
         self.registration()
 
     def registration(self) -> Registration:

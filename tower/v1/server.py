@@ -49,7 +49,6 @@ class V1Agent:
     """The authenticated peer of a `V1ServerTransport`.
 
     :ivar fingerprint: identifies its token; see `tower.clusters.v1_tokens`.
-    :ivar credential: for its API server.
     """
 
     name: str

@@ -35,7 +35,6 @@ _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
 class V1Tunnel:
     """See `tower.tunnels.Tunnel`.
 
-    :param tunnel: opened up.
     :param impersonate: False: all users act with the agent's own credential.
     :ivar credential_expires: when the agent's credential for its API server expires, s since the epoch; None:
         never, or unknown.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.conch.transport.limits import TransportLimits
@@ -13,13 +12,14 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
+from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
 from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
+from tower.v2.uplink import start, tunnel_to_proxy
 from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
-from tower.websocket.frames import FrameReader, FrameWriter
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
@@ -31,11 +31,9 @@ class NeedsHostKey(DialFailed):
 class V1Uplink:
     """Opens tunnels to an old proxy.
 
-    :param registrar: makes the registrations.
     :param pinned: fingerprints of the proxy's host key; None accepts every key.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
-    :param limits: of the SSH connection.
     """
 
     _reactor: Clock
@@ -57,14 +55,12 @@ class V1Uplink:
         except ConfigurationError:
             return False  # no better one can be sent
 
-    def connect(self) -> Deferred[SSHTunnel]:
+    @deferred
+    async def connect(self) -> SSHTunnel:
         """Open a tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
-        return Deferred.fromCoroutine(self._connect())
-
-    async def _connect(self) -> SSHTunnel:
         registration = self._registrar.registration()
         self._sent = registration.config
         pipe, leftover = await self._dialer.dial(KUBESPHERE_V1)
@@ -72,32 +68,19 @@ class V1Uplink:
         ssh = V1ClientTransport(
             self._reactor, config, self._pinned, keepalive=self._keepalive, limits=self._limits
         )
-        tunnel = SSHTunnel(
-            self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
-        )
+        tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
         dialing = self._outgoing.for_tunnel(registration)
-        tunnel.lost.addCallback(_stop, dialing)
+        tunnel.lost.addCallback(dialing.lost)
         ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialing)
-        opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
-        ssh.ready.addCallback(_registered, tunnel).addCallbacks(opened.callback, opened.errback)
-        tunnel.start(leftover)
-        return await opened
+        tunnel.fingerprint = await start(tunnel, pipe, ssh.ready, leftover)
+        return tunnel
 
     def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialing) -> None:
         """Carry streams: an old proxy opens them before it answers the registration."""
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
 
 
-def _registered(fingerprint: str, tunnel: SSHTunnel) -> SSHTunnel:
-    tunnel.fingerprint = fingerprint
-    return tunnel
-
-
-def _stop(reason: Exception, dialing: Dialing) -> Exception:
-    dialing.stop()
-    return reason
-
-
+@define(eq=False)
 class EitherUplink:
     """Tries tower-v2 first, and opens a tunnel by kubesphere-v1 if the server supports nothing else.
 
@@ -106,15 +89,12 @@ class EitherUplink:
 
     _log = Logger()
 
-    def __init__(self, dialer: Dialer, old: V1Uplink) -> None:
-        self._dialer = dialer
-        self._old = old
+    _dialer: Dialer
+    _old: V1Uplink
 
-    def connect(self) -> Deferred[SSHTunnel]:
+    @deferred
+    async def connect(self) -> SSHTunnel:
         """See `V1Uplink.connect`."""
-        return Deferred.fromCoroutine(self._connect())
-
-    async def _connect(self) -> SSHTunnel:
         try:
             connection, _ = await self._dialer.dial()
         except SubprotocolRefused as e:

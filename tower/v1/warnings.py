@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 from weakref import WeakSet
 
+from attrs import define, field
 from twisted.application.service import Service
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -40,6 +41,7 @@ _NAMED = 10
 _Verdict: TypeAlias = tuple[ConditionStatus, str, str]
 
 
+@define(eq=False, slots=False)
 class V1Warnings(Service):
     """Follows the tunnels.  A cluster without tunnels keeps the condition of its last ones.
 
@@ -50,24 +52,19 @@ class V1Warnings(Service):
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clusters: Clusters,
-        tunnels: Tunnels,
-        epoch: Callable[[], float],
-        *,
-        impersonate: bool = True,
-        open_ports: bool = False,
-    ) -> None:
-        self._clusters = clusters
-        self._tunnels = tunnels
-        self._epoch = epoch
-        self._open = [
-            text for text, on in ((_NO_IMPERSONATION, not impersonate), (_OPEN_PORT, open_ports)) if on
-        ]
-        self._warned: WeakSet[Tunnel] = WeakSet()
-        self._writing: set[str] = set()
-        tunnels.watch(self._changed)
+    _clusters: Clusters
+    _tunnels: Tunnels
+    _epoch: Callable[[], float]
+    _impersonate: bool = field(default=True, kw_only=True)
+    _open_ports: bool = field(default=False, kw_only=True)
+    _warned: WeakSet[Tunnel] = field(factory=WeakSet, init=False)
+    _writing: set[str] = field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Follow the tunnels."""
+        texts = ((_NO_IMPERSONATION, not self._impersonate), (_OPEN_PORT, self._open_ports))
+        self._open = [text for text, on in texts if on]
+        self._tunnels.watch(self._changed)
 
     def startService(self) -> None:
         """Write the conditions of connected clusters."""

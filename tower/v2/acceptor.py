@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, succeed
@@ -35,10 +36,10 @@ _TO_AGENT = FrameWriter(to_server=False)
 P = TypeVar("P")
 
 
+@define(eq=False, slots=False)
 class AgentAcceptor(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
-    :param tokens: keys and tokens of all clusters.
     :param host_keys: see `tower.v2.transport.ServerTransport`.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
@@ -52,34 +53,25 @@ class AgentAcceptor(Service):
 
     _log = Logger()
 
-    def __init__(
-        self,
-        reactor: IReactorTime,
-        tunnels: Tunnels,
-        tokens: JoinTokens,
-        host_keys: Sequence[KeyPair],
-        budget: Budget,
-        *,
-        keepalive: float,
-        epoch: Callable[[], float],
-        grace: float = 5.0,
-        per_key: int = 0,
-        per_cluster: int = 0,
-    ) -> None:
-        self._reactor = reactor
-        self.wheel = Wheel(reactor)
-        self.slots = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
+    _reactor: IReactorTime
+    _tunnels: Tunnels
+    _tokens: JoinTokens
+    _host_keys: Sequence[KeyPair]
+    _budget: Budget
+    _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _grace: float = field(default=5.0, kw_only=True)
+    _per_key: int = field(default=0, kw_only=True)
+    _per_cluster: int = field(default=0, kw_only=True)
+    _open: dict[SSHTunnel, LiveTunnel | None] = field(factory=dict, init=False)
+    _all_closed: Deferred[None] | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Make what all connections share."""
+        self.wheel = Wheel(self._reactor)
+        self.slots = TunnelSlots(self.wheel, per_key=self._per_key, per_cluster=self._per_cluster)
         self._log_batch = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
-        self._tunnels = tunnels
-        self._tokens = tokens
-        self._host_keys = host_keys
-        self._budget = budget
-        self._keepalive = keepalive
-        self._epoch = epoch
-        self._grace = grace
-        self._open: dict[SSHTunnel, LiveTunnel | None] = {}
-        self._all_closed: Deferred[None] | None = None
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Accept the connection of an agent whose WebSocket is open.
@@ -103,7 +95,6 @@ class AgentAcceptor(Service):
     ) -> Deferred[None]:
         """Run *ssh* over *pipe* until the connection is lost.
 
-        :param ready: fires with the authenticated peer.
         :param authenticated: opens the tunnel up; returns the tunnel for `Tunnels`, and why it is refused
             after all.
         :param on_text: called for text messages, which otherwise end the connection.

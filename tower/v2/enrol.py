@@ -40,9 +40,7 @@ class ClaimRejected(Exception):
 class Claim:
     """An agent's claim to serve a cluster.
 
-    :ivar cluster: name of the cluster.
     :ivar blob: the ed25519 public key blob.
-    :ivar fingerprint: of the key.
     :ivar proven: whether the request is signed; an unsigned one only asks whether the key would be accepted.
     :ivar token: the join token; only with method ``enrol@tower.kubesphere.io``.
     """

@@ -31,7 +31,6 @@ class AgentHello:
 
     :ivar version: of the agent, for display; truncated to `VERSION_LIMIT` characters.
     :ivar name: of this replica, for display: the host's name; truncated likewise.
-    :ivar targets: names of the agent's targets.
     :ivar capabilities: extensions of the protocol; none so far.
     :ivar server: the agent's name for its API server, ``HOST[:PORT][/PATH]``: the proxy rewrites absolute
         ``Location`` headers that point to it.

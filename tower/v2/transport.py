@@ -98,7 +98,6 @@ class ServerTransport(Server):
     """The proxy's end.
 
     :param host_keys: the first is used, all are announced: the next key is the second.
-    :param gate: authenticates agents.
     :param keepalive: interval of keepalives, s.
     :ivar ready: fires with an `AgentPeer`, or fails with the reason.
     """
@@ -159,10 +158,7 @@ class ServerTransport(Server):
 class ClientTransport(Client):
     """The agent's end.
 
-    :param key: the agent's key.
-    :param cluster: name of the cluster that it serves.
     :param pinned: fingerprints of host keys; secrets are sent only to a proxy that has one of them.
-    :param hello: sent to the proxy.
     :param token: a join token, if the key is not enrolled yet.
     :param keepalive: interval of keepalives, s.
     :ivar ready: fires with a `ProxyPeer`, or fails with the reason.

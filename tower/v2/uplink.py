@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.member.outgoing import Dialing, Outgoing
+from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
+from tower.net.pipes import Pipe
+from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
 from tower.v2.hello import AgentHello
 from tower.v2.known_proxies import KnownProxies
-from tower.v2.transport import ClientTransport, ProxyPeer
+from tower.v2.transport import ClientTransport
 from tower.websocket.dialer import Dialer, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
+
+T = TypeVar("T")
 
 
 @frozen
 class AgentIdentity:
     """The agent's identity towards the proxy.
 
-    :ivar cluster: name of the cluster that it serves.
     :ivar token: a join token, until the key is enrolled.
     """
 
@@ -41,7 +45,6 @@ class Uplink:
 
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
-    :param limits: of the SSH connection.
     """
 
     _reactor: Clock
@@ -54,22 +57,13 @@ class Uplink:
     _epoch: Callable[[], float] = field(kw_only=True)
     _limits: TransportLimits | None = field(default=None, kw_only=True)
 
-    def connect(self) -> Deferred[SSHTunnel]:
+    @deferred
+    async def connect(self) -> SSHTunnel:
         """Open a tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
-        return Deferred.fromCoroutine(self._dial()).addCallback(self._authenticate)
-
-    async def _dial(self) -> tuple[Any, bytes]:
-        """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""
-        try:
-            return await self._dialer.dial()
-        except SubprotocolRefused as e:
-            raise SubprotocolRefused(f"{e}; for a KubeSphere Tower proxy, set --protocol v1") from e
-
-    def _authenticate(self, dialed: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
-        pipe, leftover = dialed
+        pipe, leftover = await self._dial()
         identity = self._identity
         ssh = ClientTransport(
             self._reactor,
@@ -81,30 +75,34 @@ class Uplink:
             keepalive=self._keepalive,
             limits=self._limits,
         )
-        tunnel = SSHTunnel(
-            self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
-        )
-        opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
-        ssh.ready.addCallback(self._open_up, tunnel).addCallbacks(opened.callback, opened.errback)
-        tunnel.start(leftover)
-        return opened
-
-    def _open_up(self, proxy: ProxyPeer, tunnel: SSHTunnel) -> SSHTunnel:
-        if self._identity.token is not None:  # from now on the key is enough
-            self._identity = evolve(self._identity, token=None)
+        tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
+        proxy = await start(tunnel, pipe, ssh.ready, leftover)
+        if identity.token is not None:  # from now on the key is enough
+            self._identity = evolve(identity, token=None)
         dialing = self._outgoing.for_tunnel()
-        tunnel.lost.addCallback(self._stop, dialing)
+        tunnel.lost.addCallback(dialing.lost)
         tunnel.open_up(
-            proxy.name,
-            proxy.fingerprint,
-            proxy.hello.version,
-            self._epoch(),
-            self._budget,
-            dialing.accept,
+            proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
         )
         self._known_proxies.learn(proxy.hello.host_keys)
         return tunnel
 
-    def _stop(self, reason: Exception, dialing: Dialing) -> Exception:
-        dialing.stop()
-        return reason
+    async def _dial(self) -> tuple[Pipe, bytes]:
+        """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""
+        try:
+            return await self._dialer.dial()
+        except SubprotocolRefused as e:
+            raise SubprotocolRefused(f"{e}; for a KubeSphere Tower proxy, set --protocol v1") from e
+
+
+def tunnel_to_proxy(reactor: Clock, pipe: Pipe, ssh: LivenessTransport) -> SSHTunnel:
+    """Return the agent's end of a tunnel on *pipe*."""
+    return SSHTunnel(reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True))
+
+
+def start(tunnel: SSHTunnel, pipe: Pipe, ready: Deferred[T], leftover: bytes) -> Deferred[T]:
+    """Begin the SSH handshake of *tunnel*; return the result of *ready*.  Cancelling aborts it."""
+    result: Deferred[T] = Deferred(lambda _: pipe.abort())
+    ready.addCallbacks(result.callback, result.errback)
+    tunnel.start(leftover)
+    return result

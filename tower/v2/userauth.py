@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from attrs import define
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
@@ -56,17 +57,15 @@ REQUESTS = 12
 WAITING = 4
 
 
+@define(eq=False)
 class Gatekeeper:
     """Decides about one connection: its key must be enrolled, and there must be a slot for its tunnel.
 
     Both methods may raise `TooManyTunnels`, which ends the connection with that reason.
     """
 
-    __slots__ = ("_slot", "_tokens")
-
-    def __init__(self, tokens: JoinTokens, slot: TunnelSlot) -> None:
-        self._tokens = tokens
-        self._slot = slot
+    _tokens: JoinTokens
+    _slot: TunnelSlot
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
@@ -93,7 +92,6 @@ def _ignore(claim: Claim) -> None:
 class UserAuthServer(SSHService):
     """The proxy's side.
 
-    :param gate: decides about claims.
     :param tries: failures after which the connection ends.
     :param accepted: called once with the accepted claim, after the success was sent.
     :ivar cluster: the cluster claimed last.
@@ -217,9 +215,6 @@ class UserAuthClient(SSHService):
 
     So an agent that restarts long after its token was used up is authenticated, and so is one whose
     connection was lost between the proxy's commit and its answer.
-
-    :param succeeded: called when the proxy has accepted the agent.
-    :param refused: called when the proxy has rejected it.
     """
 
     name = b"ssh-userauth"

@@ -38,7 +38,6 @@ class Dialer:
     :param context: verifies the proxy's TLS; None with `ws`, or to find the CA by *hashes*.
     :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns the CA by another
         connection.
-    :param connect: see `tower.net.connecting.connect`.
     """
 
     _reactor: ISocketReactor

@@ -18,8 +18,7 @@ from tests.cloud.standins.aws import (
     STS_PATH,
 )
 from tests.cloud.standins.rest import Fault, Reply
-from tower.cloud.aws.credential_json import read_json_credentials
-from tower.cloud.aws.credentials import Environment, NoCredentials
+from tower.cloud.aws.credentials import Environment, NoCredentials, read_json_credentials
 from tower.cloud.aws.provider import AWSInstances
 from tower.cloud.errors import CloudError
 

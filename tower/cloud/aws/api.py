@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 from xml.etree.ElementTree import Element
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.signing import AWSCredentials, Scope, sign
@@ -56,10 +56,7 @@ _QUOTING = frozenset(("IncompleteSignature", "InvalidSignatureException", "Signa
 
 
 class AWSError(CloudError):
-    """AWS rejected a request.
-
-    :ivar code: AWS's error code, such as ``UnauthorizedOperation``; may be empty.
-    """
+    """AWS rejected a request; *code* is its error code, such as ``UnauthorizedOperation``, or empty."""
 
     def __init__(self, text: str, code: str) -> None:
         super().__init__(text)
@@ -70,10 +67,7 @@ class ICredentials(Protocol):
     """A source of valid credentials."""
 
     async def get(self) -> AWSCredentials:
-        """Return valid credentials.
-
-        :raise CloudError: there are none.
-        """
+        """Return valid credentials; raise `CloudError` if there are none."""
 
     def forget(self, refused: AWSCredentials) -> None:
         """Fetch others the next time, unless these were replaced already."""
@@ -87,23 +81,14 @@ class Endpoint:
     scope: Scope
 
 
+@define(eq=False, repr=False)
 class AWSAPI:
-    """One service.
+    """One service; *time_of_day* counts ``seconds()`` from the epoch."""
 
-    :param time_of_day: its ``seconds()`` count from the epoch.
-    """
-
-    def __init__(
-        self,
-        session: CloudSession,
-        time_of_day: IReactorTime,
-        endpoint: Endpoint,
-        credentials: ICredentials,
-    ) -> None:
-        self._session = session
-        self._time_of_day = time_of_day
-        self._endpoint = endpoint
-        self._credentials = credentials
+    _session: CloudSession
+    _time_of_day: IReactorTime
+    _endpoint: Endpoint
+    _credentials: ICredentials
 
     async def query(self, version: str, action: str, parameters: Mapping[str, str]) -> Element:
         """Call an action of a Query API (form in, XML out); return the response's root element.

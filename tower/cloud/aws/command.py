@@ -17,8 +17,7 @@ from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTer
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from tower.cloud.aws.credential_json import read_process_credentials
-from tower.cloud.aws.credentials import NoCredentials
+from tower.cloud.aws.credentials import NoCredentials, read_process_credentials
 from tower.cloud.aws.signing import AWSCredentials
 from tower.reactor.interfaces import IReactor
 
@@ -74,10 +73,7 @@ class _ProgramFailed(Exception):
 
 
 class _ProgramRun(ProcessProtocol):
-    """One run.
-
-    :ivar ended: fires with the output; cancelling it kills the program.
-    """
+    """One run; *ended* fires with the output, and cancelling it kills the program."""
 
     transport: Any
 

@@ -112,10 +112,7 @@ class AWSConfig:
 
 
 def read_aws_config(sections: Sections) -> AWSConfig:
-    """Read a configuration.
-
-    :raise CloudConfigError: with file and line.
-    """
+    """Read a configuration; raise `CloudConfigError` with file and line."""
     sections.warn_about_unknown(_KNOWN)
     given = sections.section("global")
     zone = given.text("Zone")

@@ -84,10 +84,7 @@ def region_of(zone: str) -> str:
 
 
 def instance_id_of(provider_id: str) -> str:
-    """Return the instance's ID in ``aws:///ZONE/ID``, ``aws:///ID`` or a bare ``ID``.
-
-    :raise CloudError: it is invalid.
-    """
+    """Return the ID in ``aws:///ZONE/ID``, ``aws:///ID`` or ``ID``; raise `CloudError` if it is invalid."""
     zone, _, name = provider_id.removeprefix("aws://").strip("/").rpartition("/")
     if not INSTANCE_ID.fullmatch(name) or "/" in zone:
         raise CloudError(f"provider id {provider_id!r}: must be aws:///ZONE/i-…")

@@ -87,10 +87,7 @@ class InstanceConnect:
         self._pushed = {key: when for key, when in self._pushed.items() if key[0] in by_name}
 
     async def push_to_all(self, user: str, key: bytes) -> None:
-        """Push a key to every running instance.
-
-        :raise CloudError: it failed for some instances; names them.
-        """
+        """Push a key to every running instance; raise `CloudError` with the names of those that failed."""
         ready = _check(user, key)
         await self.saw(await self._list())
         running = [each for each in self._known if each.state == "running" and not each.platform]

@@ -32,10 +32,7 @@ class NoMetadata(CloudError):
 
 
 class Metadata:
-    """The metadata service.
-
-    :param address: its URL, without a trailing slash; empty: it is disabled.
-    """
+    """The metadata service; *address* is its URL, without a trailing slash, empty: it is disabled."""
 
     def __init__(self, session: CloudSession, clock: IReactorTime, address: str = ADDRESS) -> None:
         self._session = session

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -34,37 +35,24 @@ def make(config: ConfigText | None) -> AWS:
     return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
 
 
+@define(eq=False, repr=False, slots=False)
 class AWS(Provider["AWSInstances"]):
     """See `ICloudProvider`.
 
     :param environ: may have credentials and the region.
-    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
     :param key_life: how long EC2 offers a key to an instance, s.
     :param time_of_day: its ``seconds()`` count from the epoch; None: the system's.
     """
 
     name = "aws"
 
-    def __init__(
-        self,
-        config: AWSConfig,
-        *,
-        environ: Mapping[str, str] = os.environ,
-        ask: Callable[[IReactor], CloudSession] | None = None,
-        key_life: float = KEY_LIFE,
-        time_of_day: IReactorTime | None = None,
-    ) -> None:
-        super().__init__()
-        self._config = config
-        self._environ = environ
-        self._ask = ask
-        self._key_life = key_life
-        self._time_of_day = time_of_day
+    _config: AWSConfig
+    _environ: Mapping[str, str] = field(default=os.environ, kw_only=True)
+    _key_life: float = field(default=KEY_LIFE, kw_only=True)
+    _time_of_day: IReactorTime | None = field(default=None, kw_only=True)
 
-    def session(self, reactor: IReactor) -> CloudSession:
-        """See `Provider.session`."""
-        if self._ask is not None:
-            return self._ask(reactor)
+    def open_session(self, reactor: IReactor) -> CloudSession:
+        """See `Provider`."""
         ca_file = self._environ.get("AWS_CA_BUNDLE", "")
         return CloudSession(reactor, ca_file=ca_file, environ=self._environ)
 

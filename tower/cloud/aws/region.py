@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, ICredentials
@@ -31,6 +31,7 @@ class _Services:
     instance_connect: AWSAPI
 
 
+@define(eq=False, repr=False)
 class Region:
     """The region of a configuration, or of this machine.
 
@@ -39,22 +40,13 @@ class Region:
     :ivar metadata: of this instance.
     """
 
-    def __init__(
-        self,
-        config: AWSConfig,
-        environ: Mapping[str, str],
-        session: CloudSession,
-        clock: IReactor,
-        time_of_day: IReactorTime,
-        metadata: Metadata,
-    ) -> None:
-        self.config = config
-        self.metadata = metadata
-        self._environ = environ
-        self._session = session
-        self._clock = clock
-        self._time_of_day = time_of_day
-        self._services: _Services | None = None
+    config: AWSConfig
+    _environ: Mapping[str, str]
+    _session: CloudSession
+    _clock: IReactor
+    _time_of_day: IReactorTime
+    metadata: Metadata
+    _services: _Services | None = field(default=None, init=False)
 
     async def ec2(self) -> EC2:
         """Return EC2."""

@@ -5,19 +5,20 @@ Errors have only AWS's error code of a response.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
+from attrs import define
+
 from tower.cloud.aws.api import AWSAPI, read_error
-from tower.cloud.aws.credential_json import made_credentials, read_json_credentials
-from tower.cloud.aws.credentials import NoCredentials, read_small
+from tower.cloud.aws.credentials import NoCredentials, made_credentials, read_json_credentials, read_small
 from tower.cloud.aws.metadata import Metadata, NoMetadata
 from tower.cloud.aws.profiles import Role
 from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.aws.xml import parse_xml, text_of
+from tower.cloud.config.sections import is_safe
 from tower.cloud.errors import CloudAnswerError
 from tower.cloud.session import CloudSession
 
@@ -84,18 +85,13 @@ class WebIdentity:
         return read_assumed_role(parse_xml(answer.body), "AssumeRoleWithWebIdentity")
 
 
+@define(eq=False, repr=False)
 class Container:
-    """The credentials endpoint of containers in ECS and EKS.
+    """The credentials endpoint of containers in ECS and EKS; *host* is the base of relative URLs."""
 
-    :param host: base of relative URLs.
-    """
-
-    def __init__(
-        self, session: CloudSession, environ: Mapping[str, str], host: str = _CONTAINER_HOST
-    ) -> None:
-        self._session = session
-        self._environ = environ
-        self._host = host
+    _session: CloudSession
+    _environ: Mapping[str, str]
+    _host: str = _CONTAINER_HOST
 
     async def fetch(self) -> AWSCredentials | None:
         """See `ISource`."""
@@ -149,10 +145,7 @@ class InstanceRole:
 
 
 class AssumedRole:
-    """A role, assumed with other credentials.
-
-    :param sts: the Security Token Service with those credentials.
-    """
+    """A role, assumed with the credentials of *sts*, the Security Token Service."""
 
     def __init__(self, sts: AWSAPI, role: Role) -> None:
         self._sts = sts
@@ -171,10 +164,7 @@ class AssumedRole:
 
 
 def read_assumed_role(root: Element, action: str) -> AWSCredentials:
-    """Return the credentials in a response of the Security Token Service.
-
-    :raise NoCredentials: they are missing or invalid.
-    """
+    """Return the credentials in a response of STS; raise `NoCredentials` if they are missing or invalid."""
     found = root.find(f"{action}Result/Credentials")
     if found is None:
         raise NoCredentials(f"{action}: the response has no credentials")
@@ -185,12 +175,4 @@ def read_assumed_role(root: Element, action: str) -> AWSCredentials:
 def _is_trusted(url: str) -> bool:
     """Return whether secrets may travel to and from a URL of the environment."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        return bool(host)
-    if parts.scheme != "http":
-        return False
-    try:
-        return host in _LINK_LOCAL or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_safe(url) or (parts.scheme == "http" and parts.hostname in _LINK_LOCAL)

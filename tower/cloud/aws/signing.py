@@ -93,10 +93,7 @@ def canonical_request(
 
 
 def string_to_sign(stamp: str, scope: Scope, canonical: str) -> str:
-    """Return the input of the HMAC.
-
-    :param stamp: time, as ``20150830T123600Z``.
-    """
+    """Return the input of the HMAC; *stamp* is a time, as ``20150830T123600Z``."""
     scope_text = f"{stamp[:8]}/{scope.region}/{scope.service}/{_TERMINATOR}"
     return "\n".join((ALGORITHM, stamp, scope_text, hashlib.sha256(canonical.encode()).hexdigest()))
 

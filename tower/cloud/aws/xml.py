@@ -30,10 +30,7 @@ class BadXML(CloudError):
 
 
 class _XMLReader:
-    """Reads a response piece by piece.
-
-    :param unneeded: matches whole elements that are cut out before parsing.
-    """
+    """Reads a response piece by piece; whole elements that *unneeded* matches are cut out before parsing."""
 
     def __init__(self, data: bytes, unneeded: re.Pattern[bytes] | None) -> None:
         # UTF-8 is the only encoding without zero bytes that the parser detects.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -76,6 +77,7 @@ class _ARMPage:
                 self.next = value
 
 
+@define(eq=False, repr=False)
 class ResourceManager:
     """The resource manager of one cloud.
 
@@ -85,14 +87,11 @@ class ResourceManager:
     :param address: without a trailing slash.
     """
 
-    def __init__(
-        self, session: CloudSession, clock: IReactorTime, address: str, token: RefreshedToken[str]
-    ) -> None:
-        self._session = session
-        self._clock = clock
-        self._address = address
-        self._token = token
-        self._paused_until = float("-inf")
+    _session: CloudSession
+    _clock: IReactorTime
+    _address: str
+    _token: RefreshedToken[str]
+    _paused_until: float = field(default=float("-inf"), init=False)
 
     async def get(self, path: str, query: str) -> dict[str, Any]:
         """Return the resource at *path*.

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 from attrs import field, frozen
 
+from tower.cloud.config.sections import warn_unless_safe
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import warn_unless_safe
 from tower.cloud.errors import CloudConfigError
 
 #: The metadata service of Azure's machines.

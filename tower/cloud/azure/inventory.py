@@ -55,10 +55,7 @@ class Inventory:
         self._powers: dict[str, tuple[float, str]] = {}
 
     async def look(self) -> Sequence[Machine]:
-        """List all machines with their addresses.
-
-        :raise CloudError: the list would be incomplete.
-        """
+        """List all machines with their addresses; raise `CloudError` if the list would be incomplete."""
         scale_sets = f"{self._group}/Microsoft.Compute/virtualMachineScaleSets"
         parts: dict[str, list[Machine]] = {}
 

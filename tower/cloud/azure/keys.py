@@ -34,10 +34,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class VMAccess:
-    """Runs the extension.
-
-    :param look: returns the machines.
-    """
+    """Runs the extension on the machines that *look* returns."""
 
     def __init__(self, manager: ResourceManager, look: Callable[[], Awaitable[Sequence[Machine]]]) -> None:
         self._manager = manager

@@ -85,10 +85,7 @@ def zone_of(location: str, zone: str) -> Zone:
 
 
 def path_of(provider_id: str, subscription: str) -> str:
-    """Return the path of a machine's resource.
-
-    :raise CloudError: the provider ID is invalid, or of another subscription.
-    """
+    """Return the path of a machine; raise `CloudError` for an invalid ID or another subscription."""
     path = provider_id.removeprefix("azure://")
     found = _MACHINE.fullmatch(path)
     if not found:
@@ -99,10 +96,7 @@ def path_of(provider_id: str, subscription: str) -> str:
 
 
 def read_machine(fields: Mapping[str, Any]) -> Machine:
-    """Return the machine of a resource, without addresses.
-
-    :raise CloudError: the resource has no valid ID.
-    """
+    """Return the machine of a resource, without addresses; raise `CloudError` if that has no valid ID."""
     properties = _part(fields, "properties")
     profile = _part(properties, "osProfile")
     resource = _text(fields, "id")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from attrs import define
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.azure.arm import AzureError, ResourceManager
@@ -27,66 +27,39 @@ _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "r
 
 
 def make(config: ConfigText | None) -> Azure:
-    """Return the provider for a configuration.
-
-    :raise CloudConfigError: it is missing or invalid; with file and line.
-    """
+    """Return the provider for a configuration; raise `CloudConfigError` if it is missing or invalid."""
     if config is None:
         raise CloudConfigError("azure", 0, "--cloud-config with subscriptionId and resourceGroup is required")
     return Azure(read_azure_config(config))
 
 
+@define(eq=False, repr=False, slots=False)
 class Azure(Provider["AzureInstances"]):
-    """See `ICloudProvider`; the resource group is the cluster.
-
-    :param ask: returns a session for a reactor.
-    :param now: returns s since the epoch.
-    """
+    """See `ICloudProvider`; the resource group is the cluster."""
 
     name = "azure"
 
-    def __init__(
-        self,
-        config: AzureConfig,
-        *,
-        ask: Callable[[IReactor], CloudSession] = CloudSession,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__()
-        self._now = now
-        self._config = config
-        self._ask = ask
-
-    def session(self, reactor: IReactor) -> CloudSession:
-        """See `Provider.session`."""
-        return self._ask(reactor)
+    _config: AzureConfig
 
     def compose(self, reactor: IReactor, session: CloudSession) -> AzureInstances:
         """See `Provider.compose`."""
         token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config, self._now).fetch)
         manager = ResourceManager(session, reactor, self._config.manager, token)
         inventory = Inventory(manager, reactor, self._config)
-        return AzureInstances(session, manager, inventory, self._config, reactor)
+        keys = VMAccess(manager, inventory.look)
+        return AzureInstances(session, manager, inventory, self._config, reactor, keys)
 
 
+@define(eq=False, repr=False, slots=False)
 class AzureInstances(CloudMachines):
     """The machines; a node's name is its machine's, in scale sets its host name."""
 
-    def __init__(
-        self,
-        session: CloudSession,
-        manager: ResourceManager,
-        inventory: Inventory,
-        config: AzureConfig,
-        clock: IReactorTime,
-    ) -> None:
-        super().__init__()
-        self._session = session
-        self._manager = manager
-        self._inventory = inventory
-        self._config = config
-        self._clock = clock
-        self._keys = VMAccess(manager, inventory.look)
+    _session: CloudSession
+    _manager: ResourceManager
+    _inventory: Inventory
+    _config: AzureConfig
+    _clock: IReactorTime
+    _keys: VMAccess
 
     async def by_name(self, name: str) -> Instance:
         """See `CloudMachines`."""

@@ -33,10 +33,7 @@ class PublicKey:
 
 
 def read_public_key(key: bytes, types: Collection[str]) -> PublicKey:
-    """Read ``<type> <base64>``; a comment may follow.
-
-    :param types: the types that the cloud accepts.
-    """
+    """Read ``<type> <base64>`` of one of *types*, which the cloud accepts; a comment may follow."""
     words = key.split(None, 2)
     try:
         kind, blob = words[0].decode("ascii"), b64decode(words[1], validate=True)

@@ -40,10 +40,7 @@ _REPLACEMENT = (
 
 @frozen
 class ServiceAccount:
-    """The key of a service account.
-
-    :ivar project: the account's project; empty: unknown.
-    """
+    """The key of a service account; its *project* is empty if unknown."""
 
     email: str
     key_id: str
@@ -76,10 +73,7 @@ class ServiceAccount:
         return cls(email, key_id, token_uri, project, key)
 
     def assertion(self, now: float) -> str:
-        """Return a signed assertion, valid for `ASSERTION_LIFE` s (RFC 7523, RS256).
-
-        :param now: s since the epoch.
-        """
+        """Return an assertion, signed *now* (s since the epoch) for `ASSERTION_LIFE` s (RFC 7523, RS256)."""
         header = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
         issued = int(now)
         claims = {
@@ -145,10 +139,7 @@ def read_credentials(path: str) -> dict[str, Any]:
 
 
 def read_token(answer: Answer) -> Fetched:
-    """Return the token of an OAuth response and its lifetime, s.
-
-    :raise CloudError: the response has no token.
-    """
+    """Return token and lifetime, s, of an OAuth response; raise `CloudError` if it has none."""
     try:
         fields: Any = answer.json()
         return str(fields["access_token"]), float(fields["expires_in"])

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from attrs import define
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -82,10 +83,7 @@ T = TypeVar("T")
 
 
 class _ComputePage:
-    """Iterates over the instances of a page.
-
-    :ivar next: token of the next page, set at the end; empty: it is the last page.
-    """
+    """Iterates over a page's instances; sets *next* at the end: the next page's token, or empty."""
 
     def __init__(self, answer: Answer, shapes: Mapping[Path, Shape]) -> None:
         self.next = ""
@@ -104,6 +102,7 @@ class _ComputePage:
                     raise CloudError(f"the instances of {shorten(path[1])} are unknown: {shorten(code)}")
 
 
+@define(eq=False, repr=False)
 class Compute:
     """Compute Engine, for one project.
 
@@ -111,19 +110,11 @@ class Compute:
     :param project: returns the project's ID.
     """
 
-    def __init__(
-        self,
-        session: CloudSession,
-        clock: IReactorTime,
-        api: str,
-        project: Callable[[], Awaitable[str]],
-        tokens: RefreshedToken[str],
-    ) -> None:
-        self._session = session
-        self._clock = clock
-        self._api = api
-        self._project = project
-        self._tokens = tokens
+    _session: CloudSession
+    _clock: IReactorTime
+    _api: str
+    _project: Callable[[], Awaitable[str]]
+    _tokens: RefreshedToken[str]
 
     async def project(self) -> Resource:
         """Return the project; without retries."""

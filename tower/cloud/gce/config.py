@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from tower.cloud.config.sections import Section
+from tower.cloud.config.sections import Section, read_url
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import read_url
 from tower.cloud.gcfg import parse
 
 #: Defaults.

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from tower.cloud.config.urls import is_safe
+from tower.cloud.config.sections import is_safe
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.auth import (
     SCOPE,
@@ -164,10 +164,7 @@ def load_account(path: str) -> Account:
 
 
 class AccountTokens:
-    """Tokens of an account, whose file is reread for each token.
-
-    :param now: returns s since the epoch.
-    """
+    """Tokens of an account, whose file is reread for each token; *now* returns s since the epoch."""
 
     def __init__(self, session: CloudSession, path: str, now: Callable[[], float]) -> None:
         self._session = session

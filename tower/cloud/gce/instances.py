@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from operator import itemgetter
 from typing import TypeVar
 
+from attrs import define
+
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gce.compute import Compute, Resource
 from tower.cloud.gce.config import GCEConfig
@@ -27,10 +29,7 @@ _PROVIDER_ID = re.compile(r"gce://([^/]+)/([^/]+)/([^/]+)")
 
 
 class Machines:
-    """The instances that the configuration selects.
-
-    :param project: returns the project's ID.
-    """
+    """The instances that the configuration selects; *project* returns the project's ID."""
 
     def __init__(self, compute: Compute, config: GCEConfig, project: Callable[[], Awaitable[str]]) -> None:
         self._compute = compute
@@ -38,10 +37,7 @@ class Machines:
         self.project = project
 
     async def all(self, read: Callable[[Resource], T], *, metadata: bool = False) -> list[T]:
-        """Return the results of *read* for all instances, sorted by name.
-
-        :param metadata: request their metadata too.
-        """
+        """Return the results of *read* for all instances, with their *metadata* if set, sorted by name."""
 
         def read_if_selected(instance: Resource) -> tuple[str, str, T] | None:
             if not self._is_selected(instance):
@@ -108,17 +104,14 @@ class Machines:
         )
 
 
+@define(eq=False, repr=False, slots=False)
 class GCEInstances(CloudMachines):
     """The instances of a project."""
 
-    def __init__(
-        self, machines: Machines, installer: KeyInstaller, config: GCEConfig, metadata: MetadataService
-    ) -> None:
-        super().__init__()
-        self._machines = machines
-        self._installer = installer
-        self._zone = config.zone
-        self._metadata = metadata
+    _machines: Machines
+    _installer: KeyInstaller
+    _config: GCEConfig
+    _metadata: MetadataService
 
     async def by_name(self, name: str) -> Instance:
         """See `CloudMachines`."""
@@ -143,7 +136,7 @@ class GCEInstances(CloudMachines):
 
     async def get_zone(self) -> Zone:
         """Return the zone of the configuration, or of this machine."""
-        return _zone(self._zone or await self._metadata.zone())
+        return _zone(self._config.zone or await self._metadata.zone())
 
     async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
         """Return the zone in the provider ID."""
@@ -162,10 +155,7 @@ class GCEInstances(CloudMachines):
 
 
 def split_provider_id(provider_id: str) -> tuple[str, str, str]:
-    """Return project, zone and name.
-
-    :raise CloudError: the provider ID is not valid.
-    """
+    """Return project, zone and name; raise `CloudError` if the provider ID is not valid."""
     match = _PROVIDER_ID.fullmatch(provider_id)
     if match is None:
         raise CloudError(f"provider id {provider_id[:200]!r}: must be gce://<project>/<zone>/<name>")

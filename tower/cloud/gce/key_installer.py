@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -75,10 +75,7 @@ async def _call(attempt: Callable[[], Awaitable[object]]) -> None:
 
 @frozen
 class KeyTarget:
-    """An instance that keys are for.
-
-    :ivar ignores: why it ignores its project's keys; empty: it does not.
-    """
+    """An instance that keys are for; *ignores* is why it ignores its project's keys; empty: it does not."""
 
     name: str
     zone: str
@@ -90,6 +87,7 @@ def _target(instance: Resource, project: Resource) -> KeyTarget:
     return KeyTarget(instance["name"], zone, ignores_project_keys(instance.get("metadata") or {}, project))
 
 
+@define(eq=False, repr=False)
 class KeyInstaller:
     """Adds keys; never removes or changes other lines.
 
@@ -101,19 +99,12 @@ class KeyInstaller:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        compute: Compute,
-        config: GCEConfig,
-        instances: Callable[[Callable[[Resource], KeyTarget]], Awaitable[list[KeyTarget]]],
-    ) -> None:
-        self._clock = clock
-        self._compute = compute
-        self._config = config
-        self._instances = instances
-        self._ignoring: dict[str, str] = {}
-        self._next_search = -math.inf
+    _clock: IReactorTime
+    _compute: Compute
+    _config: GCEConfig
+    _instances: Callable[[Callable[[Resource], KeyTarget]], Awaitable[list[KeyTarget]]]
+    _ignoring: dict[str, str] = field(factory=dict, init=False)
+    _next_search: float = field(default=-math.inf, init=False)
 
     async def install(self, user: str, key: bytes) -> None:
         """Install a key for a user; try every 2 s for 30 s.

@@ -91,10 +91,7 @@ def with_line(metadata: Mapping[str, Any], line: str, keys: Sequence[str]) -> di
 
 
 def ignores_project_keys(own: Mapping[str, Any], project: Mapping[str, Any]) -> str:
-    """Return why an instance ignores its project's keys; empty: it does not.
-
-    :param own: the instance's ``Metadata`` object.
-    """
+    """Return why an instance with the ``Metadata`` *own* ignores its project's keys; empty: it does not."""
     login = value_of(own, "enable-oslogin") or value_of(project, "enable-oslogin")
     if login.lower() == "true":
         return "enable-oslogin"

@@ -14,10 +14,7 @@ PATIENCE: Any = {"timeout": 5.0, "attempts": 3}
 
 
 class MetadataService:
-    """The service at a host.
-
-    :param host: ``host`` or ``host:port``.
-    """
+    """The service at *host*, ``host`` or ``host:port``."""
 
     def __init__(self, session: CloudSession, host: str) -> None:
         self._session = session

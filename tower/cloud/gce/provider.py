@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
+
+from attrs import define, field
 
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.auth import AlternateTokens
@@ -20,34 +20,16 @@ from tower.cloud.token import RefreshedToken
 from tower.reactor.interfaces import IReactor
 
 
+@define(eq=False, repr=False, slots=False)
 class GCECloud(Provider[GCEInstances]):
-    """One project.
-
-    :param account: has the default project; None: that of this machine.
-    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
-    :param now: returns s since the epoch.
-    """
+    """One project, by default that of *account*, otherwise that of this machine."""
 
     name = "gce"
 
-    def __init__(
-        self,
-        config: GCEConfig,
-        account: Account | None = None,
-        *,
-        ask: Callable[[IReactor], CloudSession] | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__()
-        self._config = config
-        self._ask = ask
-        self._now = now
-        self._project = config.project or (account.project if account else "")
-        self._metadata: MetadataService | None = None
-
-    def session(self, reactor: IReactor) -> CloudSession:
-        """See `Provider.session`."""
-        return CloudSession(reactor, now=self._now) if self._ask is None else self._ask(reactor)
+    _config: GCEConfig
+    _account: Account | None = None
+    _project: str = field(default="", init=False)
+    _metadata: MetadataService | None = field(default=None, init=False)
 
     def compose(self, reactor: IReactor, session: CloudSession) -> GCEInstances:
         """See `Provider.compose`."""
@@ -61,6 +43,9 @@ class GCECloud(Provider[GCEInstances]):
         return GCEInstances(machines, installer, config, metadata)
 
     async def _find_project(self) -> str:
+        self._project = (
+            self._project or self._config.project or (self._account.project if self._account else "")
+        )
         if not self._project and self._metadata is not None:
             self._project = await self._metadata.project()
         return self._project

@@ -49,10 +49,7 @@ class Answer:
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Return the body's JSON value.
-
-        :raise CloudError: the body is not JSON.
-        """
+        """Return the body's JSON value; raise `CloudError` if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):

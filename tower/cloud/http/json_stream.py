@@ -79,10 +79,7 @@ class _Walk:
         self._shapes = shapes
 
     def value(self, at: int, path: Path, kind: Path) -> _Steps:
-        """Read a value.
-
-        :param kind: its path in the shapes.
-        """
+        """Read a value; *kind* is its path in the shapes."""
         shape = self._shapes.get(kind)
         opening = self._text[at]
         if (shape is dict and opening == "{") or (shape is list and opening == "["):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.http.answer import error_detail, shorten
@@ -29,18 +29,16 @@ class KeystoneLogin:
     region: str
 
 
+@define(eq=False, repr=False)
 class Keystone:
     """Logs in with a password or an application credential.
 
     :param now: returns s since the epoch, for responses without a date.
     """
 
-    def __init__(
-        self, session: CloudSession, config: OpenStackConfig, now: Callable[[], float] = time.time
-    ) -> None:
-        self._session = session
-        self._config = config
-        self._now = now
+    _session: CloudSession
+    _config: OpenStackConfig
+    _now: Callable[[], float] = time.time
 
     async def log_in(self) -> tuple[KeystoneLogin, float]:
         """Return a new login and its lifetime, s.

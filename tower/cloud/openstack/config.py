@@ -8,9 +8,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.config.sections import Section, Sections
+from tower.cloud.config.sections import Section, Sections, read_url
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import read_url
 from tower.cloud.gcfg import parse
 from tower.errors import ConfigurationError
 
@@ -112,10 +111,7 @@ class OpenStackConfig:
 
 
 def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
-    """Read a configuration.
-
-    :raise ConfigurationError: it is missing or invalid.
-    """
+    """Read a configuration; raise `ConfigurationError` if it is missing or invalid."""
     if config is None:
         raise ConfigurationError(
             "OpenStack needs --cloud-config with [Global] auth-url and a login; OS_CLOUD and clouds.yaml are "

@@ -113,10 +113,7 @@ class Nova:
         raise CloudError("the list of servers does not end")
 
     async def server(self, number: str) -> Server:
-        """Return a server.
-
-        :raise InstanceNotFound: there is none.
-        """
+        """Return a server; raise `InstanceNotFound` if there is none."""
         try:
             resource = await self._get(f"/servers/{quote(number, safe='')}", {"server": _SERVER})
         except CloudAnswerError as e:

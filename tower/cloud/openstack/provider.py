@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from attrs import define
 
 from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.auth import Keystone
@@ -17,31 +16,16 @@ from tower.cloud.token import RefreshedToken
 from tower.reactor.interfaces import IReactor
 
 
+@define(eq=False, repr=False, slots=False)
 class OpenStackCloud(Provider[OpenStackInstances]):
-    """One project.
-
-    :param ask: returns a session for a reactor; None: one that verifies HTTPS.
-    :param now: returns s since the epoch.
-    """
+    """One project."""
 
     name = "openstack"
 
-    def __init__(
-        self,
-        config: OpenStackConfig,
-        *,
-        ask: Callable[[IReactor], CloudSession] | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__()
-        self._config = config
-        self._ask = ask
-        self._now = now
+    _config: OpenStackConfig
 
-    def session(self, reactor: IReactor) -> CloudSession:
-        """See `Provider.session`."""
-        if self._ask is not None:
-            return self._ask(reactor)
+    def open_session(self, reactor: IReactor) -> CloudSession:
+        """See `Provider`."""
         return CloudSession(reactor, now=self._now, ca_file=self._config.ca_file)
 
     def compose(self, reactor: IReactor, session: CloudSession) -> OpenStackInstances:
@@ -53,8 +37,5 @@ class OpenStackCloud(Provider[OpenStackInstances]):
 
 
 def make(config: ConfigText | None) -> OpenStackCloud:
-    """Return the provider for a configuration.
-
-    :raise ConfigurationError: it is missing or invalid.
-    """
+    """Return the provider for a configuration; raise `ConfigurationError` if it is missing or invalid."""
     return OpenStackCloud(parse_openstack_config(config))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TypeVar
 
-from attrs import evolve
+from attrs import define, evolve
 from twisted.logger import Logger
 
 from tower.cloud.config.public_key import read_public_key
@@ -132,15 +132,14 @@ class Servers:
         )
 
 
+@define(eq=False, repr=False, slots=False)
 class OpenStackInstances(CloudMachines):
     """The servers of a project."""
 
     _log = Logger()
 
-    def __init__(self, servers: Servers, own: OwnServer) -> None:
-        super().__init__()
-        self._servers = servers
-        self._own = own
+    _servers: Servers
+    _own: OwnServer
 
     async def by_name(self, name: str) -> Instance:
         """See `CloudMachines`."""

@@ -26,11 +26,7 @@ class BadMessage(PeerError):
 
 
 class Incoming:
-    """A channel that the peer wants to open; answer it once, with `accept` or `refuse`.
-
-    :ivar kind: type of the channel.
-    :ivar data: type-specific data of the request.
-    """
+    """A channel that the peer wants to open; answer it once, with `accept` or `refuse`."""
 
     def __init__(self, mux: Mux, remote: int, window: int, longest: int, kind: bytes, data: bytes) -> None:
         self._mux = mux

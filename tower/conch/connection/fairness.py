@@ -58,7 +58,6 @@ class BusyChannels:
 class Fairness:
     """Activity of the channels of one tunnel, and the limits that follow from it.
 
-    :param wire: of the tunnel.
     :ivar largest: data of the next packet at most, B; stored, not computed, since each packet reads it.
     :ivar last_active: the channel that moved data last; `record` is called for any other.
     :ivar is_mixed: whether small packets of several channels were recorded: then no more records are needed.

@@ -62,16 +62,7 @@ class ConnectionService(SSHService):
     :ivar unknown: payload of the refusal of any other request.
     """
 
-    __slots__ = (
-        "_allowance",
-        "_clock",
-        "_over",
-        "_pending",
-        "answers",
-        "mux",
-        "transport",
-        "unknown",
-    )
+    __slots__ = ("_allowance", "_clock", "_over", "_pending", "answers", "mux", "transport", "unknown")
 
     name = CONNECTION
     transport: LivenessTransport | None

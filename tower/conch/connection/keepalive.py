@@ -42,7 +42,6 @@ class Keepalive:
     use.
 
     :param interval: s; 0: measure the round trip once more and give up no peer.
-    :param probe: name of the request.
     :ivar round_trip: s; None before `start`.
     """
 

@@ -44,9 +44,7 @@ def data_head(remote: int) -> bytes:
 def opening(kind: bytes, local: int, window: int, data: bytes) -> bytes:
     """Return the message that requests a channel.
 
-    :param local: our channel number.
     :param window: initial window for the peer, B.
-    :param data: type-specific data.
     """
     return b"%c%b%b%b%b" % (OPEN, NUMBER.pack(len(kind)), kind, THREE.pack(local, window, LONGEST_DATA), data)
 

@@ -53,13 +53,10 @@ if TYPE_CHECKING:
 class Mux:
     """Multiplexer of one tunnel.
 
-    :param wire: sends messages.
     :param owner: its tunnel; see `Channel.is_leaving`.
     :param accept: decides about channels that the peer opens; None refuses all.
     :param limit: channels at one time.
     :ivar space: the process's buffer for the data of a packet, before `commit`.
-    :ivar waiting: channels that wait to send.
-    :ivar fairness: activity of the channels.
     """
 
     __slots__ = (

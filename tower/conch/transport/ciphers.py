@@ -76,7 +76,6 @@ class _Invocations:
     One number per packet serves as nonce, sequence number and packet count, because every packet updates it.
 
     :param iv: 12 bytes; as one number it grows by one a packet (RFC 5647 section 7.1).
-    :ivar octets: bytes sealed or opened with this key.
     """
 
     __slots__ = ("_aead", "_first", "_first_sequence", "_fixed", "_invocation", "_key", "octets")

@@ -26,7 +26,6 @@ def take_version(
 
     :param received: bytes that the peer sent so far.
     :param from_server: a server may send other lines first; they are removed too.
-    :param wanted: pattern of the line.
     :raise PeerError: there is no version line, or it has an unsupported version.
     """
     while (end := unparsed.find(b"\n")) >= 0:

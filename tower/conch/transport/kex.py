@@ -69,10 +69,7 @@ _ANY_TIME = frozenset((MSG_IGNORE, MSG_UNIMPLEMENTED, MSG_DEBUG))
 
 
 class OutOfOrder(PeerError):
-    """A message that is not allowed now.
-
-    :ivar kind: its number.
-    """
+    """A message that is not allowed now."""
 
     def __init__(self, kind: int, awaited: int | None) -> None:
         instead = "" if awaited is None else f" instead of {awaited}"
@@ -110,7 +107,6 @@ class KexOrder:
     def started(self, exchanges: Sequence[bytes], packets_before: int) -> None:
         """Handle the peer's KEXINIT.
 
-        :param exchanges: its list of exchanges.
         :param packets_before: packets that the peer sent before it.
         :raise OutOfOrder: strict key exchange allows no packets before the first one.
         """
@@ -254,10 +250,7 @@ class NewKeys:
         self._incoming = keys(agreed.inCipType, theirs)
 
     def sealer(self, sequence: int) -> Sealer:
-        """Return the sealer for packets after our NEWKEYS.
-
-        :param sequence: number of the next packet.
-        """
+        """Return the sealer for packets after our NEWKEYS."""
         return make_sealer(*self._outgoing, sequence)
 
     def opener(self, sequence: int, limit: int) -> Opener:

@@ -110,7 +110,6 @@ class KeyPair:
     """An ed25519 key pair.
 
     :ivar blob: public key blob (RFC 8709 section 4).
-    :ivar fingerprint: ``SHA256:…``.
     :ivar conch_key: the same key for Conch, which signs key exchanges with it.
     """
 

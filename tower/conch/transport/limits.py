@@ -59,7 +59,6 @@ class Disconnected(PeerError):
 
     :param text: the peer's text, if any.
     :param who: name of the peer in the message.
-    :ivar code: the reason code.
     """
 
     def __init__(self, code: int, text: str | bytes, who: str = "the peer") -> None:
@@ -82,7 +81,6 @@ class Closed(PeerError):
 class TokenBucket:
     """A rate limit of requests that cost us more than the peer.
 
-    :param burst: size of the bucket.
     :param rate: tokens a second.
     :param now: monotonic time, s.
     """

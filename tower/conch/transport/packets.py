@@ -57,7 +57,6 @@ class Counted:
     """Counters of the packets of one direction.
 
     :ivar sequence: number of the next packet, modulo 2**32.
-    :ivar packets: packets sealed or opened with this key.
     :ivar octets: bytes sealed or opened with this key: at least 8 for each packet, so a limit of bytes limits
         packets too.
     """

@@ -41,12 +41,7 @@ _OPENED = memoryview(bytearray(BUFFER_SIZE))
 
 
 class Inlet:
-    """The receiver of a tunnel's connection; see `tower.net.pipes.Receiver`.
-
-    :param reader: parses frames.
-    :param outlet: answers control frames.
-    :ivar bytes_in: bytes received on the connection.
-    """
+    """The receiver of a tunnel's connection; see `tower.net.pipes.Receiver`."""
 
     __slots__ = (
         "_buffer",

@@ -45,12 +45,9 @@ class Outlet:
     """Sends messages of a mux, and SSH bytes (``ITransport``).
 
     :param reactor: a `tower.reactor.poller.Poller`, or any other clock.
-    :param writer: makes frames.
-    :ivar mux: of the tunnel, once it is open.
     :ivar congested: whether data must wait: the socket is full, keys are being exchanged, or the tunnel
         closes.
     :ivar disconnecting: whether nothing more is sent or received.
-    :ivar bytes_out: bytes sent on the connection.
     """
 
     __slots__ = (

@@ -29,19 +29,9 @@ class SSHTunnel:
 
     :param reactor: see `tower.conch.tunnel.outlet.Outlet`.
     :param pipe: the connection, paused.
-    :param ssh: our end of SSH.
-    :param reader: parses the peer's frames.
-    :param writer: makes our frames.
-    :ivar name: name of the cluster.
-    :ivar fingerprint: of the agent's key.
-    :ivar version: of the peer's program.
-    :ivar peer: address of the peer.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
-    :ivar inlet: the receiving side.
-    :ivar outlet: the sending side.
-    :ivar mux: its streams, once it is open.
     :ivar lost: fires with the reason when the tunnel is lost.
     """
 

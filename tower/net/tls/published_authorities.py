@@ -44,10 +44,7 @@ _FILE_LIMIT = 4 << 20
 
 
 def is_published(key_hash: str) -> bool:
-    """Return whether the private key to a public key is public.
-
-    :param key_hash: SHA-256 of the SubjectPublicKeyInfo (DER), hexadecimal, with or without ``sha256:``.
-    """
+    """Return whether the private key is public to a key with this SHA-256 (SubjectPublicKeyInfo in DER)."""
     return key_hash.removeprefix("sha256:") in PUBLISHED_AUTHORITIES
 
 

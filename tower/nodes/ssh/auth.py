@@ -121,10 +121,7 @@ class KeyAuth(SSHService):
         self._accepted = lambda: None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
-        """Handle the node's answer.
-
-        :raise AuthRefused: the login is rejected.
-        """
+        """Handle the node's answer; raise `AuthRefused` if it rejects the login."""
         if messageNum == MSG_USERAUTH_SUCCESS:
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:

@@ -218,10 +218,7 @@ def tcp_dialer(reactor: ISocketReactor, seconds: float) -> Dial:
 
 
 def dial_node(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]:
-    """Connect to *node* within so many seconds.
-
-    :raise ConnectFailed: through the Deferred.
-    """
+    """Connect to *node* within so many seconds; fail with `ConnectFailed`."""
 
     def late() -> ConnectFailed:
         text = f"dial tcp {node.address}: i/o timeout: no answer within {seconds:g} s"

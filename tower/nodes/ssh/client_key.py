@@ -84,10 +84,7 @@ class ClientKey:
 
     @classmethod
     def parse(cls, text: bytes) -> ClientKey:
-        """Return the key in *text*: PEM (PKCS#1, SEC 1, PKCS#8) or OpenSSH's format.
-
-        :raise ValueError: with the problem.
-        """
+        """Return the key in *text*, PEM or OpenSSH's format; raise ValueError with the problem."""
         if len(text) > _LARGEST:
             raise ValueError("it is too large for a key")
         load = load_ssh_private_key if text.lstrip().startswith(_OPENSSH) else load_pem_private_key

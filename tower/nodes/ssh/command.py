@@ -217,10 +217,7 @@ async def run_ssh_command(
 
 
 async def _retry(clock: IReactorTime, login: Callable[[], Awaitable[_T]], target: str) -> _T:
-    """Call *login*; call it again after each failure, for `RETRY_FOR` s.
-
-    :raise OpenFailed: the last attempt failed, too.
-    """
+    """Call *login*, again after each failure for `RETRY_FOR` s; raise the last `OpenFailed` then."""
     until = None
     while True:
         try:

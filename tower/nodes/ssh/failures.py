@@ -46,10 +46,7 @@ def login_failed(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exceptio
 
 
 class OpenFailed(TowerError):
-    """A tunnel to a node could not be opened; the text is upstream's.
-
-    :ivar cause: the reason.
-    """
+    """A tunnel to a node could not be opened, for the reason *cause*; the text is upstream's."""
 
     def __init__(self, user: str, node: Node, cause: Exception) -> None:
         super().__init__(f"error getting SSH client to {user}@{node.address}: '{cause}'")

@@ -14,10 +14,7 @@ from tower.errors import PeerError
 
 
 class HostKeyRefused(PeerError):
-    """A node's host key is not accepted; the text names the cure.
-
-    :ivar fingerprint: of the key that the node presented.
-    """
+    """A node's host key, with *fingerprint*, is not accepted; the text names the cure."""
 
     for_peer = "host key not accepted"
 
@@ -91,10 +88,7 @@ def describe_node(node: Node) -> str:
 
 
 def unknown_key(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
-    """Return the error for a node without a known key.
-
-    :param where: the file that should list it.
-    """
+    """Return the error for a node without a known key; *where* is the file that should list it."""
     return HostKeyUnknown(
         f"{describe_node(node)} presented the host key {describe_key(blob)}, but {where} has no key for it: "
         "compare it with the output of `ssh-keygen -lf` on the node, then add the output of "
@@ -104,10 +98,7 @@ def unknown_key(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
 
 
 def key_mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
-    """Return the error for a key that differs from the known one.
-
-    :param expected: the known key, with its file and line.
-    """
+    """Return the error for a key that differs from *expected*, the known key with its file and line."""
     return HostKeyRefused(
         f"{describe_node(node)} presented the host key {describe_key(blob)}, not {expected}: either an "
         "attacker intercepts the connection, or the node was reinstalled; compare it with the output of "
@@ -118,10 +109,7 @@ def key_mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
 
 
 def revoked_key(node: Node, blob: bytes, where: str) -> HostKeyRevoked:
-    """Return the error for a revoked key.
-
-    :param where: the file and line that revoke it.
-    """
+    """Return the error for a key that is revoked *where*, a file and line."""
     return HostKeyRevoked(
         f"{describe_node(node)} presented the host key {describe_key(blob)}, which {where} revokes: "
         "give the node a new key",

@@ -83,10 +83,7 @@ class Pattern:
 
 @frozen
 class Line:
-    """A parsed line.
-
-    :ivar number: counted from 1.
-    """
+    """A parsed line; *number* counts from 1."""
 
     number: int
     patterns: tuple[Pattern, ...]
@@ -100,10 +97,7 @@ class Line:
 
 
 def parse_line(number: int, text: str) -> Line | None:
-    """Return a parsed line; None for an empty line, a comment or a certificate authority.
-
-    :raise ValueError: the line is invalid.
-    """
+    """Return a parsed line, None for an empty line, a comment or a CA; raise ValueError if it is invalid."""
     words = text.split()
     if not words or words[0].startswith("#"):
         return None
@@ -248,10 +242,7 @@ def _names(node: Node) -> Iterator[str]:
 
 
 class KnownHostsFiles(HostKeys):
-    """Several files: any may list a key, and any may revoke it.
-
-    :ivar files: at least one; errors name the first.
-    """
+    """Several files, at least one: any may list a key, and any may revoke it; errors name the first."""
 
     def __init__(self, files: Iterable[KnownHosts]) -> None:
         self.files: Sequence[KnownHosts] = tuple(files)

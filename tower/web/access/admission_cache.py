@@ -26,11 +26,9 @@ _NOTHING = b"\0"
 
 
 class AdmissionGeneration:
-    """A number that changes with the records on which admissions depend.
+    """A number that changes with the records on which admissions depend; *seconds* returns Unix time, s.
 
     Create it after all caches of the same records, so that it is notified after them.
-
-    :param seconds: returns the time, s since the epoch.
     """
 
     def __init__(self, store: IStore, seconds: Callable[[], float]) -> None:

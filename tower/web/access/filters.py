@@ -134,11 +134,6 @@ def reject_impersonation(request: Request, _cluster: str) -> None:
         )
 
 
-def begin_audit(request: Request, cluster: str) -> None:
-    """Write the request to the audit log before it has any effect."""
-    request.audit(cluster)
-
-
 def authentication_chain(authenticator: Authenticates) -> FilterChain:
     """Return the chain that only authenticates."""
     return FilterChain(Authentication(authenticator))
@@ -146,4 +141,8 @@ def authentication_chain(authenticator: Authenticates) -> FilterChain:
 
 def user_chain(authenticator: Authenticates, find: FindCluster) -> FilterChain:
     """Return the chain of the front door and of the clusters' own ports."""
-    return FilterChain(Authentication(authenticator), begin_audit, Authorization(find), reject_impersonation)
+    return FilterChain(Authentication(authenticator), _audit, Authorization(find), reject_impersonation)
+
+
+def _audit(request: Request, cluster: str) -> None:
+    request.audit(cluster)  # before the request has any effect

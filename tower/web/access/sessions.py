@@ -19,10 +19,9 @@ SWEEP_PERIOD = 2.0
 
 
 class Session:
-    """The use of one connection by *identity*.
+    """The use of one connection by *identity*; `abort` ends it, given a reason for the user.
 
     :ivar cluster: name of the cluster in use; empty for Tower's own API.
-    :ivar abort: ends the use, given a reason for the user.
     """
 
     __slots__ = ("abort", "cluster", "identity")
@@ -72,10 +71,9 @@ class Sessions:
         return found
 
     def cut(self, reason: str, *, credential: str | None = None, cluster: str | None = None) -> int:
-        """Abort all sessions with this credential (its ID) or this cluster; with both: either.
+        """Abort all sessions with this credential (its ID) or this cluster (with both: either); count them.
 
         :param reason: for users.
-        :return: number of sessions aborted.
         """
         doomed: set[Session] = set()
         if credential is not None:

@@ -19,13 +19,12 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.tunnels import Tunnels
 from tower.web.api.cluster_object import is_version, patched, read_access, read_cluster, unknown_fields
-from tower.web.api.cluster_table import COLUMNS
 from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.issuer import Published
 from tower.web.api.nodes import ssh_status_object
 from tower.web.api.objects import delete_response
 from tower.web.api.selectors import Selection
-from tower.web.api.table import TABLES, Object, table
+from tower.web.api.table import CLUSTER_COLUMNS, TABLES, Object, table
 from tower.web.api.watch import Watching, WatchLimits
 from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
 
@@ -128,7 +127,7 @@ class ClusterApi:
         def form(item: Object) -> Object:
             if not media:
                 return item
-            return table(COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
+            return table(CLUSTER_COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
         return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
@@ -142,7 +141,9 @@ class ClusterApi:
     def _table(self, call: Call, items: list[Object], version: str) -> Response:
         now = self._clock.seconds()
         return Response.of_json(
-            table(COLUMNS, items, now, media=call.table, include=call.include, resource_version=version)
+            table(
+                CLUSTER_COLUMNS, items, now, media=call.table, include=call.include, resource_version=version
+            )
         )
 
     async def _create(self, call: Call) -> Response:
@@ -211,7 +212,7 @@ class ClusterApi:
     def _shown(self, call: Call, cluster: Cluster) -> Object:
         item = self.show(cluster)
         if call.table in TABLES:
-            return table(COLUMNS, [item], self._clock.seconds(), media=call.table)
+            return table(CLUSTER_COLUMNS, [item], self._clock.seconds(), media=call.table)
         return item
 
 

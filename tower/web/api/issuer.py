@@ -15,7 +15,7 @@ from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import kubeconfig
 from tower.net.addresses import is_wildcard, join_address
-from tower.options import public_host
+from tower.options.base import public_host
 from tower.options.values import format_duration
 from tower.trust.pki import Authority
 from tower.web.access.authentication import check_grant
@@ -33,7 +33,6 @@ class Published:
 
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
-    :ivar secure_port: the port with TLS.
     :ivar plain_port: the port without TLS, for agents; None without one.
     """
 

@@ -6,11 +6,7 @@ from tower.kube.status import StatusError
 
 
 class InFlight:
-    """Counts each cluster's requests in flight.
-
-    :param limit: the largest number for each cluster; long-running requests do not count.
-    :ivar counts: the current numbers, without clusters that have none.
-    """
+    """Counts each cluster's requests in flight, up to *limit*; long-running requests do not count."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -44,21 +44,8 @@ class ProxyClient:
     """
 
     __slots__ = (
-        *(
-            "_body_sent",
-            "_chunks",
-            "_head",
-            "_interim",
-            "_keep",
-            "_left",
-            "_over",
-            "_paused",
-            "_reusable",
-            "_scope",
-            "_status",
-            "_uploads",
-        ),
-        *("channel", "factory", "request", "upstream"),
+        *("_body_sent", "_chunks", "_head", "_interim", "_keep", "_left", "_over", "_paused"),
+        *("_reusable", "_scope", "_status", "_uploads", "channel", "factory", "request", "upstream"),
     )
 
     def __init__(self, factory: ProxyClientFactory, upstream: ClusterUpstream) -> None:

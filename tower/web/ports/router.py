@@ -96,10 +96,8 @@ class FrontDoor(_ClusterRouter):
 
     :param authenticate: the chain that only authenticates.
     :param api: answers requests to Tower's own API that passed *chain*.
-    :param take_agent: takes the connections of agents.
     :param ready: returns whether requests can be served; for `/readyz`.
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
-    :param kubelets: returns a cluster's kubelets.
     """
 
     def __init__(

@@ -21,8 +21,7 @@ from tests.cloud.asking import logged
 from tests.cloud.azure.kit import AzureTestCase
 from tests.cloud.standins.azure import CLIENT, FEDERATED, TENANT
 from tests.cloud.standins.rest import Fault, Reply
-from tower.cloud.azure.assertions import BadAssertion
-from tower.cloud.azure.tokens import NoToken
+from tower.cloud.azure.tokens import BadAssertion, NoToken
 
 PASSWORD = "0f-the-f1le"
 

@@ -1,13 +1,12 @@
-"""`tower.cloud.config.urls`."""
+"""`tower.cloud.config.sections`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import logged
-from tower.cloud.config.sections import Section
+from tower.cloud.config.sections import Section, read_url
 from tower.cloud.config.text import ConfigText
-from tower.cloud.config.urls import read_url
 from tower.cloud.errors import CloudConfigError
 from tower.cloud.gcfg import parse
 
