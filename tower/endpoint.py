@@ -154,7 +154,8 @@ def parse_description(
             raise DescriptionInvalid(f"tower: {name} is missing: add {name}=NAME, {what}")
     if arguments["target"] == "kubernetes":
         raise DescriptionInvalid(
-            "tower: target=kubernetes does not support raw streams: use HTTPS with the kubeconfig's server instead"
+            "tower: target=kubernetes does not support raw streams: "
+            "use HTTPS with the kubeconfig's server instead"
         )
     path = _kubeconfig(arguments.get("kubeconfig", ""), environ)
     load = partial(load_kubeconfig, path, arguments.get("context") or None)
