@@ -147,7 +147,7 @@ def parse_description(
     for name in arguments:
         if name not in {"cluster", "target", "kubeconfig", "context"}:
             raise DescriptionInvalid(
-                f"tower: unknown argument {name}: there are cluster, target, kubeconfig and context"
+                f"tower: unknown argument {name}: the arguments are cluster, target, kubeconfig and context"
             )
     for name, what in (("cluster", "the cluster as 'tower cluster list' names it"), ("target", _TARGET)):
         if not arguments.get(name):

@@ -127,7 +127,7 @@ class ProxyTests(HostileProxyTestCase, QuotationTestCase):
         early.begin()
         early.until(lambda: early.ssh.isEncrypted("both"))
         early.say(last_words())
-        self.assertReported(self.assertLogged(r"attempt \d+ failed: .*"), "the proxy")
+        self.assertReported(self.assertLogged(r"attempt \d+ to connect failed: .*"), "the proxy")
         early.close()
         self.assertEqual(unfit(self.logged()), [])
 

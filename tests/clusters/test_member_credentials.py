@@ -166,8 +166,8 @@ class CheckTests(SynchronousTestCase):
             (evolve(token, token=TOKEN + "é"), "printable"),
             (evolve(token, token_file=Path("/nowhere/token")), "/nowhere/token"),
             (evolve(token, ca_data=b"hush"), "certificate authority"),
-            (evolve(certificate, client_key=by_certificate().client_key), "no pair"),
-            (evolve(certificate, client_certificate=b"hush"), "no pair"),
+            (evolve(certificate, client_key=by_certificate().client_key), "matching pair"),
+            (evolve(certificate, client_certificate=b"hush"), "matching pair"),
         )
         for access, text in cases:
             error = str(self.assertRaises(Invalid, check_access, access))

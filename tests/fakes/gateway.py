@@ -78,7 +78,9 @@ class FakeTunnels:
         waiting.addTimeout(timeout, self.clock)
 
         def nobody(failure: Any) -> None:
-            raise ClusterUnreachable(f"agent of cluster {cluster} was last seen 42 s ago")
+            raise ClusterUnreachable(
+                f"no agent of cluster {cluster} is connected; one was last seen 42 s ago"
+            )
 
         return waiting.addErrback(nobody)
 

@@ -231,7 +231,7 @@ class LogTests(HoleTestCase):
             agent = MemoryAgent(self.tower, "beta", "tower-wrong").start()
             self.tower.sweep(1)
         self.addCleanup(agent.service.stopService)
-        self.assertIn("192.0.2.1:4321 was rejected: as 'beta': ", self.lines(events))
+        self.assertIn("192.0.2.1:4321 was rejected: for cluster 'beta': ", self.lines(events))
         self.assertIn("unknown cluster", self.lines(events))
         self.assertNotIn("tower-wrong", self.lines(events))
 

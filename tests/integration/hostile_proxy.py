@@ -155,7 +155,9 @@ class HostileProxyTestCase(SynchronousTestCase):
             peer.end()
         peer.close()
         line = (
-            r"(?:lost the|drained) tunnel to \S+(?: closed)?: (.*)" if known else r"attempt \d+ failed: (.*)"
+            r"(?:lost the|drained) tunnel to \S+(?: closed)?: (.*)"
+            if known
+            else r"attempt \d+ to connect failed: (.*)"
         )
         logged = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.logged()))
         self.assertRegex(logged[-1], reason, what)

@@ -198,7 +198,7 @@ class ConnectTests(TestCase):
         error = await self.failing(
             reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST, timeout=0.1
         )
-        self.assertEqual((error.kind, str(error)), ("timeout", f"127.0.0.1:{port}: no answer in 0.1 s"))
+        self.assertEqual((error.kind, str(error)), ("timeout", f"127.0.0.1:{port}: no answer within 0.1 s"))
 
     async def test_cancel(self) -> None:
         """Cancelling leaves nothing behind, before the connection or during the handshake."""

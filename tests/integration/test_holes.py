@@ -108,9 +108,9 @@ class HoleTests(harness.TowerTestCase):
         wait_for("it to close them", lambda: refused.program.descriptors() <= few + 2, SETTLED)
         wait_for("the proxy to close them", lambda: proxy.descriptors() <= before + 2, SETTLED)
         logged = proxy.output()
-        self.assertIn("was rejected: as 'alpha': ", logged)
+        self.assertIn("was rejected: for cluster 'alpha': ", logged)
         summed_up = sum(map(int, re.findall(r"(\d+) more agents were rejected", logged)))
-        self.assertGreater(logged.count("was rejected: as 'alpha': ") + summed_up, REFUSALS // 2)
+        self.assertGreater(logged.count("was rejected: for cluster 'alpha': ") + summed_up, REFUSALS // 2)
         for program in (proxy, refused.program):
             self.assertNotIn("tower-of-nobody", program.output())
             self.assertNotIn("Traceback", program.output())
@@ -156,4 +156,6 @@ class HoleTests(harness.TowerTestCase):
         self.agent.program.stop()
         answer = self.jane.get("/ping")
         self.assertEqual(answer.status, 503)
-        self.assertIn("agent of cluster alpha was last seen", json.loads(answer.body)["message"])
+        self.assertIn(
+            "no agent of cluster alpha is connected; one was last seen", json.loads(answer.body)["message"]
+        )

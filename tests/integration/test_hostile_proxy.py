@@ -55,7 +55,10 @@ class DialTests(HostileProxyTestCase):
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(4096):
                     pass
-            wait_for(f"line about {answer[:80]!r}", lambda: re.search(r"attempt \d+ failed: ", self.logged()))
+            wait_for(
+                f"line about {answer[:80]!r}",
+                lambda: re.search(r"attempt \d+ to connect failed: ", self.logged()),
+            )
             self.before = len(self.agent.output())
 
 

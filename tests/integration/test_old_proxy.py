@@ -101,9 +101,11 @@ class RealProxyTests(OldProxyTestCase):
         """The proxy refuses this agent, which logs it each time, and nothing accumulates."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
-        self.wait_for_line(r'attempt 10 failed: .*reports: "Unauthorized agent"\): check --name and --token')
+        self.wait_for_line(
+            r'attempt 10 to connect failed: .*reports: "Unauthorized agent"\): check --name and --token'
+        )
         before = agent.descriptors()
-        self.wait_for_line(r"attempt 30 failed: ")
+        self.wait_for_line(r"attempt 30 to connect failed: ")
         self.assertLessEqual(agent.descriptors(), before + 3)
         self.assertFalse(self.is_ready())
 
@@ -160,14 +162,14 @@ class RealProxyTests(OldProxyTestCase):
         """A pinned key that the proxy does not hold is refused before anything is sent."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--protocol=v1", "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"attempt 3 failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
+        self.wait_for_line(r"attempt 3 to connect failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_never_a_step_down(self) -> None:
         """With --host-key the agent does not use the old protocol; the error names the options for it."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"attempt 3 failed: .*404.*--protocol v1")
+        self.wait_for_line(r"attempt 3 to connect failed: .*404.*--protocol v1")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_tls(self) -> None:
@@ -185,7 +187,7 @@ class RealProxyTests(OldProxyTestCase):
         self.addCleanup(front.close)
         url = f"https://{LOOPBACK}:{front.port}"
         agent = self.start_agent(url, ANYBODY, f"--ca-cert={self.proxy.authority}")
-        self.wait_for_line(r"attempt 2 failed: .*certificate verify failed")
+        self.wait_for_line(r"attempt 2 to connect failed: .*certificate verify failed")
         agent.stop()
         self.assertEqual(self.proxy.agents(), 0)
         agent.argv[-1] = f"--ca-cert={self.folder / 'backend-ca.crt'}"
@@ -219,7 +221,7 @@ class TowerTests(OldProxyTestCase):
         self.addCleanup(tower.stop)
         tower.start()
         self.start_agent(f"ws://{LOOPBACK}:{tower.port}", ANYBODY)
-        self.wait_for_line(r"attempt 2 failed: .*speaks tower-v2.*--host-key")
+        self.wait_for_line(r"attempt 2 to connect failed: .*speaks tower-v2.*--host-key")
         self.assertFalse(self.is_ready())
 
 
@@ -303,7 +305,9 @@ class RawProxyTests(RawProxyTestCase):
             peer.config()
             peer.answer(good=good, text=text)
             peer.end()
-            self.wait_for_line(r"attempt \d+ failed: the proxy rejected the registration .*" + error)
+            self.wait_for_line(
+                r"attempt \d+ to connect failed: the proxy rejected the registration .*" + error
+            )
         self.serve()
 
     def test_silent(self) -> None:
@@ -313,10 +317,12 @@ class RawProxyTests(RawProxyTestCase):
         peer.config()
         peer.end()
         self.assertGreater(time.monotonic() - began, 9)
-        self.wait_for_line(r"attempt \d+ failed: the proxy did not answer the registration within 10 s")
+        self.wait_for_line(
+            r"attempt \d+ to connect failed: the proxy did not answer the registration within 10 s"
+        )
         peer = self.accept()
         peer.end()
-        self.wait_for_line(r"attempt \d+ failed: not authenticated within 10 s")
+        self.wait_for_line(r"attempt \d+ to connect failed: not authenticated within 10 s")
         self.serve()
 
     def test_garbage(self) -> None:

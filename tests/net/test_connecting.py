@@ -65,7 +65,7 @@ class NameTests(SynchronousTestCase):
         """A resolver that takes too long is not waited for, and its answer starts nothing."""
         self.reactor.advance(5)
         error = self.failureResultOf(self.connecting, ConnectFailed).value
-        self.assertEqual((error.kind, str(error)), ("timeout", "member.example:6443: no answer in 5 s"))
+        self.assertEqual((error.kind, str(error)), ("timeout", "member.example:6443: no answer within 5 s"))
         self.reactor.nameResolver.answer(IPv4Address("TCP", "192.0.2.1", 6443))
         self.assert_nothing_left()
 

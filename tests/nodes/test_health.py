@@ -135,7 +135,7 @@ class KubeletHealthTests(HealthCase):
             looking = self.look(tunnel)
             self.clock.advance(TIMEOUT)
             failure = self.failureResultOf(looking, Unhealthy)
-            self.assertEqual(str(failure.value), "Get http://127.0.0.1:10255/healthz: no answer in 8 s")
+            self.assertEqual(str(failure.value), "Get http://127.0.0.1:10255/healthz: no answer within 8 s")
             self.assertEqual(self.clock.getDelayedCalls(), [])
             self.assertEqual(tunnel.pipe.aborted, tunnel.answer is None)
 
@@ -289,7 +289,7 @@ class MemberHealthTests(HealthCase):
         looking = self.look(HealthTunnel(Deferred()))
         self.clock.advance(TIMEOUT)
         failure = self.failureResultOf(looking, Unhealthy)
-        self.assertEqual(str(failure.value), "the node did not answer in 8 s")
+        self.assertEqual(str(failure.value), "the node did not answer within 8 s")
 
     def test_the_api_server_is_a_black_hole(self) -> None:
         """A node that answers SSH's keepalives while it connects is alive, whichever timeout ends first."""
@@ -332,7 +332,7 @@ class MemberHealthTests(HealthCase):
         tunnel = HealthTunnel()
         looking = self.look(tunnel)
         self.clock.advance(TIMEOUT)
-        self.assertEqual(self.successResultOf(looking), "cannot reach the API server: no answer in 8 s")
+        self.assertEqual(self.successResultOf(looking), "cannot reach the API server: no answer within 8 s")
         self.assertTrue(tunnel.pipe.aborted)
 
     def test_the_api_server_hangs_up(self) -> None:

@@ -98,7 +98,7 @@ class NodeAgentTests(SynchronousTestCase):
         self.member.clock.advance(CONNECT - 0.1)
         self.assertNoResult(asking)
         self.member.clock.advance(0.1)
-        self.assertIn("no connection in 30 s", self.why_not(asking))
+        self.assertIn("no connection within 30 s", self.why_not(asking))
         self.assertEqual(given_up, [True])
 
     def tls(self, pipe: KubeletPipe, url: str) -> Deferred[Any]:

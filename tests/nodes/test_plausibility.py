@@ -99,7 +99,7 @@ class PlausibleTests(SynchronousTestCase):
         listing = self.listing(NEW[:1])
         self.clock.advance(TIMEOUT)
         error = self.failureResultOf(listing, ListingFailed).value
-        self.assertIn("192.0.2.11:22: no answer in 10 s", str(error))
+        self.assertIn("192.0.2.11:22: no answer within 10 s", str(error))
         self.assertEqual(self.given_up, 1)
         self.nothing_is_left()
 

@@ -77,7 +77,7 @@ class SyncTests(Logged):
         self.nodes = Deferred()
         self.run_up()
         self.pass_time(30)
-        self.assertEqual(self.tunneler.status().last_error, "no answer in 30 s")
+        self.assertEqual(self.tunneler.status().last_error, "no answer within 30 s")
         self.nodes = [Node("a")]
         self.pass_time(15)
         self.assertEqual((self.hosts(), self.tunneler.status().last_error), (["a"], ""))
@@ -172,7 +172,7 @@ class KeyTests(Logged):
         self.install_result = Deferred()
         self.run_up()
         self.pass_time(120)
-        self.assertEqual(self.tunneler.status().last_error, "no answer in 120 s")
+        self.assertEqual(self.tunneler.status().last_error, "no answer within 120 s")
         self.install_result = None
         self.pass_time(300)
         self.assertEqual(self.tunneler.status().last_error, "")

@@ -79,7 +79,7 @@ class TunnelsTests(SynchronousTestCase):
         waiting = self.tunnels.wait("alpha", 5)
         self.clock.advance(5)
         error = self.failureResultOf(waiting, ClusterUnreachable).value
-        self.assertEqual(str(error), "agent of cluster alpha was last seen 42 s ago")
+        self.assertEqual(str(error), "no agent of cluster alpha is connected; one was last seen 42 s ago")
         self.tunnels.add(FakeTunnel("alpha"))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -98,7 +98,10 @@ class TunnelsTests(SynchronousTestCase):
         self.clock.advance(RECONNECTING + 1)
         self.failureResultOf(early, ClusterUnreachable)
         error = self.failureResultOf(self.tunnels.wait("alpha", 5), ClusterUnreachable).value
-        self.assertEqual(str(error), "no agent of cluster alpha has connected since this proxy started")
+        self.assertEqual(
+            str(error),
+            "no agent of cluster alpha has connected since this proxy started: check the agent's log",
+        )
 
     def test_cancelled(self) -> None:
         """A cancelled wait is forgotten."""

@@ -168,7 +168,7 @@ class CertificateTests(SynchronousTestCase):
             (key_of(pair), pem(pair[0])),
         ):
             error = self.assertRaises(ConfigurationError, credential, certificate=certificate, key=key)
-            self.assertIn("are not PEM, encrypted, or no pair", str(error))
+            self.assertIn("are not an unencrypted, matching pair in PEM", str(error))
             self.assertIsNone(error.__cause__)
             self.assertTrue(error.__suppress_context__)
 

@@ -243,10 +243,20 @@ class DialerTests(SynchronousTestCase):
         self.assertIn("too long", self.failed(dialled))
 
     def test_cut(self) -> None:
-        """A connection that is cut during the handshake is a failure."""
-        dialled = self.dial()
-        self.pipes[0].lose()
-        self.failed(dialled)
+        """A connection that is cut during the handshake is a failure; without TLS, it may be a TLS port."""
+        for url, cure in (("ws://tower.example:8443", True), ("wss://tower.example:8443", False)):
+            dialled = self.dial(url, context=ssl.create_default_context())
+            self.pipes[-1].lose()
+            text = self.failed(dialled)
+            self.assertIn("closed the connection during the WebSocket handshake", text)
+            self.assertEqual("use wss://" in text, cure)
+
+    def test_other_authority(self) -> None:
+        """A certificate that the system's CAs did not issue: the options for the proxy's CA are named."""
+        self.failure = ConnectFailed("tls", "certificate verify failed: self-signed certificate")
+        self.assertIn("--ca-hash", self.failed(self.dial("wss://tower.example")))
+        self.failure = ConnectFailed("tls", "wrong version number")
+        self.assertNotIn("--ca-hash", self.failed(self.dial("wss://tower.example")))
 
     def test_silence(self) -> None:
         """No answer is a failure after a time."""

@@ -62,11 +62,11 @@ def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
     if path is None:
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:
-        raise CommandFailed("--output: the value is empty: give a file name, or leave the option out")
+        raise CommandFailed("--output: the value is empty: give a file name, or omit the option")
     draft = credential = ""
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise CommandFailed(f"--output {path}: exists and is not a regular file: give another name")
+            raise CommandFailed(f"--output {path}: exists and is not a regular file: choose another name")
         descriptor, draft = tempfile.mkstemp(prefix=".kubeconfig.", dir=os.path.dirname(path) or ".")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             status = issue()

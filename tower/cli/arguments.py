@@ -63,7 +63,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _credentials(commands)
     _forward(commands)
     version = _command(commands, "version", "show the versions of this command and of the proxy")
-    version.add_argument("--client", action="store_true", help="version of this command only")
+    version.add_argument("--client", action="store_true", help="show only the version of this command")
     version.set_defaults(version=True)
     return top
 
@@ -162,7 +162,7 @@ def _join(commands: Commands[Parser]) -> None:
         "The line pipes a new join token to the agent.  Run it on a machine that reaches the cluster's API "
         "server and add --kubeconfig FILE; in a pod of the cluster, run it unchanged.  With --protocol v1, "
         "the line starts an unmodified KubeSphere Tower agent.  That agent has no key: its token does not "
-        "expire, and its command line and its log show it.",
+        "expire, and appears in its command line and log.",
     )
     command.add_argument("name", metavar="NAME", help="name of the cluster")
     _choice(command, "--protocol", "v2: Tower's agent; v1: KubeSphere Tower's agent", "v2", "v1")
@@ -181,7 +181,7 @@ def _join(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--ca-file",
         metavar="FILE",
-        help="v1: file for the proxy's CA; the agent then uses https and verifies the proxy with it",
+        help="v1: file to write the proxy's CA to; the agent then uses https and verifies the proxy with it",
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
@@ -211,7 +211,7 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
         commands,
         "admin-kubeconfig",
         "issue a kubeconfig for an administrator of Tower",
-        "For 'tower --kubeconfig FILE' and kubectl on other machines.  It is not valid for any cluster.",
+        "Use it with 'tower --kubeconfig FILE' or kubectl, on any machine.  It is not valid for clusters.",
     )
     _grantee(admin)
     admin.set_defaults(run=access.admin_kubeconfig)

@@ -61,7 +61,7 @@ def add(client: TowerClient, options: argparse.Namespace) -> str:
     except CallFailed as e:
         if e.reason == "AlreadyExists":
             raise CommandFailed(
-                f"cluster {options.name} exists already: choose another name, or remove it first with "
+                f"cluster {options.name} already exists: choose another name, or remove it first with "
                 f"'tower cluster remove {options.name}'"
             ) from e
         raise

@@ -27,7 +27,7 @@ def join(client: TowerClient, options: argparse.Namespace) -> str:
     for name, protocol in _ONLY_FOR.items():
         if getattr(options, name) is not None and options.protocol != protocol:
             flag = name.replace("_", "-")
-            raise CommandFailed(f"--{flag} requires --protocol {protocol}: omit one of them")
+            raise CommandFailed(f"--{flag} requires --protocol {protocol}: set that, or omit --{flag}")
     return _join_v1(client, options) if options.protocol == "v1" else _join_v2(client, options)
 
 
@@ -72,7 +72,7 @@ def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
     if manifest and ca_file is not None:
         raise CommandFailed("--ca-file requires --format command: a manifest contains the CA")
     if not manifest and options.image is not None:
-        raise CommandFailed("--image requires --format manifest: omit one of them")
+        raise CommandFailed("--image requires --format manifest: set that, or omit --image")
     spec = {"protocol": "v1"}
     if options.token_file is not None:
         spec["token"] = _read_token(options.token_file)
@@ -136,7 +136,7 @@ def _write_ca(path: Path, pem: str) -> None:
     """Write the CA; do not overwrite a file with other contents."""
     try:
         if path.exists() and path.read_bytes() != pem.encode():
-            raise CommandFailed(f"--ca-file {path}: exists and is not this proxy's CA: give another name")
+            raise CommandFailed(f"--ca-file {path}: exists and is not this proxy's CA: choose another name")
         path.write_text(pem, encoding="ascii")
     except OSError as e:
         raise CommandFailed(f"--ca-file {path}: {(e.strerror or str(e)).lower()}") from e

@@ -205,7 +205,7 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     """
     for name in given_flags(options):
         if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
-            raise CommandFailed(f"--{name}: the value is empty: give one, or leave the flag out")
+            raise CommandFailed(f"--{name}: the value is empty: give one, or omit the option")
     ssh = _fields(options)
     if options.target is not None:
         ssh["targets"] = _targets(options.target)

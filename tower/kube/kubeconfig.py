@@ -95,9 +95,9 @@ class _KubeconfigReader:
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
             mark = getattr(e, "problem_mark", None)
             line = f" (line {mark.line + 1})" if mark is not None else ""
-            raise self._invalid(f"is not YAML{line}") from e
+            raise self._invalid(f"not YAML{line}") from e
         if not isinstance(content, dict):
-            raise self._invalid("is not a kubeconfig: it has no clusters and contexts")
+            raise self._invalid("not a kubeconfig: it has no clusters and contexts")
         self._content = content
 
     def _load(self, data: bytes) -> Any:
@@ -106,7 +106,9 @@ class _KubeconfigReader:
                 return json.loads(data)
             except ValueError:
                 if len(data) > YAML_LIMIT:
-                    raise self._invalid(f"is YAML of more than {YAML_LIMIT} B: send it as JSON") from None
+                    raise self._invalid(
+                        f"larger than {YAML_LIMIT} B, the limit for YAML: convert it to JSON"
+                    ) from None
         return yaml.safe_load(data)
 
     def access(self, context: str | None) -> KubeAccess:
@@ -130,7 +132,9 @@ class _KubeconfigReader:
         certificate = self._data(user, "client-certificate", place)
         private = self._data(user, "client-key", place)
         if (certificate is None) != (private is None):
-            raise self._invalid(f"{place} has only one of client-certificate and client-key: it needs both")
+            raise self._invalid(
+                f"{place} has only one of client-certificate and client-key: both are required"
+            )
         token_file = self._text(user, "tokenFile", place)
         place = f"cluster {cluster_name!r}"
         insecure = cluster.get("insecure-skip-tls-verify", False)
@@ -190,7 +194,7 @@ class _KubeconfigReader:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise self._invalid(f"{key} of {place} is not a text: put quotes around it")
+            raise self._invalid(f"{key} of {place} is not a string: put it in quotes")
         return value
 
     def _data(self, mapping: dict[str, Any], key: str, place: str) -> bytes | None:

@@ -193,7 +193,9 @@ class RequestRelay:
             raise _too_long()
         if self._unfinished is not None:
             if not self._unfinished.keep(self, len(partial), self._timed_out):
-                raise _RefusedRequest("the agent has no memory for more incomplete request heads", 503)
+                raise _RefusedRequest(
+                    "the agent has no memory for more incomplete request heads: retry later", 503
+                )
             self._waits = True
         self._partial = partial
 

@@ -75,7 +75,8 @@ class Options(EnvironmentOptions):
         parameter(
             "protocol",
             AUTO,
-            "v2; v1, for KubeSphere Tower proxies; auto: v2 with --host-key, else v1 if the proxy has no v2.",
+            "v2, v1 (for KubeSphere Tower proxies) or auto: v2 with --host-key, otherwise v1 if the proxy "
+            "offers no v2.",
             read_protocol,
         ),
         parameter("kubernetes-service", "", "HOST:PORT of the API server; overrides the kubeconfig's."),

@@ -90,7 +90,9 @@ class StreamTally:
         if self._unlogged:
             self._log.info("{unlogged} more streams were rejected", unlogged=self._unlogged)
             self._unlogged = 0
-        self._log.info("stream to {target!r} rejected: {code}: {reason}", target=name, code=code, reason=text)
+        self._log.info(
+            "stream to {target!r} rejected: {reason} ({code})", target=name, code=code, reason=text
+        )
 
     def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
         """Reject a stream whose target could not be reached, unless dialing was cancelled."""

@@ -171,7 +171,7 @@ class _Attempt:
             self.fail(ConnectFailed("unreachable", f"{self._what}: the reactor closed the socket"))
 
     def _too_late(self, seconds: float) -> None:
-        self.fail(ConnectFailed("timeout", f"{self._what}: no answer in {seconds:g} s"))
+        self.fail(ConnectFailed("timeout", f"{self._what}: no answer within {seconds:g} s"))
 
     def _abandon(self) -> None:
         if self._timer.active():

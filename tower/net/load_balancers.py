@@ -36,7 +36,7 @@ def read_networks(text: str) -> tuple[Network, ...]:
             network = ipaddress.ip_network(word, strict=False)
         except ValueError:
             raise ValueError(
-                f"has {word!r}, which is not a network: give comma-separated addresses or CIDRs, "
+                f"contains {word!r}, which is not a network: give comma-separated addresses or CIDRs, "
                 "such as 10.0.0.0/8,fd00::/8"
             ) from None
         address = ipaddress.ip_address(word.partition("/")[0])

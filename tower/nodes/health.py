@@ -195,7 +195,7 @@ def kubelet_health(url: str, clock: IReactorTime, authority: ssl.SSLContext | No
         try:
             return await within(clock, TIMEOUT, Deferred.fromCoroutine(ask(tunnel)), defer.TimeoutError)
         except defer.TimeoutError:
-            raise Unhealthy(f"Get {url}: no answer in {TIMEOUT:g} s") from None
+            raise Unhealthy(f"Get {url}: no answer within {TIMEOUT:g} s") from None
         except TowerError as error:
             raise Unhealthy(f"Get {url}: {error}") from error
 
@@ -234,8 +234,8 @@ def member_health(apiserver: MemberAPIServer, clock: IReactorTime) -> HealthChec
             raise
         except defer.TimeoutError:
             if not probe.is_alive:
-                raise Unhealthy(f"the node did not answer in {TIMEOUT:g} s") from None
-            return f"cannot reach the API server: no answer in {TIMEOUT:g} s"
+                raise Unhealthy(f"the node did not answer within {TIMEOUT:g} s") from None
+            return f"cannot reach the API server: no answer within {TIMEOUT:g} s"
         except TowerError as error:
             if isinstance(error, StreamRefused) and error.code == "timeout" and not probe.is_alive:
                 raise

@@ -95,7 +95,7 @@ class _NodeEndpoint:
                 # a connection lost meanwhile is an error of the handshake
                 pipe = await TLSHandshake(pipe, self.tls, self.host, self.reactor, timeout=HANDSHAKE).secured
         except defer.TimeoutError:
-            raise ConnectError(string=f"{self._address}: no connection in {CONNECT:g} s") from None
+            raise ConnectError(string=f"{self._address}: no connection within {CONNECT:g} s") from None
         except TowerError as e:
             raise ConnectError(string=f"{self._address}: {e}") from e
         return pipe, b""

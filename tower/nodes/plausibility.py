@@ -73,7 +73,7 @@ async def _problem(nodes: Sequence[Node], attempt: Try, clock: IReactorTime) -> 
         return ""
     error = results[0][1].value
     return f"{nodes[0].address}: " + (
-        f"no answer in {TIMEOUT:g} s" if isinstance(error, defer.TimeoutError) else one_line(error)
+        f"no answer within {TIMEOUT:g} s" if isinstance(error, defer.TimeoutError) else one_line(error)
     )
 
 

@@ -283,7 +283,7 @@ class SSHTunneler(MultiService):
 
 
 def _reason(error: Exception, timeout: float) -> str:
-    return f"no answer in {timeout:g} s" if isinstance(error, CancelledError) else one_line(error)
+    return f"no answer within {timeout:g} s" if isinstance(error, CancelledError) else one_line(error)
 
 
 def create_tunneler(

@@ -71,10 +71,12 @@ class Vault:
         try:
             data = MultiFernet(self._keys).decrypt(sealed.encode())
         except InvalidToken:
-            raise UnsealFailed(f"key file {self.path}: holds no key for this secret") from None
+            raise UnsealFailed(
+                f"key file {self.path}: holds no key for this secret: restore the key from a backup"
+            ) from None
         owner, _, plain = data.partition(b"\0")
         if owner != about.encode():
-            raise UnsealFailed("the secret was sealed for another owner")
+            raise UnsealFailed("the secret was sealed for another owner: restore the database from a backup")
         return plain
 
     def is_current(self, sealed: str) -> bool:

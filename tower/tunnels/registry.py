@@ -197,8 +197,11 @@ class Tunnels:
             return explanation()
         seen = self._last_seen.get(cluster)
         if seen is None:
-            return f"no agent of cluster {cluster} has connected since this proxy started"
-        return f"agent of cluster {cluster} was last seen {max(0, self._epoch() - seen):.0f} s ago"
+            return (
+                f"no agent of cluster {cluster} has connected since this proxy started: check the agent's log"
+            )
+        ago = max(0, self._epoch() - seen)
+        return f"no agent of cluster {cluster} is connected; one was last seen {ago:.0f} s ago"
 
     def live(self, cluster: str) -> list[Tunnel]:
         """Return the tunnels of *cluster*."""

@@ -39,7 +39,7 @@ def parse_target(text: str) -> Target:
     name, equals, address = text.partition("=")
     if not equals or TARGET_NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{text!r} is not name=host:port with a name of lower-case letters, digits, '-' and '.'"
+            f"{text!r} is not NAME=HOST:PORT with a name of lower-case letters, digits, '-' and '.'"
         )
     if name == KUBERNETES:
         raise ConfigurationError(

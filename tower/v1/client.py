@@ -150,8 +150,8 @@ class V1ClientTransport(Client):
     def _unanswered(self) -> None:
         self.fail(
             RegistrationUnanswered(
-                f"the proxy did not answer the registration within {CONFIG_TIMEOUT:g} s: old proxies do not "
-                "if they cannot parse it, or cannot issue a certificate for the cluster; see its log"
+                f"the proxy did not answer the registration within {CONFIG_TIMEOUT:g} s: see its log; an old "
+                "proxy does not answer if it cannot parse the registration or issue the cluster's certificate"
             )
         )
 

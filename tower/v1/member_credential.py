@@ -125,7 +125,7 @@ def _context(authority: bytes) -> ssl.SSLContext:
     refuse_published(
         "the certificate authority that the agent sent",
         authority,
-        "give the API server another, and the agent's kubeconfig that one's certificate",
+        "replace the CA of the API server, and its certificate in the agent's kubeconfig",
     )
     try:
         context.load_verify_locations(cadata=authority.decode("ascii"))
@@ -145,6 +145,6 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
         load_pair(context, certificate, key)
     except ValueError:
         raise ConfigurationError(
-            "the client certificate and its key are not PEM, encrypted, or no pair"
+            "the client certificate and its key are not an unencrypted, matching pair in PEM"
         ) from None
     return end.timestamp()

@@ -59,7 +59,7 @@ class AuthenticationFailed(PeerError):
     """
 
     def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
-        super().__init__(f"as {cluster!r}: {'; '.join(refusals)}")
+        super().__init__(f"for cluster {cluster!r}: {'; '.join(refusals)}")
         self.cluster = cluster
 
 

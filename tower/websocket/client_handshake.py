@@ -22,10 +22,16 @@ _NOT_NOW = frozenset({b"429", b"502", b"503", b"504"})
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r\n")
 _QUOTATION = re.compile('[":]')
+#: End of Autobahn's reason if the server closed the connection during the handshake.
+_DROPPED = "without previous WebSocket closing handshake"
 
 
 class DialFailed(TowerError):
     """The proxy could not be reached; the text has the failed step."""
+
+
+class HandshakeDropped(DialFailed):
+    """The server closed the connection during the WebSocket handshake."""
 
 
 class SubprotocolRefused(DialFailed):
@@ -105,8 +111,11 @@ class ClientSocket(WebSocketClientProtocol):
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
         """Fail, with Autobahn's reason up to the first colon or quotation: the rest quotes the response."""
-        why = self.wasNotCleanReason or reason or "closed the connection"
-        self._settle(DialFailed(_QUOTATION.split(why, maxsplit=1)[0].strip()))
+        why = self.wasNotCleanReason or reason or _DROPPED
+        if why.endswith(_DROPPED):
+            self._settle(HandshakeDropped("closed the connection during the WebSocket handshake"))
+        else:
+            self._settle(DialFailed(_QUOTATION.split(why, maxsplit=1)[0].strip()))
 
     def forget(self) -> None:
         """Release the connection: Autobahn's objects are in a reference cycle."""

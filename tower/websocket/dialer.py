@@ -19,7 +19,7 @@ from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.net.tls.connection import TLSFailed, start_tls
 from tower.reactor.interfaces import ISocketReactor
-from tower.websocket.client_handshake import ClientSocket, DialFailed, SubprotocolRefused
+from tower.websocket.client_handshake import ClientSocket, DialFailed, HandshakeDropped, SubprotocolRefused
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 __all__ = ["DialFailed", "Dialer", "SubprotocolRefused"]
@@ -70,10 +70,15 @@ class Dialer:
         except ConnectFailed as e:
             if e.kind == "tls" and self._hashes:
                 self._context = None  # the proxy may have changed to another CA with a known hash
-            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+            raise DialFailed(f"cannot reach {self.url}: {e}{self._tls_cure(e)}") from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
         return connection, await self._shake_hands(connection, protocol)
+
+    def _tls_cure(self, error: ConnectFailed) -> str:
+        if self._hashes or "certificate verify failed" not in str(error):
+            return ""
+        return ": set --ca-hash, which 'tower join' prints, or --ca-cert to the CA of this proxy"
 
     async def _learn(self) -> ssl.SSLContext:
         """Return a context with the proxy's CA, found by its hash."""
@@ -107,7 +112,9 @@ class Dialer:
         try:
             leftover = await self._within(client.done, "it did not answer the WebSocket handshake")
         except DialFailed as e:
-            raise type(e)(f"cannot open a tunnel to {self.url}: {e}") from e
+            is_plain = isinstance(e, HandshakeDropped) and not self.url.secure
+            cure = ": if this is a TLS port, use wss://" if is_plain else ""
+            raise type(e)(f"cannot open a tunnel to {self.url}: {e}{cure}") from e
         transport.release()
         client.forget()
         return leftover
@@ -116,6 +123,6 @@ class Dialer:
         """Cancel *waiting* after `ANSWER_TIMEOUT`."""
 
         def too_late(_: object, seconds: float) -> Failure:
-            return Failure(DialFailed(f"{text} in {seconds:g} s"))
+            return Failure(DialFailed(f"{text} within {seconds:g} s"))
 
         return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)

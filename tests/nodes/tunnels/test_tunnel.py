@@ -344,7 +344,7 @@ class DialTests(TunnelTestCase):
         self.far.wait(0.5)
         error = self.failureResultOf(dialling, StreamRefused).value
         self.assertEqual(error.code, "timeout")
-        self.assertEqual(str(error), "node n1 (192.0.2.7:22) did not connect to 10.0.0.1:6443 in 10 s")
+        self.assertEqual(str(error), "node n1 (192.0.2.7:22) did not connect to 10.0.0.1:6443 within 10 s")
         recorder = Recorder()
         there = late[0].accept()
         there.receiver = recorder

@@ -444,7 +444,7 @@ class HealthTests(ListCase):
         self.up(*nodes)
         self.tunnels.check()
         for number in range(len(nodes)):
-            self.health.answer("" if number == len(nodes) - 1 else "no answer in 8 s")
+            self.health.answer("" if number == len(nodes) - 1 else "no answer within 8 s")
             self.clock.advance(HEALTH_PERIOD / len(nodes) + 0.01)
         self.assertEqual(len(self.hosts("degraded")), RECHECKS + 2)
         self.tunnels.update(nodes)
@@ -524,7 +524,7 @@ class HealthTests(ListCase):
         self.assertTrue(self.tunnels.is_up)
         self.clock.advance(0.1)
         self.assertFalse(self.tunnels.is_up)
-        self.assertEqual(self.status(A).error, "no answer in 10 s")
+        self.assertEqual(self.status(A).error, "no answer within 10 s")
 
     def test_lost_while_it_is_checked(self) -> None:
         """It is reopened once, no matter which failure is noticed first."""
@@ -757,9 +757,9 @@ class DialTests(ListCase):
         """It makes its node suspect."""
         self.up(A)
         dialled = self.tunnels.dial("x", 1)
-        self.fleet.made[0].deny(StreamRefused("timeout", "a did not connect to x:1 in 10 s"))
+        self.fleet.made[0].deny(StreamRefused("timeout", "a did not connect to x:1 within 10 s"))
         self.failureResultOf(dialled)
-        self.assertEqual(self.status(A).error, "a did not connect to x:1 in 10 s")
+        self.assertEqual(self.status(A).error, "a did not connect to x:1 within 10 s")
         self.assertEqual(len(self.health.asked), 1)
 
     def test_so_long_in_all(self) -> None:
@@ -771,7 +771,9 @@ class DialTests(ListCase):
         self.assertNoResult(dialled)
         self.clock.advance(1)
         failure = self.failureResultOf(dialled, StreamRefused)
-        self.assertEqual((failure.value.code, str(failure.value)), ("timeout", "[::1]:1: no answer in 15 s"))
+        self.assertEqual(
+            (failure.value.code, str(failure.value)), ("timeout", "[::1]:1: no answer within 15 s")
+        )
         self.assertEqual([tunnel.given_up for tunnel in self.fleet.made[:4]], [1, 1, 1, 0])
         self.assertEqual([tunnel.dials[0][2] for tunnel in self.fleet.made[:2]], [NODE_TIMEOUT] * 2)
 

@@ -61,7 +61,7 @@ class AuthenticatorTests(SynchronousTestCase):
         """Hole 1: a request without a credential is rejected, and the text has the cure."""
         error = self.refusal(None, None)
         self.assertIn("tower kubeconfig", str(error))
-        self.assertEqual(error.reason, "anonymous")
+        self.assertEqual(error.reason, "no credential")
 
     def test_unknown(self) -> None:
         """An unknown credential is rejected, and the text does not contain it."""

@@ -733,7 +733,10 @@ class OpeningTests(SynchronousTestCase):
         kit.clock.advance(5.1)
         answer = kit.user.taken()
         self.assertIn(b" 503 ", answer)
-        self.assertIn("agent of cluster alpha was last seen 42 s ago (request ", status_of(answer)["message"])
+        self.assertIn(
+            "no agent of cluster alpha is connected; one was last seen 42 s ago (request ",
+            status_of(answer)["message"],
+        )
         self.assertFalse(kit.user.closing)
 
     def test_gone_while_waiting(self) -> None:

@@ -22,7 +22,9 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
             # with a password, an encrypted key fails instead of prompting on the terminal
             context.load_cert_chain(path, password="")
     except (ssl.SSLError, ValueError):
-        raise ValueError("the client certificate and its key are not PEM, encrypted, or no pair") from None
+        raise ValueError(
+            "the client certificate and its key are not an unencrypted, matching pair in PEM"
+        ) from None
 
 
 @contextmanager

@@ -221,7 +221,7 @@ def dial_node(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[
     """Connect to *node* within so many seconds; fail with `ConnectFailed`."""
 
     def late() -> ConnectFailed:
-        text = f"dial tcp {node.address}: i/o timeout: no answer in {seconds:g} s"
+        text = f"dial tcp {node.address}: i/o timeout: no answer within {seconds:g} s"
         return ConnectFailed("timeout", text)
 
     return within(clock, seconds, dial(node.host, node.port), late)

@@ -90,7 +90,7 @@ def describe_node(node: Node) -> str:
 def unknown_key(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
     """Return the error for a node without a known key; *where* is the file that should list it."""
     return HostKeyUnknown(
-        f"{describe_node(node)} presented the host key {describe_key(blob)}, but {where} has no key of it: "
+        f"{describe_node(node)} presented the host key {describe_key(blob)}, but {where} has no key for it: "
         "compare it with the output of `ssh-keygen -lf` on the node, then add the output of "
         f"{_keyscan(node)}, or set --ssh-host-keys=accept-new to pin each node's first key",
         fingerprint(blob),

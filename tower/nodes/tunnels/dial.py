@@ -77,7 +77,7 @@ class NodeDial:
         opening.addCallbacks(self._opened, self._refused, callbackArgs=(slot,), errbackArgs=(slot,))
 
     def _silent(self, slot: NodeSlot) -> None:
-        slot.mark_suspect(f"no answer to a dial in {SILENCE:g} s")
+        slot.mark_suspect(f"no answer to a dial within {SILENCE:g} s")
         self._try_next()
 
     def _opened(self, channel: Channel, slot: NodeSlot) -> None:
@@ -104,7 +104,7 @@ class NodeDial:
             self._try_next()
 
     def _timed_out(self) -> None:
-        text = f"{join_address(self._host, self._port)}: no answer in {TIMEOUT:g} s"
+        text = f"{join_address(self._host, self._port)}: no answer within {TIMEOUT:g} s"
         self._error = StreamRefused("timeout", text)
         self._fail()
 

@@ -273,7 +273,7 @@ class NodeSlot:
         self._checked = self._context.epoch()
         error = one_line(failure.value)
         if failure.check(defer.TimeoutError):
-            error = f"no answer in {self._context.check_timeout:g} s"
+            error = f"no answer within {self._context.check_timeout:g} s"
         self._info('Healthcheck failed for tunnel to "{address}": {error}', error)
         self.tunnel = None
         tunnel.close(f"its health check failed: {error}")

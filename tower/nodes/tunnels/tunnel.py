@@ -202,7 +202,7 @@ class NodeTunnel:
 
         def late() -> StreamRefused:
             return StreamRefused(
-                "timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s"
+                "timeout", f"{describe_node(node)} did not connect to {target} within {timeout:g} s"
             )
 
         def refused(failure: Failure) -> Channel:

@@ -101,7 +101,7 @@ class Authenticator:
                 refusal = refusal or e
         raise refusal or Unauthorized(
             "no credential was sent: use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
-            "anonymous",
+            "no credential",
         )
 
     def check(self, identity: Identity) -> None:

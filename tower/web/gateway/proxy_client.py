@@ -373,5 +373,5 @@ def _no_agent_credential(cluster: str) -> Unauthorized:
     return Unauthorized(
         f"no credential was sent, and the agent of cluster {cluster} does not add its own: "
         "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
-        "anonymous",
+        "no credential",
     )
