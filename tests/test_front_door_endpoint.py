@@ -88,15 +88,15 @@ class ConnectTests(SynchronousTestCase):
         self.clock = Clock()
         self.reactor = cast(ISocketReactor, self.clock)
         self.access = KubeAccess(SERVER, token="t0ken")
-        self.dialled: list[tuple[FrontDoorAddress, Deferred[Any]]] = []
+        self.dialed: list[tuple[FrontDoorAddress, Deferred[Any]]] = []
         self.events: list[Any] = []
         self.protocol: type[Protocol] | None = Recorder
         self.endpoint = FrontDoorEndpoint(self.reactor, lambda: self.access, "alpha", "pg", self.dial)
 
     def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
         """Record the dial."""
-        self.dialled.append((way, Deferred()))
-        return self.dialled[-1][1]
+        self.dialed.append((way, Deferred()))
+        return self.dialed[-1][1]
 
     def connect(self) -> Deferred[Any]:
         """Start to connect; the result is recorded."""
@@ -114,7 +114,7 @@ class ConnectTests(SynchronousTestCase):
     def reach(self) -> FakePipe:
         """Connect the newest attempt to the front door."""
         pipe = FakePipe()
-        self.dialled[-1][1].callback(pipe)
+        self.dialed[-1][1].callback(pipe)
         return pipe
 
     def refused(self, connecting: Deferred[Any], *parts: str) -> None:
@@ -190,7 +190,7 @@ class ConnectTests(SynchronousTestCase):
     def test_unreachable(self) -> None:
         """So is why the front door was not reached."""
         connecting = self.connect()
-        self.dialled[0][1].errback(ConnectFailed("refused", "tower.example.org:8443: connection refused"))
+        self.dialed[0][1].errback(ConnectFailed("refused", "tower.example.org:8443: connection refused"))
         self.refused(connecting, "tower.example.org:8443: connection refused")
 
     def test_credential(self) -> None:
@@ -198,7 +198,7 @@ class ConnectTests(SynchronousTestCase):
         self.connect()
         self.access = KubeAccess(SERVER, token="new")
         self.connect()
-        self.assertIn(b"Bearer new", self.dialled[1][0].request)
+        self.assertIn(b"Bearer new", self.dialed[1][0].request)
         self.access = KubeAccess(SERVER, token_file=Path("/nonexistent/token"))
         self.refused(self.connect(), "/nonexistent/token")
 
@@ -207,7 +207,7 @@ class ConnectTests(SynchronousTestCase):
         connecting = self.connect()
         connecting.cancel()
         self.failureResultOf(connecting, CancelledError)
-        self.assertTrue(self.dialled[0][1].called)
+        self.assertTrue(self.dialed[0][1].called)
         connecting = self.connect()
         pipe = self.reach()
         connecting.cancel()

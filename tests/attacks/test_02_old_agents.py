@@ -24,7 +24,7 @@ class OldAgentTests(OldAgentTestCase):
                 status = json.loads(answer.partition(b"\r\n\r\n")[2])
                 self.assertIn(repr(name), status["message"])
                 self.assertNotIn(AGENT_TOKEN.encode(), answer)
-        self.assertEqual((agent.servers, agent.dialled), ([], []))
+        self.assertEqual((agent.servers, agent.dialed), ([], []))
         self.ask_alpha(self.jane)
         self.assertIn(b"\r\nImpersonate-User: jane\r\n", agent.servers[0].taken())
 

@@ -124,7 +124,7 @@ class ForwarderTests(SynchronousTestCase):
         """Make a forwarder."""
         self.clock = Clock()
         self.said: list[str] = []
-        self.dialled: list[Deferred[Any]] = []
+        self.dialed: list[Deferred[Any]] = []
         self.failure: Exception | None = None
         clock: Any = self.clock
         self.forwarder = Forwarder(self.address, self.dial, self.said.append, clock)
@@ -136,8 +136,8 @@ class ForwarderTests(SynchronousTestCase):
     def dial(self, address: FrontDoorAddress) -> Deferred[Any]:
         """Return a connection that the test completes."""
         self.assertIs(address, ADDRESS)
-        self.dialled.append(Deferred())
-        return self.dialled[-1]
+        self.dialed.append(Deferred())
+        return self.dialed[-1]
 
     def accept(self) -> FakePipe:
         """Return a new local connection."""
@@ -149,7 +149,7 @@ class ForwarderTests(SynchronousTestCase):
     def open(self, local: FakePipe, answer: bytes = SWITCHED) -> FakePipe:
         """Answer the newest stream as the proxy."""
         stream = FakePipe()
-        self.dialled[-1].callback(stream)
+        self.dialed[-1].callback(stream)
         self.assertEqual(stream.taken(), ADDRESS.request)
         stream.deliver(answer)
         return stream
@@ -207,7 +207,7 @@ class ForwarderTests(SynchronousTestCase):
     def test_proxy_unreachable(self) -> None:
         """A connection error of the proxy is reported."""
         local = self.accept()
-        self.dialled[0].errback(ConnectFailed("refused", "127.0.0.1:8443: connection refused"))
+        self.dialed[0].errback(ConnectFailed("refused", "127.0.0.1:8443: connection refused"))
         self.assertEqual((self.said, local.aborted), (["127.0.0.1:8443: connection refused"], True))
 
     def test_no_credential(self) -> None:
@@ -222,23 +222,23 @@ class ForwarderTests(SynchronousTestCase):
         """A proxy that does not answer is a timeout."""
         local = self.accept()
         stream = FakePipe()
-        self.dialled[0].callback(stream)
+        self.dialed[0].callback(stream)
         self.clock.advance(OPEN_TIMEOUT)
         self.assertEqual(self.said, [f"the proxy did not open the stream within {OPEN_TIMEOUT:g} s"])
         self.assertTrue(local.aborted and stream.aborted)
 
-    def test_gone_before_dialled(self) -> None:
+    def test_gone_before_dialed(self) -> None:
         """A client that disconnects cancels the dial, without a report."""
         local = self.accept()
         local.lose()
         self.assertEqual(self.said, [])
-        self.assertTrue(self.dialled[0].called)
+        self.assertTrue(self.dialed[0].called)
 
     def test_gone_before_open(self) -> None:
         """A client that disconnects cancels the opening of the stream, without a report."""
         local = self.accept()
         stream = FakePipe()
-        self.dialled[0].callback(stream)
+        self.dialed[0].callback(stream)
         local.lose()
         self.assertEqual((self.said, stream.aborted), ([], True))
         self.assertEqual(self.clock.getDelayedCalls(), [])

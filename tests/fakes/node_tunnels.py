@@ -37,7 +37,7 @@ class FakeDialer:
 class FakeChannel:
     """The channel of a dial."""
 
-    def __init__(self, tunnel: FakeTunnel, host: str, port: int) -> None:
+    def __init__(self, tunnel: FakeNodeTunnel, host: str, port: int) -> None:
         self.tunnel, self.host, self.port = tunnel, host, port
         self.aborted = False
 
@@ -46,7 +46,7 @@ class FakeChannel:
         self.aborted = True
 
 
-class FakeTunnel:
+class FakeNodeTunnel:
     """As much of a tunnel to a node as a list needs."""
 
     def __init__(self, node: Node) -> None:
@@ -130,14 +130,14 @@ class FakeFleet:
     """Makes such tunnels and remembers them."""
 
     def __init__(self) -> None:
-        self.made: list[FakeTunnel] = []
+        self.made: list[FakeNodeTunnel] = []
 
     def create(self, node: Node) -> NodeTunnel:
         """Make one."""
-        self.made.append(FakeTunnel(node))
+        self.made.append(FakeNodeTunnel(node))
         return cast(NodeTunnel, self.made[-1])
 
-    def last(self, host: str) -> FakeTunnel:
+    def last(self, host: str) -> FakeNodeTunnel:
         """Return the latest one to a host."""
         return next(tunnel for tunnel in reversed(self.made) if tunnel.node.host == host)
 

@@ -145,7 +145,7 @@ class FarNode:
     :ivar wanted: (host, port) of each requested channel.
     :ivar decide: what it does about channels; the default connects all to themselves.
     :ivar servers: every connection's end.
-    :ivar dialled: the addresses of all connections.
+    :ivar dialed: the addresses of all connections.
     """
 
     answers: ClassVar[dict[str, Any]] = {}
@@ -165,11 +165,11 @@ class FarNode:
         self.decide: Callable[[Incoming], object] = self.echo
         self.servers: list[NodeServer] = []
         self.pipes: list[MemoryPipe] = []
-        self.dialled: list[tuple[str, int]] = []
+        self.dialed: list[tuple[str, int]] = []
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Connect, as `tower.nodes.ssh.client.Dial`."""
-        self.dialled.append((host, port))
+        self.dialed.append((host, port))
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         self.pipes += [near, far]

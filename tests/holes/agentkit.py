@@ -78,7 +78,7 @@ class MemoryAgent:
 
     :param tower: where it connects.
     :param pinned: fingerprints that it accepts as the proxy's.
-    :ivar dialled: what it was asked to dial, in order: host and port.
+    :ivar dialed: what it was asked to dial, in order: host and port.
     :ivar servers: the connections that it opened.
     :ivar reach: result of a dial: a new `FakePipe`, or an error.
     :ivar service: keeps the tunnel up.
@@ -129,7 +129,7 @@ class MemoryAgent:
         )
 
     def _begin(self) -> None:
-        self.dialled: list[tuple[str, int]] = []
+        self.dialed: list[tuple[str, int]] = []
         self.servers: list[FakePipe] = []
         self.reach: Callable[[], Any] = FakePipe
         self.gave_up = 0
@@ -166,7 +166,7 @@ class MemoryAgent:
         return self._tower.line()
 
     def _connect(self, reactor: Any, host: str, port: int, **_: Any) -> Deferred[Any]:
-        self.dialled.append((host, port))
+        self.dialed.append((host, port))
         try:
             server = self.reach()
         except Exception as e:  # noqa: BLE001 (the test chooses the error)

@@ -155,7 +155,7 @@ class MemoryOldAgent:
     """One connection of an old agent.
 
     :param config: sent in place of a good config.
-    :ivar dialled: what it was asked to dial.
+    :ivar dialed: what it was asked to dial.
     :ivar servers: what it reached.
     :ivar reach: makes what it reaches: a `SecureServer`, a `tests.fakes.pipes.FakePipe`, or an error.
     :ivar refused: the text with which it was refused, as it reads it; None while there is none.
@@ -173,7 +173,7 @@ class MemoryOldAgent:
             bearer=AGENT_TOKEN.encode(),
         )
         self.config = evolve(good, **changes)
-        self.dialled: list[str] = []
+        self.dialed: list[str] = []
         self.servers: list[Any] = []
         self.reach: Callable[[], Any] = SecureServer
         self.refused: str | None = None
@@ -216,7 +216,7 @@ class MemoryOldAgent:
     def _accept(self, incoming: Incoming) -> None:
         """Accept any channel, then dial; if the dial fails, close it."""
         channel = incoming.accept()
-        self.dialled.append(incoming.data.decode())
+        self.dialed.append(incoming.data.decode())
         try:
             server = self.reach()
         except OSError:

@@ -48,7 +48,7 @@ class CredentialTests(HoleTestCase):
         os.utime(path, (1, 1))
         self.assertTrue(agent.member.refresh())
         self.assertIn(b"\r\nAuthorization: Bearer two\r\n", self.through(agent, user, API, jane))
-        self.assertEqual(len(agent.dialled), 1)
+        self.assertEqual(len(agent.dialed), 1)
 
     def test_hole_31_line_ends_around_tokens(self) -> None:
         """Hole 31: blanks and line ends around the token in a file are not part of it."""
@@ -112,14 +112,14 @@ class StreamTests(HoleTestCase):
 
     def test_hole_18_open_means_reached(self) -> None:
         """Hole 18: a stream is open when its target has answered the agent, and not before."""
-        dialling: Deferred[Any] = Deferred()
-        self.connected.reach = lambda: dialling
+        dialing: Deferred[Any] = Deferred()
+        self.connected.reach = lambda: dialing
         (tunnel,) = self.tower.tunnels.live("alpha")
         opening = tunnel.open("db")
         self.tower.pump()
-        self.assertEqual(self.connected.dialled, [("10.0.0.5", 5432)])
+        self.assertEqual(self.connected.dialed, [("10.0.0.5", 5432)])
         self.assertNoResult(opening)
-        dialling.errback(Failure(ConnectFailed("refused", "10.0.0.5:5432: connection refused")))
+        dialing.errback(Failure(ConnectFailed("refused", "10.0.0.5:5432: connection refused")))
         self.tower.pump()
         error: Any = self.failureResultOf(opening).value
         self.assertEqual((error.code, error.peer_text), ("refused", "10.0.0.5:5432: connection refused"))
@@ -171,7 +171,7 @@ class AddressTests(HoleTestCase):
         ):
             agent = self.agent(member=member)
             asked = self.through(agent, self.tower.user(), API, jane)
-            self.assertEqual(agent.dialled, [("api.example", 7443)])
+            self.assertEqual(agent.dialed, [("api.example", 7443)])
             self.assertIn(b"\r\nHost: api.example:7443\r\n", asked)
             agent.service.stopService()
             self.tower.pump()
@@ -199,15 +199,15 @@ class AddressTests(HoleTestCase):
             self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer word\r\n")
 
     def test_hole_19_ipv6(self) -> None:
-        """Hole 19: an IPv6 address is in brackets where a port follows, and bare where it is dialled."""
+        """Hole 19: an IPv6 address is in brackets where a port follows, and bare where it is dialed."""
         access = KubeAccess(server="https://[fd00::1]:6443", token="t", insecure=True)
         agent = self.agent(member=APIServer(lambda: access))
         asked = self.through(agent, self.tower.user(), API, self.tower.credential("alpha"))
-        self.assertEqual(agent.dialled, [("fd00::1", 6443)])
+        self.assertEqual(agent.dialed, [("fd00::1", 6443)])
         self.assertIn(b"\r\nHost: [fd00::1]:6443\r\n", asked)
 
     def test_hole_19_kubesphere_service(self) -> None:
-        """Hole 19: a `--kubesphere-service` without a port, as it is by default, is dialled at port 80."""
+        """Hole 19: a `--kubesphere-service` without a port, as it is by default, is dialed at port 80."""
         folder = self.folder_with()
         options = Options({})
         options.parse(

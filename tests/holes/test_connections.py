@@ -51,7 +51,7 @@ class SilenceTests(HoleTestCase):
         jane = self.tower.credential("alpha")
         for _ in range(10):
             self.through(other, self.tower.user(), API, jane)
-        self.assertEqual(stopped.dialled, [])
+        self.assertEqual(stopped.dialed, [])
 
     def test_hole_11_a_stopped_proxy_is_noticed(self) -> None:
         """Hole 11: an agent with a silent proxy drops the tunnel and dials again."""

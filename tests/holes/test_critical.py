@@ -40,7 +40,7 @@ class UnauthenticatedTests(HoleTestCase):
                     user.certificate = certificate
                     answer = self.tower.ask(user, get(target, *fields))
                     self.assertEqual(status_of(answer), 401, (port, target, certificate, fields))
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
         jane = self.tower.credential("alpha")
         asked = self.through(agent, self.tower.user(6000), b"/api", jane)
         self.assertIn(b"\r\nImpersonate-User: jane\r\nImpersonate-Group: dev\r\n", asked)
@@ -56,7 +56,7 @@ class UnauthenticatedTests(HoleTestCase):
             self.assertEqual(status_of(answer), 403, claim)
         for port, target in ((6001, b"/api"), (None, b"/clusters/beta/api")):
             self.assertEqual(status_of(self.tower.ask(self.tower.user(port), get(target, jane))), 403)
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
 
 
 class AuthorityTests(HoleTestCase):
@@ -119,7 +119,7 @@ class DialTests(HoleTestCase):
             opening = tunnel.open(target)
             self.tower.pump()
             self.failureResultOf(opening, StreamRefused)
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
 
 
 class RevocationTests(HoleTestCase):

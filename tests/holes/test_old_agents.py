@@ -30,7 +30,7 @@ class RightsTests(OldAgentTestCase):
             self.assertEqual(status_of(self.ask_alpha(*fields)), 401)
         for claim in (b"Impersonate-User: root", b"X-Remote-Group: system:masters"):
             self.assertEqual(status_of(self.ask_alpha(self.jane, claim)), 403)
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
         self.ask_alpha(self.jane)
         asked = agent.servers[0].taken()
         self.assertIn(b"\r\nImpersonate-User: jane\r\nImpersonate-Group: dev\r\n", asked)
@@ -73,7 +73,7 @@ class RightsTests(OldAgentTestCase):
         self.assertFalse(agent.registered)
         self.assertEqual(agent.tunnel.bytes_out, 0)
 
-    def test_hole_04_an_old_agent_has_nothing_dialled(self) -> None:
+    def test_hole_04_an_old_agent_has_nothing_dialed(self) -> None:
         """Hole 4: the channels that an old agent opens are refused, and no target is named but its two."""
         agent = self.old()
         connected = len(self.tower.machine.tcpClients)
@@ -85,7 +85,7 @@ class RightsTests(OldAgentTestCase):
         (tunnel,) = self.tower.tunnels.live("alpha")
         for target in ("127.0.0.1:22", "db", "169.254.169.254:80"):
             self.failureResultOf(tunnel.open(target), StreamRefused)
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
 
     def test_hole_05_the_end_of_a_right(self) -> None:
         """Hole 5: token revoked, cluster disabled, cluster removed: each ends the tunnel, and its users."""

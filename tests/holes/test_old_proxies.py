@@ -90,10 +90,10 @@ class TrustTests(OldProxyTestCase):
             self.failureResultOf(self.proxy.open(address), StreamRefused)
         for kind in (b"direct-tcpip", b"session", b"stream@tower.kubesphere.io"):
             self.failureResultOf(self.proxy.open(KUBERNETES, kind), StreamRefused)
-        self.assertEqual(agent.dialled, [])
+        self.assertEqual(agent.dialed, [])
         self.successResultOf(self.proxy.open(KUBERNETES))
         self.successResultOf(self.proxy.open("ks-apiserver:80"))
-        self.assertEqual(agent.dialled, [("10.0.0.1", 6443), ("ks-apiserver", 80)])
+        self.assertEqual(agent.dialed, [("10.0.0.1", 6443), ("ks-apiserver", 80)])
 
 
 class StreamTests(OldProxyTestCase):
@@ -120,11 +120,11 @@ class StreamTests(OldProxyTestCase):
     def test_hole_18_open_means_reached(self) -> None:
         """Hole 18: the old proxy's channel opens when the target has answered, and fails if it does not."""
         agent = self.agent()
-        dialling: Deferred[Any] = Deferred()
-        agent.reach = lambda: dialling
+        dialing: Deferred[Any] = Deferred()
+        agent.reach = lambda: dialing
         opening = self.proxy.open(KUBERNETES)
         self.assertNoResult(opening)
-        dialling.errback(Failure(ConnectFailed("refused", "10.0.0.1:6443: connection refused")))
+        dialing.errback(Failure(ConnectFailed("refused", "10.0.0.1:6443: connection refused")))
         self.proxy.pump()
         self.assertIn("connection refused", str(self.failureResultOf(opening, StreamRefused).value))
 

@@ -57,7 +57,7 @@ class ConfigTests(OldProxyTestCase):
         agent = self.agent(service="api.example:7443")
         self.assertEqual(self.proxy.configs[0].kubernetes, "api.example:7443")
         self.successResultOf(self.proxy.open("api.example:7443"))
-        self.assertEqual(agent.dialled, [("api.example", 7443)])
+        self.assertEqual(agent.dialed, [("api.example", 7443)])
 
     def test_hole_19_ipv6(self) -> None:
         """Hole 19: an IPv6 address has its brackets there."""

@@ -31,7 +31,7 @@ class RequestTests(OldAgentTestCase):
 
         agent.reach = refuse
         self.assert_reported(self.ask_alpha(self.jane), 503, "could not connect")
-        self.assertEqual(agent.dialled, ["10.96.0.1:443"])
+        self.assertEqual(agent.dialed, ["10.96.0.1:443"])
 
     def test_hole_09_an_api_server_that_is_another(self) -> None:
         """Hole 9: a certificate for another name is a 503 with the reason; nothing was sent to it."""
@@ -79,7 +79,7 @@ class RequestTests(OldAgentTestCase):
         agent.reach = FakePipe
         user = self.tower.user()
         self.tower.ask(user, get(b"/clusters/alpha/targets/kubesphere/kapis", self.jane))
-        self.assertEqual(agent.dialled, ["ks-apiserver.kubesphere-system.svc:80"])
+        self.assertEqual(agent.dialed, ["ks-apiserver.kubesphere-system.svc:80"])
         agent.servers[0].deliver(ok())
         self.tower.pump()
         self.assertEqual(status_of(user.taken()), 200)
@@ -96,7 +96,7 @@ class RequestTests(OldAgentTestCase):
                 server.deliver(ok())
             self.tower.pump()
             self.assertEqual([status_of(user.taken()) for user in users], [200] * 32)
-        self.assertEqual(len(agent.dialled), 32)
+        self.assertEqual(len(agent.dialed), 32)
 
     def test_hole_31_a_line_end_behind_the_token(self) -> None:
         """Hole 31: an old agent sends the token file unchanged; the line end is not part of the token."""

@@ -112,7 +112,7 @@ class PoolTests(HoleTestCase):
                 server.deliver(ok())
             self.tower.pump()
             self.assertEqual([status_of(user.taken()) for user in users], [200] * 32)
-        self.assertEqual((len(agent.dialled), self.tower.pool.opened, self.tower.pool.taken), (32, 32, 64))
+        self.assertEqual((len(agent.dialed), self.tower.pool.opened, self.tower.pool.taken), (32, 32, 64))
 
 
 class WaitTests(HoleTestCase):
@@ -136,13 +136,13 @@ class WaitTests(HoleTestCase):
 
     def test_hole_32_no_connection(self) -> None:
         """Hole 32: so is one that is never reached; the agent itself gives up after 10 s."""
-        dialling: list[Deferred[Any]] = []
+        dialing: list[Deferred[Any]] = []
         limits: list[float] = []
 
         def connect(reactor: Any, host: str, port: int, *, timeout: float, **_: Any) -> Deferred[Any]:
             limits.append(timeout)
-            dialling.append(Deferred())
-            return dialling[-1]
+            dialing.append(Deferred())
+            return dialing[-1]
 
         self.connected.outgoing._connect = connect
         user = self.tower.user()

@@ -31,7 +31,7 @@ def address(number: int) -> str:
 
 
 class Kubelet:
-    """The receiver of a dialled channel."""
+    """The receiver of a dialed channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -80,7 +80,7 @@ class OldTower:
     ) -> OldAgent:
         """Return an agent of Go; it is not started.
 
-        :param trusts: file with the CA of the proxy, which is then dialled by TLS.
+        :param trusts: file with the CA of the proxy, which is then dialed by TLS.
         """
         ports = self.backend.ports[cluster]
         made = OldAgent(

@@ -194,11 +194,11 @@ class FaultTests(harness.TowerTestCase):
     def come_back(self, before: int) -> None:
         """Make the agent dial at once, and wait until its tunnel is up again."""
 
-        def dialled() -> bool:
+        def dialed() -> bool:
             self.agent.program.signal(signal.SIGHUP)
             return self.relay.accepted > before
 
-        wait_for("the agent to dial", dialled, every=0.01)
+        wait_for("the agent to dial", dialed, every=0.01)
         wait_for("the tunnel", self.agent.ready, every=0.005)
 
 

@@ -449,7 +449,7 @@ class EndTests(NodeTestCase):
             await tunnel.dial(LOOPBACK, self.echo_port)
 
     async def test_stopped(self) -> None:
-        """A server that stands still: dialling has its limit, and keepalives find out, streams or not."""
+        """A server that stands still: dialing has its limit, and keepalives find out, streams or not."""
         server = self.sshd()
         tunnel = await self.open(server, keepalive=1.0)
         _, recorder = await self.recorded(tunnel)

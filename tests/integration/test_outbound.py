@@ -45,7 +45,7 @@ class HTTPProxyTests(SynchronousTestCase):
         self.assertIn(f"CONNECT {NAME}:{self.tower.secure_port}", self.proxy.asked)
 
     def test_no_proxy(self) -> None:
-        """A name in NO_PROXY is dialled directly, which fails here, and the agent logs it."""
+        """A name in NO_PROXY is dialed directly, which fails here, and the agent logs it."""
         self.start(NO_PROXY="example.org, .test")
         wait_for("the agent to log the unknown name", lambda: NAME in self.agent.program.tail())
         self.assertFalse(self.agent.ready())

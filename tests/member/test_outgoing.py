@@ -42,7 +42,7 @@ class OutgoingTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Create an agent with one target, whose dials the test answers."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
-        self.dialled: list[Deferred[Any]] = []
+        self.dialed: list[Deferred[Any]] = []
         self.clock = Clock()
         member = FakeMember()
         self.outgoing = Outgoing(
@@ -53,7 +53,7 @@ class OutgoingTests(SynchronousTestCase):
             Budget(1 << 20),
             connect=self.connect,
         )
-        self.dialling = self.outgoing.for_tunnel()
+        self.dialing = self.outgoing.for_tunnel()
 
     def test_unused_streams(self) -> None:
         """The number of streams that wait for a first request is limited, across all tunnels."""
@@ -63,7 +63,7 @@ class OutgoingTests(SynchronousTestCase):
             self.outgoing.unfinished.opened(stream)
         first = FakeIncoming(b"kubernetes")
         tunnels[0].accept(cast(Incoming, first))
-        self.assertEqual(len(self.dialled), 1)
+        self.assertEqual(len(self.dialed), 1)
         for tunnel in tunnels:
             refused = FakeIncoming(b"kubernetes")
             tunnel.accept(cast(Incoming, refused))
@@ -71,34 +71,34 @@ class OutgoingTests(SynchronousTestCase):
             self.assertEqual(refused.refusal[0], "busy")
             self.assertIn("512 streams", refused.refusal[1])
         tunnels[1].accept(cast(Incoming, FakeIncoming(b"db")))
-        self.assertEqual(len(self.dialled), 2)
-        self.dialled[0].errback(ConnectFailed("refused", "no"))
+        self.assertEqual(len(self.dialed), 2)
+        self.dialed[0].errback(ConnectFailed("refused", "no"))
         tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
-        self.assertEqual(len(self.dialled), 3)
+        self.assertEqual(len(self.dialed), 3)
         self.outgoing.unfinished.done(waiting[0])
         tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
-        self.assertEqual(len(self.dialled), 4)
+        self.assertEqual(len(self.dialed), 4)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
-        self.dialled.append(Deferred())
-        return self.dialled[-1]
+        self.dialed.append(Deferred())
+        return self.dialed[-1]
 
     def want(self, target: bytes, **options: Any) -> FakeIncoming:
         """Let the proxy request a stream."""
         incoming = FakeIncoming(target, **options)
-        self.dialling.accept(cast(Incoming, incoming))
+        self.dialing.accept(cast(Incoming, incoming))
         return incoming
 
     def test_target(self) -> None:
-        """A named target is dialled; bytes flow once it has answered, and not before."""
+        """A named target is dialed; bytes flow once it has answered, and not before."""
         incoming = self.want(b"db")
         self.assertEqual(self.asked[0][:2], ("10.0.0.5", 5432))
         self.assertNotIn("tls", self.asked[0][2])
         self.assertFalse(incoming.accepted)
         connection = FakePipe()
-        self.dialled[0].callback(connection)
+        self.dialed[0].callback(connection)
         self.assertTrue(incoming.accepted)
         incoming.channel.deliver(b"hello")
         self.assertEqual(connection.taken(), b"hello")
@@ -113,7 +113,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual((host, port), ("10.0.0.1", 6443))
         self.assertEqual((options["tls"], options["server_hostname"]), ("tls", "kubernetes"))
         connection = FakePipe()
-        self.dialled[0].callback(connection)
+        self.dialed[0].callback(connection)
         incoming.channel.deliver(b"GET /api HTTP/1.1\r\nImpersonate-User: jane\r\nHost: h\r\n\r\n")
         self.assertEqual(
             connection.taken(),
@@ -125,7 +125,7 @@ class OutgoingTests(SynchronousTestCase):
         """Data that is not a request does not reach the API server."""
         incoming = self.want(b"kubernetes")
         connection = FakePipe()
-        self.dialled[0].callback(connection)
+        self.dialed[0].callback(connection)
         incoming.channel.deliver(b"GET /api HTTP/1.1\r\nHost: h\r\n\r\n")
         self.assertEqual(connection.taken(), b"")
         self.assertIn(b"403", incoming.channel.taken())
@@ -161,13 +161,13 @@ class OutgoingTests(SynchronousTestCase):
         """Why the target was not reached goes to the proxy."""
         for kind in ("refused", "unreachable", "timeout", "name", "tls"):
             incoming = self.want(b"kubernetes")
-            self.dialled[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: connection refused"))
+            self.dialed[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: connection refused"))
             self.assertEqual(incoming.refusal, (kind, "10.0.0.1:6443: connection refused"))
 
     def test_mistake(self) -> None:
         """A mistake of ours is logged, and the proxy is not left waiting."""
         incoming = self.want(b"db")
-        self.dialled[0].errback(ZeroDivisionError("oops"))
+        self.dialed[0].errback(ZeroDivisionError("oops"))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         assert incoming.refusal is not None
         self.assertEqual(incoming.refusal[0], "failed")
@@ -179,18 +179,18 @@ class OutgoingTests(SynchronousTestCase):
         refused = self.want(b"db").refusal
         assert refused is not None
         self.assertEqual(refused[0], "busy")
-        self.dialled[0].callback(FakePipe())
+        self.dialed[0].callback(FakePipe())
         self.assertIsNone(self.want(b"db").refusal)
         self.assertEqual(len(self.asked), DIAL_LIMIT + 1)
 
     def test_tunnel_gone(self) -> None:
-        """When the tunnel goes, what is being dialled for it is given up; other tunnels' is not."""
+        """When the tunnel goes, what is being dialed for it is given up; other tunnels' is not."""
         other = self.outgoing.for_tunnel()
         other.accept(cast(Incoming, FakeIncoming(b"db")))
         incoming = self.want(b"db")
-        self.dialling.lost(TunnelLost("x"))
-        self.assertTrue(self.dialled[1].called)
-        self.assertFalse(self.dialled[0].called)
+        self.dialing.lost(TunnelLost("x"))
+        self.assertTrue(self.dialed[1].called)
+        self.assertFalse(self.dialed[0].called)
         self.assertEqual((incoming.refusal, incoming.accepted), (None, False))
 
     def test_too_late(self) -> None:
@@ -200,7 +200,7 @@ class OutgoingTests(SynchronousTestCase):
             incoming.error = error
             connection = FakePipe()
             connection.receiver = cast(Any, Silent())
-            self.dialled[-1].callback(connection)
+            self.dialed[-1].callback(connection)
             self.assertTrue(connection.aborted)
         self.assertEqual(incoming.refusal, ("busy", "too many"))
 

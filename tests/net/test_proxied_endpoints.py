@@ -25,13 +25,13 @@ class WaysTests(SynchronousTestCase):
         """Make a test without connections."""
         self.reactor = MemoryReactorClock()
         self.pipes: list[FakePipe] = []
-        self.dialled: list[tuple[str, int]] = []
+        self.dialed: list[tuple[str, int]] = []
         self.problem: Exception | None = None
 
     def reach(self, _: Any, host: str, port: int, *, timeout: float) -> Deferred[Any]:
         """Connect."""
         self.assertEqual(timeout, 7.0)
-        self.dialled.append((host, port))
+        self.dialed.append((host, port))
         if self.problem is not None:
             return fail(self.problem)
         self.pipes.append(FakePipe())
@@ -53,7 +53,7 @@ class WaysTests(SynchronousTestCase):
     def test_by_proxy(self) -> None:
         """Requests by HTTPS go through the proxy, which sees only TLS."""
         self.ask("https://ec2.example.com/", HTTPS_PROXY=PROXY)
-        self.assertEqual((self.dialled, self.ports()), ([("squid.example", 3128)], []))
+        self.assertEqual((self.dialed, self.ports()), ([("squid.example", 3128)], []))
         (pipe,) = self.pipes
         head = pipe.taken()
         self.assertTrue(head.startswith(b"CONNECT ec2.example.com:443 HTTP/1.1\r\n"), head)
@@ -68,7 +68,7 @@ class WaysTests(SynchronousTestCase):
         for environ in ({}, {"HTTPS_PROXY": PROXY, "NO_PROXY": "192.0.2.0/24"}, {"HTTP_PROXY": PROXY}):
             self.reactor.tcpClients.clear()
             self.ask("https://192.0.2.7:8443/", **environ)
-            self.assertEqual((self.dialled, self.ports()), ([], [8443]))
+            self.assertEqual((self.dialed, self.ports()), ([], [8443]))
 
     def test_metadata(self) -> None:
         """Metadata services, and all other requests by plain HTTP, bypass the proxy."""
@@ -88,9 +88,9 @@ class WaysTests(SynchronousTestCase):
                 self.assertEqual(self.ports()[-1], 7000 + number)
         self.ask("http://keystone.example:5000/v3", **everything)
         self.assertEqual(self.ports()[-1], 5000)
-        self.assertEqual(self.dialled, [])
+        self.assertEqual(self.dialed, [])
 
-    def test_not_led_on(self) -> None:
+    def test_not_connected_through(self) -> None:
         """The error has the proxy's response and address, without the credential."""
         asking = self.ask("https://ec2.example.com/", https_proxy=PROXY)
         self.pipes[-1].deliver(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")

@@ -10,7 +10,7 @@ from tower.net.send_queue import SendQueue
 
 
 class BacklogTests(SynchronousTestCase):
-    """Backlog."""
+    """`SendQueue`."""
 
     @given(
         st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=8),

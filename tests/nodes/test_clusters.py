@@ -145,7 +145,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNotNone(self.nodes.get("beta"))
 
     def test_list_from_before(self) -> None:
-        """After a restart the nodes of the last list are dialled, which counts as no look at the list."""
+        """After a restart the nodes of the last list are dialed, which counts as no look at the list."""
         self.add(nodes_file="")
         running = self.nodes.get("beta")
         assert running is not None

@@ -294,12 +294,12 @@ class MemberHealthTests(HealthCase):
     def test_the_api_server_is_a_black_hole(self) -> None:
         """A node that answers SSH's keepalives while it connects is alive, whichever timeout ends first."""
         for tells_itself in (False, True):
-            dialling: Deferred[Any] = Deferred()
-            tunnel = HealthTunnel(dialling)
+            dialing: Deferred[Any] = Deferred()
+            tunnel = HealthTunnel(dialing)
             looking = self.look(tunnel)
             tunnel.bytes_in += 40
             if tells_itself:
-                dialling.errback(StreamRefused("timeout", "in 8 s"))
+                dialing.errback(StreamRefused("timeout", "in 8 s"))
             else:
                 self.clock.advance(TIMEOUT)
             self.assertIn("cannot reach the API server: ", self.successResultOf(looking))

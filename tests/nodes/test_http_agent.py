@@ -25,13 +25,13 @@ class NodeAgentTests(SynchronousTestCase):
     def setUp(self) -> None:
         """An agent, and a server behind the nodes."""
         self.member = Member()
-        self.dialled: list[tuple[str, int]] = []
+        self.dialed: list[tuple[str, int]] = []
         self.way: Any = self.member.open
         self.agent = NodeAgent(self.member.clock, self.dial, client_context(CA))
 
     async def dial(self, host: str, port: int) -> Any:
         """Open a connection to the server."""
-        self.dialled.append((host, port))
+        self.dialed.append((host, port))
         return await self.way()
 
     def get(self, url: str) -> Deferred[Any]:
@@ -57,21 +57,21 @@ class NodeAgentTests(SynchronousTestCase):
         """A request goes to host and port of its URL."""
         self.member.answer = lambda _: (200, b"from a pod")
         self.assertEqual(self.successResultOf(self.get("http://10.1.2.3:8080/a?b=c")), b"from a pod")
-        self.assertEqual(self.dialled, [("10.1.2.3", 8080)])
+        self.assertEqual(self.dialed, [("10.1.2.3", 8080)])
         self.assertEqual(self.member.requests[0].uri, b"/a?b=c")
         self.assertEqual(self.member.requests[0].getHeader(b"host"), b"10.1.2.3:8080")
 
     def test_ipv6(self) -> None:
-        """Addresses of IPv6 are dialled without brackets."""
+        """Addresses of IPv6 are dialed without brackets."""
         self.agent.request(b"GET", b"http://[fd00::1]:8080/")
         self.get("http://service.default.svc/")
-        self.assertEqual(self.dialled, [("fd00::1", 8080), ("service.default.svc", 80)])
+        self.assertEqual(self.dialed, [("fd00::1", 8080), ("service.default.svc", 80)])
 
     def test_kept(self) -> None:
         """Connections are kept for the next request, for as long as upstream does, and can be closed."""
         for _ in range(2):
             self.get("http://10.1.2.3/")
-        self.assertEqual(len(self.dialled), 1)
+        self.assertEqual(len(self.dialed), 1)
         self.member.clock.advance(IDLE)
         self.assertTrue(self.member.pipes[0].lost)
         self.get("http://10.1.2.3/")

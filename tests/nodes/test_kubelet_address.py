@@ -51,7 +51,7 @@ class KubeletAddressesTests(SynchronousTestCase):
         return Deferred.fromCoroutine(self.addresses.dial(cast(NodeTunnel, tunnel), node, 10250))
 
     def test_loopback(self) -> None:
-        """One that listens at all addresses is dialled at the loopback alone."""
+        """One that listens at all addresses is dialed at the loopback alone."""
         tunnel = KubeletTunnel("127.0.0.1", "10.0.0.1", "192.0.2.1")
         for _ in range(2):
             self.assertEqual(self.successResultOf(self.dial(tunnel)), ("127.0.0.1", 10250))

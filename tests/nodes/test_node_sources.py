@@ -88,7 +88,7 @@ def _asked(lister: Lister) -> Deferred[Any]:
 
 
 class PreferredNodeTests(SynchronousTestCase):
-    """Which of a node's addresses is dialled."""
+    """Which of a node's addresses is dialed."""
 
     def test_order_of_types(self) -> None:
         """The first type that the node has decides, and of that type the first address."""

@@ -116,7 +116,7 @@ class SyncTests(Logged):
         self.pass_time(15)
         self.assertEqual(self.hosts(), ["a"])
 
-    def test_hurry(self) -> None:
+    def test_list_soon(self) -> None:
         """Nodes are listed at once when their source has changed."""
         self.run_up()
         self.pass_time(3)
@@ -131,7 +131,7 @@ class KeyTests(Logged):
         self.assertEqual(self.installed, [(0.0, "joe", LINE)])
         self.assertEqual(self.tunneler.status().last_key_install, 1_000_000.0)
 
-    def test_refused_nodes_are_dialled_when_it_is_installed(self) -> None:
+    def test_refused_nodes_are_dialed_when_it_is_installed(self) -> None:
         """A node that lacked the key is tried again as soon as the key is installed."""
         installing: Deferred[None] = Deferred()
         self.install_result = installing
@@ -330,8 +330,8 @@ class RunTests(Logged):
         """It leads through the tunnels, also after a stop."""
         self.run_up()
         self.tunneler.stop()
-        dialled = self.tunneler.dial("b", 10250)
-        self.assertIs(self.fleet.last("b").answer(), self.successResultOf(dialled))
+        dialed = self.tunneler.dial("b", 10250)
+        self.assertIs(self.fleet.last("b").answer(), self.successResultOf(dialed))
 
     def test_dial_without_tunnels(self) -> None:
         """The error while no node has accepted a login."""

@@ -32,31 +32,31 @@ class V1OutgoingTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Accept the streams of one tunnel; the test completes their connects."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
-        self.dialled: list[Deferred[Any]] = []
+        self.dialed: list[Deferred[Any]] = []
         self.outgoing = V1Outgoing(cast(ISocketReactor, Clock()), connect=self.connect)
-        self.dialling = self.outgoing.for_tunnel(REGISTRATION)
+        self.dialing = self.outgoing.for_tunnel(REGISTRATION)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
-        self.dialled.append(Deferred())
-        return self.dialled[-1]
+        self.dialed.append(Deferred())
+        return self.dialed[-1]
 
     def want(self, address: bytes, kind: bytes = CHANNEL) -> FakeIncoming:
         """Let the proxy request a stream."""
         incoming = FakeIncoming(b"", kind=kind, data=address)
-        self.dialling.accept(cast(Incoming, incoming))
+        self.dialing.accept(cast(Incoming, incoming))
         return incoming
 
     def test_registered(self) -> None:
-        """The two registered addresses are dialled where they are configured, without TLS by us."""
+        """The two registered addresses are dialed where they are configured, without TLS by us."""
         self.want(b"Kubernetes:6443")
         self.want(b"[fd00::1]:80")
         self.assertEqual([asked[:2] for asked in self.asked], [("10.0.0.1", 6443), ("fd00::1", 80)])
         self.assertEqual(set(self.asked[0][2]), {"timeout"})
 
     def test_others(self) -> None:
-        """Hole 4: nothing else is dialled, however it is written, and no other type of channel is opened."""
+        """Hole 4: nothing else is dialed, however it is written, and no other type of channel is opened."""
         for address in (
             b"169.254.169.254:80",
             b"10.0.0.1:6443",
@@ -80,17 +80,17 @@ class V1OutgoingTests(SynchronousTestCase):
         """Hole 18: a stream is accepted once its target has answered, and refused if it does not."""
         incoming = self.want(b"kubernetes:6443")
         self.assertFalse(incoming.accepted)
-        self.dialled[0].errback(ConnectFailed("refused", "10.0.0.1:6443: connection refused"))
+        self.dialed[0].errback(ConnectFailed("refused", "10.0.0.1:6443: connection refused"))
         self.assertEqual(incoming.refusal, ("refused", "10.0.0.1:6443: connection refused"))
         incoming = self.want(b"kubernetes:6443")
-        self.dialled[1].callback(FakePipe())
+        self.dialed[1].callback(FakePipe())
         self.assertTrue(incoming.accepted)
 
     def test_half_close(self) -> None:
         """Hole 17: bytes are relayed unchanged, and the end of one direction leaves the other open."""
         incoming = self.want(b"kubernetes:6443")
         connection = FakePipe()
-        self.dialled[0].callback(connection)
+        self.dialed[0].callback(connection)
         channel = incoming.channel
         channel.deliver(b"\x16\x03\x01")
         channel.end()
@@ -111,7 +111,7 @@ class V1OutgoingTests(SynchronousTestCase):
         self.assertNotIn("t0ken", repr(events))
 
     def test_gone(self) -> None:
-        """When the tunnel goes, what is being dialled for it is given up."""
+        """When the tunnel goes, what is being dialed for it is given up."""
         self.want(b"kubernetes:6443")
-        self.dialling.lost(TunnelLost("x"))
-        self.assertTrue(self.dialled[0].called)
+        self.dialing.lost(TunnelLost("x"))
+        self.assertTrue(self.dialed[0].called)

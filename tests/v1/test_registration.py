@@ -95,7 +95,7 @@ class RegistrarTests(SynchronousTestCase):
         self.assertEqual((config.certificate, config.key, config.bearer), (b"", b"", b"other"))
 
     def test_addresses(self) -> None:
-        """The API server is called by its certificate's name, and dialled where it is."""
+        """The API server is called by its certificate's name, and dialed where it is."""
         registration = self.registrar(tls_server_name="Kubernetes").registration()
         self.assertEqual(registration.config.kubernetes, "Kubernetes:6443")
         self.assertEqual(

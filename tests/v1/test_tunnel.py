@@ -86,7 +86,7 @@ class V1TunnelTests(SynchronousTestCase):
 
     def test_kubesphere(self) -> None:
         """The port that old agents leave out by default is added before the channel is opened."""
-        for given, dialled in (
+        for given, dialed in (
             ("ks-apiserver.kubesphere-system.svc", b"ks-apiserver.kubesphere-system.svc:80"),
             ("ks-apiserver:9090", b"ks-apiserver:9090"),
             ("[2001:db8::1]:9090", b"[2001:db8::1]:9090"),
@@ -95,7 +95,7 @@ class V1TunnelTests(SynchronousTestCase):
         ):
             tunnel = self.made(kubesphere=given)
             self.assertIs(self.successResultOf(tunnel.open("kubesphere")), self.under.pipe)
-            self.assertEqual(self.under.opened[-1], (b"kubesphere", dialled))
+            self.assertEqual(self.under.opened[-1], (b"kubesphere", dialed))
 
     def test_other_targets(self) -> None:
         """Other targets are refused, although an old agent would dial any address."""

@@ -76,7 +76,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.clock = Clock()
         self.dialer = FakeDialer()
         self.registrar = FakeRegistrar()
-        self.dialled: list[Deferred[Any]] = []
+        self.dialed: list[Deferred[Any]] = []
         self.uplink = V1Uplink(
             self.clock,
             cast(Dialer, self.dialer),
@@ -92,8 +92,8 @@ class V1UplinkTests(SynchronousTestCase):
 
     def connect_there(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.net.connecting.connect`."""
-        self.dialled.append(Deferred())
-        return self.dialled[-1]
+        self.dialed.append(Deferred())
+        return self.dialed[-1]
 
     def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, SSHTunnel]:
         """Add an old proxy; its end of the tunnel carries streams from authentication on."""
@@ -129,7 +129,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.over()
 
     def test_streams(self) -> None:
-        """Streams that the proxy opens before it answers are dialled, and bytes flow both ways."""
+        """Streams that the proxy opens before it answers are dialed, and bytes flow both ways."""
         ssh, theirs = self.proxy()
         opening: list[Deferred[Channel]] = []
 
@@ -142,14 +142,14 @@ class V1UplinkTests(SynchronousTestCase):
         connected = self.uplink.connect()
         self.pump()
         tunnel = self.successResultOf(connected)
-        self.assertEqual(len(self.dialled), 1)
+        self.assertEqual(len(self.dialed), 1)
         there = MemoryPipe()
         server = MemoryPipe()
         there.other, server.other = server, there
         heard, said = Recorder(), Recorder()
         server.receiver = heard
         server.resume()
-        self.dialled[0].callback(cast(Connection, there))
+        self.dialed[0].callback(cast(Connection, there))
         self.pump()
         channel = self.successResultOf(opening[0])
         channel.receiver = said
@@ -192,14 +192,14 @@ class V1UplinkTests(SynchronousTestCase):
         self.near.lose()
         self.failed(connected, RegistrationUnanswered)
 
-    def test_not_dialled(self) -> None:
+    def test_not_dialed(self) -> None:
         """Without a connection there is none of the rest."""
         self.dialer.answers["kubesphere-v1"] = fail(DialFailed("refused"))
         self.failureResultOf(self.uplink.connect(), DialFailed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cancel(self) -> None:
-        """Cancelling leaves nothing behind, while dialling and after."""
+        """Cancelling leaves nothing behind, while dialing and after."""
         self.dialer.answers["kubesphere-v1"] = Deferred()
         connected = self.uplink.connect()
         connected.cancel()
@@ -227,7 +227,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.over()
 
     def test_impossible(self) -> None:
-        """A member that cannot be registered is not dialled for."""
+        """A member that cannot be registered is not dialed for."""
         self.registrar.error = ConfigurationError("no TLS")
         self.failureResultOf(self.uplink.connect(), ConfigurationError)
         self.assertEqual(self.dialer.asked, [])

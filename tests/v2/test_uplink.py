@@ -168,7 +168,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertIn("--host-key", self.refused(self.connect("t0ken"), HostKeyMismatch))
         self.assertEqual(self.gate.asked, [])
 
-    def test_not_dialled(self) -> None:
+    def test_not_dialed(self) -> None:
         """Without a connection there is none of the rest."""
         self.dialer.result = fail(DialFailed("refused"))
         self.failureResultOf(self.connect(), DialFailed)
@@ -182,7 +182,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertIn("--protocol v1", text)
 
     def test_cancel(self) -> None:
-        """Cancelling leaves nothing behind, while dialling and after."""
+        """Cancelling leaves nothing behind, while dialing and after."""
         self.dialer.result = Deferred()
         connected = self.connect()
         connected.cancel()

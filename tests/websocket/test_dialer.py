@@ -108,16 +108,16 @@ class DialerTests(SynchronousTestCase):
         dialer = Dialer(self.reactor, parse_server_url(url), connect=self.connect, **options)
         return Deferred.fromCoroutine(dialer.dial(protocol))
 
-    def failed(self, dialled: Deferred[Any]) -> str:
+    def failed(self, dialed: Deferred[Any]) -> str:
         """Return why it failed, having made sure that nothing is left."""
-        text = str(self.failureResultOf(dialled, DialFailed).value)
+        text = str(self.failureResultOf(dialed, DialFailed).value)
         self.assertTrue(all(pipe.lost for pipe in self.pipes))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         return text
 
     def test_handshake(self) -> None:
         """The request is what RFC 6455 wants, with our subprotocol and the URL's path."""
-        dialled = self.dial()
+        dialed = self.dial()
         (pipe,) = self.pipes
         request = bytes(pipe.sent)
         self.assertTrue(request.startswith(b"GET /agent?a=b HTTP/1.1\r\nUser-Agent: tower-agent/"))
@@ -129,7 +129,7 @@ class DialerTests(SynchronousTestCase):
             self.assertIn(b"\r\n" + line + b"\r\n", request)
         self.assertNotIn(b"Extensions", request)
         pipe.deliver(answer(request))
-        self.assertEqual(self.successResultOf(dialled), (pipe, b""))
+        self.assertEqual(self.successResultOf(dialed), (pipe, b""))
         self.assertTrue(pipe.paused)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -137,24 +137,24 @@ class DialerTests(SynchronousTestCase):
         """Nothing of the handshake holds the connection after it; no collector is needed."""
         gc.disable()
         self.addCleanup(gc.enable)
-        dialled = self.dial()
+        dialed = self.dial()
         pipe = self.pipes.pop()
         pipe.deliver(answer(bytes(pipe.sent)))
-        self.successResultOf(dialled)
+        self.successResultOf(dialed)
         del pipe.receiver  # a tunnel sets its own
         held = weakref.ref(pipe)
-        del pipe, dialled
+        del pipe, dialed
         self.assertIsNone(held())
 
     def test_splits(self) -> None:
         """The response may come in any pieces; the bytes after it are returned."""
         for step in (1, 7, 1000):
-            dialled = self.dial()
+            dialed = self.dial()
             pipe = self.pipes[-1]
             wire = answer(bytes(pipe.sent)) + b"\x82\x05SSH-2"
             for i in range(0, len(wire), step):
                 pipe.deliver(wire[i : i + step])
-            leftover = self.successResultOf(dialled)[1]
+            leftover = self.successResultOf(dialed)[1]
             rest = Rest()
             pipe.receiver = rest
             pipe.resume()
@@ -177,52 +177,52 @@ class DialerTests(SynchronousTestCase):
 
     def test_status(self) -> None:
         """The error for a response other than 101 has its status."""
-        dialled = self.dial()
+        dialed = self.dial()
         self.pipes[0].deliver(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        self.assertIn("HTTP status 404", self.failed(dialled))
+        self.assertIn("HTTP status 404", self.failed(dialed))
 
     def test_not_spoken(self) -> None:
         """A refusal is distinguished from a temporary failure."""
         refusals = dict.fromkeys((200, 301, 400, 403, 404, 426, 500), True)
         for status, refused in {**refusals, **dict.fromkeys((429, 502, 503, 504), False)}.items():
-            dialled = self.dial()
+            dialed = self.dial()
             pipe = self.pipes[-1]
             for byte in b"HTTP/1.0 %d Reason\r\nContent-Length: 0\r\n\r\n" % status:
                 if not pipe.lost:
                     pipe.deliver(bytes([byte]))
-            error = self.failureResultOf(dialled, DialFailed).value
+            error = self.failureResultOf(dialed, DialFailed).value
             self.assertEqual((status, isinstance(error, SubprotocolRefused)), (status, refused))
             self.assertIn(str(status), str(error))
             self.assertNotIn("Whatever", str(error))
-        dialled = self.dial()
+        dialed = self.dial()
         self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), b""))
-        self.failureResultOf(dialled, SubprotocolRefused)
+        self.failureResultOf(dialed, SubprotocolRefused)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_v1(self) -> None:
         """kubesphere-v1 is requested alone, and needs no confirmation, which old proxies do not send."""
         for echo in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
-            dialled = self.dial("http://tower.example/tower/", protocol="kubesphere-v1")
+            dialed = self.dial("http://tower.example/tower/", protocol="kubesphere-v1")
             pipe = self.pipes[-1]
             request = bytes(pipe.sent)
             self.assertTrue(request.startswith(b"GET /tower/ HTTP/1.1\r\n"))
             self.assertEqual(request.count(b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"), 1)
             self.assertNotIn(b"tower-v2", request)
             pipe.deliver(answer(request, echo) + b"\x82\x05SSH-k")
-            self.assertEqual(self.successResultOf(dialled), (pipe, b"\x82\x05SSH-k"))
-        dialled = self.dial(protocol="kubesphere-v1")
+            self.assertEqual(self.successResultOf(dialed), (pipe, b"\x82\x05SSH-k"))
+        dialed = self.dial(protocol="kubesphere-v1")
         self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent)))
-        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialled, SubprotocolRefused).value))
+        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialed, SubprotocolRefused).value))
 
     def test_bad_answers(self) -> None:
         """A 101 of another protocol is not accepted."""
         for protocol in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
-            dialled = self.dial()
+            dialed = self.dial()
             self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), protocol))
-            self.failed(dialled)
-        dialled = self.dial()
+            self.failed(dialed)
+        dialed = self.dial()
         self.pipes[-1].deliver(answer(b"Sec-WebSocket-Key: other\r\n"))
-        text = self.failed(dialled)
+        text = self.failed(dialed)
         self.assertTrue(text.endswith("Sec-WebSocket-Accept bogus value"), text)
         for nonsense in (
             b"SSH-2.0-OpenSSH_9",
@@ -230,24 +230,24 @@ class DialerTests(SynchronousTestCase):
             b"HTTP/1.1 101 x\r\n\xff: \xfe",
             b"\xff",
         ):
-            dialled = self.dial()
+            dialed = self.dial()
             self.pipes[-1].deliver(nonsense + b"\r\n\r\n\r\n")
-            self.failed(dialled)
+            self.failed(dialed)
 
     def test_endless(self) -> None:
         """An answer that does not end is cut off."""
-        dialled = self.dial()
+        dialed = self.dial()
         for _ in range(LONGEST_ANSWER // 1024 + 1):
             if not self.pipes[0].lost:
                 self.pipes[0].deliver(b"x" * 1024)
-        self.assertIn("too long", self.failed(dialled))
+        self.assertIn("too long", self.failed(dialed))
 
     def test_cut(self) -> None:
         """A connection that is cut during the handshake is a failure; without TLS, it may be a TLS port."""
         for url, cure in (("ws://tower.example:8443", True), ("wss://tower.example:8443", False)):
-            dialled = self.dial(url, context=ssl.create_default_context())
+            dialed = self.dial(url, context=ssl.create_default_context())
             self.pipes[-1].lose()
-            text = self.failed(dialled)
+            text = self.failed(dialed)
             self.assertIn("closed the connection during the WebSocket handshake", text)
             self.assertEqual("use wss://" in text, cure)
 
@@ -260,16 +260,16 @@ class DialerTests(SynchronousTestCase):
 
     def test_silence(self) -> None:
         """No answer is a failure after a time."""
-        dialled = self.dial()
-        self.assertNoResult(dialled)
+        dialed = self.dial()
+        self.assertNoResult(dialed)
         self.clock.advance(ANSWER_TIMEOUT)
-        self.assertIn("did not answer", self.failed(dialled))
+        self.assertIn("did not answer", self.failed(dialed))
 
     def test_cancel(self) -> None:
         """Cancelling leaves nothing behind."""
-        dialled = self.dial()
-        dialled.cancel()
-        self.failureResultOf(dialled)
+        dialed = self.dial()
+        dialed.cancel()
+        self.failureResultOf(dialed)
         self.assertTrue(self.pipes[0].lost)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -317,20 +317,20 @@ class DialerTests(SynchronousTestCase):
 
     def test_other_ca(self) -> None:
         """A proxy whose CA has another hash is left alone; nothing was sent to it."""
-        dialled = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
+        dialed = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
         self.show_chain(self.pipes[0])
-        self.assertIn("--ca-hash", self.failed(dialled))
+        self.assertIn("--ca-hash", self.failed(dialed))
         self.assertEqual(len(self.asked), 1)
 
     def test_no_tls_there(self) -> None:
         """A server without TLS is a failure too."""
-        dialled = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
+        dialed = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
         self.pipes[0].deliver(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        self.failed(dialled)
+        self.failed(dialed)
 
     def test_http_proxy(self) -> None:
         """An HTTP proxy is asked first, and the handshake goes through it."""
-        dialled = self.dial(proxy=HTTPProxy("squid", 3128, b"Basic abc"))
+        dialed = self.dial(proxy=HTTPProxy("squid", 3128, b"Basic abc"))
         (pipe,) = self.pipes
         self.assertEqual(self.asked[0][:2], ("squid", 3128))
         self.assertEqual(
@@ -341,7 +341,7 @@ class DialerTests(SynchronousTestCase):
         for byte in b"HTTP/1.0 200 Connection established\r\nVia: x\r\n\r\n":
             pipe.deliver(bytes([byte]))
         pipe.deliver(answer(pipe.taken()))
-        self.assertEqual(self.successResultOf(dialled), (pipe, b""))
+        self.assertEqual(self.successResultOf(dialed), (pipe, b""))
 
     def test_http_proxy_refuses(self) -> None:
         """The error of a refusing HTTP proxy has its response and address, without the credential."""
@@ -353,9 +353,9 @@ class DialerTests(SynchronousTestCase):
             (b"HTTP/1.1 200 OK\r\n\r\nmore", "more than its answer"),
             (b"x" * (LONGEST_HEAD + 1), "too long"),
         ):
-            dialled = self.dial(proxy=proxy)
+            dialed = self.dial(proxy=proxy)
             self.pipes[-1].deliver(said)
-            text = self.failed(dialled)
+            text = self.failed(dialed)
             self.assertIn("squid:3128", text)
             self.assertIn(words, text)
             self.assertNotIn("abc", text)
@@ -363,9 +363,9 @@ class DialerTests(SynchronousTestCase):
     def test_http_proxy_gone(self) -> None:
         """An HTTP proxy that closes or does not answer is a failure."""
         for event in (FakePipe.end, FakePipe.lose):
-            dialled = self.dial(proxy=HTTPProxy("squid", 3128))
+            dialed = self.dial(proxy=HTTPProxy("squid", 3128))
             event(self.pipes[-1])
-            self.assertIn("closed", self.failed(dialled))
-        dialled = self.dial(proxy=HTTPProxy("squid", 3128))
+            self.assertIn("closed", self.failed(dialed))
+        dialed = self.dial(proxy=HTTPProxy("squid", 3128))
         self.clock.advance(ANSWER_TIMEOUT)
-        self.assertIn("did not answer", self.failed(dialled))
+        self.assertIn("did not answer", self.failed(dialed))

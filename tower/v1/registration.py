@@ -23,7 +23,7 @@ class Registration:
     """The registration of one connection.
 
     :ivar config: sent to the proxy.  Secret.
-    :ivar addresses: the address to dial for each one in *config*, in lower case; no other is dialled.
+    :ivar addresses: the address to dial for each one in *config*, in lower case; no other is dialed.
     """
 
     config: AgentConfig = field(repr=False)

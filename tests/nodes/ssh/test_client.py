@@ -186,9 +186,9 @@ class HandshakeTests(ClientTestCase):
     def test_rekey(self) -> None:
         """Either side may change keys while streams go on."""
         tunnel = self.open()
-        dialling = tunnel.dial("a", 1)
+        dialing = tunnel.dial("a", 1)
         self.far.pump()
-        channel, recorder = self.successResultOf(dialling), Recorder()
+        channel, recorder = self.successResultOf(dialing), Recorder()
         channel.receiver = recorder
         channel.resume()
         for end in (self.ssh(tunnel), self.far.servers[0]):

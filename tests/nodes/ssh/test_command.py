@@ -76,7 +76,7 @@ class CommandNode(FarNode):
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """See FarNode."""
-        dialled = super().dial(host, port)
+        dialed = super().dial(host, port)
         server: Any = self.servers[-1]
 
         def admit(server: NodeServer = server) -> None:
@@ -85,7 +85,7 @@ class CommandNode(FarNode):
             server.handshake_done()
 
         server.admit = admit
-        return dialled
+        return dialed
 
 
 class CommandTestCase(SynchronousTestCase):
@@ -145,7 +145,7 @@ class RunTests(CommandTestCase):
         self.assertEqual(self.result("echo ü"), (b"to stdout", b"to stderr", 3))
         self.assertEqual(commands, ["echo ü"])
         self.assertTrue(self.far.sessions[0].ended)
-        self.assertEqual(self.far.dialled, [("n1", 22)])
+        self.assertEqual(self.far.dialed, [("n1", 22)])
 
     def test_host(self) -> None:
         """The host may have a port or not, and be an IPv6 address."""
@@ -155,7 +155,7 @@ class RunTests(CommandTestCase):
             ("[2001:db8::1]:1", ("2001:db8::1", 1)),
         ):
             self.result(host=host)
-            self.assertEqual(self.far.dialled.pop(), where)
+            self.assertEqual(self.far.dialed.pop(), where)
 
     def test_signal(self) -> None:
         """A command ended by a signal is a failure that keeps its output."""
@@ -245,10 +245,10 @@ class TestSSHUser(CommandTestCase):
 
     def test_ssh_user(self) -> None:
         """The given user, or ``$USER``, in the error of a dialer that fails (TestSSHUser)."""
-        dialled = []
+        dialed = []
 
         def dial(host: str, port: int) -> Deferred[Any]:
-            dialled.append((host, port))
+            dialed.append((host, port))
             return fail(REFUSED)
 
         for user, expected in (("testuser", "testuser"), ("", "whoever")):
@@ -257,7 +257,7 @@ class TestSSHUser(CommandTestCase):
             )
             start = f"error getting SSH client to {expected}@testhost:22:"
             self.assertTrue(str(error).startswith(start), str(error))
-        self.assertEqual(dialled, [("testhost", 22)] * 2)
+        self.assertEqual(dialed, [("testhost", 22)] * 2)
 
     def test_login(self) -> None:
         """That user logs in, by one method: the key, offered once."""
@@ -270,7 +270,7 @@ class TestSSHUser(CommandTestCase):
 
 
 class RetryTests(CommandTestCase):
-    """A node that cannot be dialled."""
+    """A node that cannot be dialed."""
 
     def setUp(self) -> None:
         """Count."""

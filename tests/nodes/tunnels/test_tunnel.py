@@ -55,9 +55,9 @@ class TunnelTestCase(SynchronousTestCase):
 
     def dial(self, tunnel: NodeTunnel, host: str = "127.0.0.1", port: int = 8080) -> Channel:
         """Return a stream."""
-        dialling = tunnel.dial(host, port)
+        dialing = tunnel.dial(host, port)
         self.far.pump()
-        return self.successResultOf(dialling)
+        return self.successResultOf(dialing)
 
     def nothing_left(self) -> None:
         """Check that nothing goes on."""
@@ -106,7 +106,7 @@ class OpenTests(TunnelTestCase):
         self.assertEqual((tunnel.is_open, tunnel.since), (True, 5.0))
         self.assertEqual(tunnel.version, "SSH-2.0-OpenSSH_9.2p1 Debian-2")
         self.assertEqual(repr(tunnel), "<NodeTunnel foo@192.0.2.7:22 open>")
-        self.assertEqual(self.far.dialled, [("192.0.2.7", 22)])
+        self.assertEqual(self.far.dialed, [("192.0.2.7", 22)])
         tunnel.close("enough")
         self.far.pump()
         self.assertEqual(repr(tunnel), "<NodeTunnel foo@192.0.2.7:22 closed>")
@@ -122,7 +122,7 @@ class OpenTests(TunnelTestCase):
         tunnel.login = type(tunnel.login)("foo", no_key, tunnel.login.host_keys)
         error = self.not_opened(tunnel, KeyUnusable)
         self.assertEqual(str(error), "error reading SSH key k: 'gone'")
-        self.assertEqual(self.far.dialled, [])
+        self.assertEqual(self.far.dialed, [])
 
     def test_key_read_anew(self) -> None:
         """The key is read for each tunnel, so that a new one is used at once."""
@@ -149,15 +149,15 @@ class OpenTests(TunnelTestCase):
         """An IPv6 address has brackets in texts, and none when it is dialed."""
         failed = ConnectFailed("refused", "no")
         node = Node("2001:db8::7", 2222)
-        dialled = []
+        dialed = []
 
         def dial(host: str, port: int) -> Deferred[Any]:
-            dialled.append((host, port))
+            dialed.append((host, port))
             return fail(failed)
 
         error = self.not_opened(self.far.tunnel(dial=dial, node=node))
         self.assertIn("foo@[2001:db8::7]:2222", str(error))
-        self.assertEqual(dialled, [("2001:db8::7", 2222)])
+        self.assertEqual(dialed, [("2001:db8::7", 2222)])
 
     def test_connect_too_slow(self) -> None:
         """A connection attempt ends after 150 s by our clock."""
@@ -286,9 +286,9 @@ class DialTests(TunnelTestCase):
         """Return what a refusal becomes."""
         tunnel = self.open()
         self.far.decide = self.far.refusing(reason, text)
-        dialling = tunnel.dial("10.0.0.1", 6443)
+        dialing = tunnel.dial("10.0.0.1", 6443)
         self.far.pump()
-        error: StreamRefused = self.failureResultOf(dialling, StreamRefused).value
+        error: StreamRefused = self.failureResultOf(dialing, StreamRefused).value
         self.assertEqual(error.reason, reason)
         return error
 
@@ -338,11 +338,11 @@ class DialTests(TunnelTestCase):
         tunnel = self.open()
         late: list[Any] = []
         self.far.decide = late.append
-        dialling = tunnel.dial("10.0.0.1", 6443)
+        dialing = tunnel.dial("10.0.0.1", 6443)
         self.far.wait(9.5)
-        self.assertNoResult(dialling)
+        self.assertNoResult(dialing)
         self.far.wait(0.5)
-        error = self.failureResultOf(dialling, StreamRefused).value
+        error = self.failureResultOf(dialing, StreamRefused).value
         self.assertEqual(error.code, "timeout")
         self.assertEqual(str(error), "node n1 (192.0.2.7:22) did not connect to 10.0.0.1:6443 within 10 s")
         recorder = Recorder()
@@ -354,11 +354,11 @@ class DialTests(TunnelTestCase):
         self.assertEqual(tunnel.streams, 0)
 
     def test_cancel(self) -> None:
-        """Dialling may be cancelled."""
+        """Dialing may be cancelled."""
         tunnel = self.open()
-        dialling = tunnel.dial("a", 1)
-        dialling.cancel()
-        self.failureResultOf(dialling, CancelledError)
+        dialing = tunnel.dial("a", 1)
+        dialing.cancel()
+        self.failureResultOf(dialing, CancelledError)
         self.far.pump()
         self.assertEqual(tunnel.streams, 0)
         self.assertTrue(tunnel.is_open)
@@ -376,14 +376,14 @@ class DialTests(TunnelTestCase):
         error = self.failureResultOf(tunnel.dial("a", 1), TunnelLost).value
         self.assertEqual(str(error), "the tunnel to node n1 (192.0.2.7:22) is closed")
 
-    def test_lost_while_dialling(self) -> None:
+    def test_lost_while_dialing(self) -> None:
         """A lost tunnel fails pending dials."""
         tunnel = self.open()
         self.far.decide = lambda incoming: None
-        dialling = tunnel.dial("a", 1)
+        dialing = tunnel.dial("a", 1)
         self.far.pump()
         self.far.pipes[1].abort()
-        self.failureResultOf(dialling, TunnelLost)
+        self.failureResultOf(dialing, TunnelLost)
         self.nothing_left()
 
 

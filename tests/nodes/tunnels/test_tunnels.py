@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.node_tunnels import FakeFleet, FakeTunnel
+from tests.fakes.node_tunnels import FakeFleet, FakeNodeTunnel
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeStatus
 from tower.errors import ConfigurationError, StreamRefused, TunnelLost
@@ -37,7 +37,7 @@ class Health:
     """Answers health checks as a test decides."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[FakeTunnel, Deferred[str]]] = []
+        self.asked: list[tuple[FakeNodeTunnel, Deferred[str]]] = []
         self.given_up = 0
 
     def __call__(self, tunnel: Any) -> Deferred[str]:
@@ -590,9 +590,9 @@ class DialTests(ListCase):
         """The node with that name is dialed, regardless of the others."""
         self.up(A, B, C)
         for host in ("c", C.host):
-            dialled = self.tunnels.dial(host, 10250)
+            dialed = self.tunnels.dial(host, 10250)
             channel = self.fleet.last(C.host).answer()
-            self.assertIs(self.successResultOf(dialled), channel)
+            self.assertIs(self.successResultOf(dialed), channel)
             self.assertEqual((channel.host, channel.port), (host, 10250))
         self.nothing_is_left()
 
@@ -610,8 +610,8 @@ class DialTests(ListCase):
     def test_any_other(self) -> None:
         """An unknown host is dialed through any node."""
         self.up(A, B)
-        dialled = self.tunnels.dial("10.96.0.1", 443)
-        self.assertIs(self.fleet.made[0].answer(), self.successResultOf(dialled))
+        dialed = self.tunnels.dial("10.96.0.1", 443)
+        self.assertIs(self.fleet.made[0].answer(), self.successResultOf(dialed))
 
     def test_uniform(self) -> None:
         """Without a choice of the test's own, all that are well are chosen equally often."""
@@ -657,47 +657,47 @@ class DialTests(ListCase):
         ):
             self.setUp()
             self.up(A, B)
-            dialled = self.tunnels.dial("x", 1)
+            dialed = self.tunnels.dial("x", 1)
             self.fleet.made[0].deny(error)
-            self.assertIs(self.fleet.made[1].answer(), self.successResultOf(dialled))
+            self.assertIs(self.fleet.made[1].answer(), self.successResultOf(dialed))
 
     def test_so_many_nodes(self) -> None:
         """A failure of three nodes is reported, with the last one's error."""
         self.up(A, B, C, D)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         for number, tunnel in enumerate(self.fleet.made[:MOST_ASKED]):
-            self.assertNoResult(dialled)
+            self.assertNoResult(dialed)
             tunnel.deny(StreamRefused("refused", f"refused {number}"))
-        failure = self.failureResultOf(dialled, StreamRefused)
+        failure = self.failureResultOf(dialed, StreamRefused)
         self.assertEqual((str(failure.value), self.fleet.made[3].dials), ("refused 2", []))
         self.nothing_is_left()
 
     def test_no_node_is_left(self) -> None:
         """With fewer nodes than tries, the last one's error is reported."""
         self.up(A)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.fleet.made[0].deny(StreamRefused("refused", "connection refused"))
-        self.assertEqual(str(self.failureResultOf(dialled).value), "connection refused")
+        self.assertEqual(str(self.failureResultOf(dialed).value), "connection refused")
         self.nothing_is_left()
 
     def test_the_last_error(self) -> None:
         """The last failure is reported, even of the node that was tried first."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
         self.fleet.made[1].deny(StreamRefused("refused", "second"))
-        self.assertNoResult(dialled)
+        self.assertNoResult(dialed)
         self.fleet.made[0].deny(StreamRefused("refused", "first"))
-        self.assertEqual(str(self.failureResultOf(dialled).value), "first")
+        self.assertEqual(str(self.failureResultOf(dialed).value), "first")
 
     def test_a_silent_node(self) -> None:
         """Another node is tried in parallel; the first one is suspect, and checked at once."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
         self.assertEqual(self.status(A).state, "degraded")
         self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], [A])
-        self.assertIs(self.fleet.made[1].answer(), self.successResultOf(dialled))
+        self.assertIs(self.fleet.made[1].answer(), self.successResultOf(dialed))
         self.assertEqual(self.fleet.made[0].given_up, 1)
         self.tunnels.dial("y", 1)
         self.assertEqual((len(self.fleet.made[0].dials), len(self.fleet.made[1].dials)), (1, 1))
@@ -705,19 +705,19 @@ class DialTests(ListCase):
     def test_we_were_slow(self) -> None:
         """An answer that arrived while this process was stalled is read before the node becomes suspect."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.callLater(SILENCE + 1, self.fleet.made[0].answer)  # the reactor reads it when it continues
         self.clock.advance(SILENCE + 1)
-        self.successResultOf(dialled)
+        self.successResultOf(dialed)
         self.assertEqual(self.status(A).state, "open")
         self.assertEqual((self.health.asked, self.fleet.made[1].dials), ([], []))
 
     def test_a_slow_node_may_be_first(self) -> None:
         """A node that answers after others were asked is as good, and the others are given up."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
-        self.assertIs(self.fleet.made[0].answer(), self.successResultOf(dialled))
+        self.assertIs(self.fleet.made[0].answer(), self.successResultOf(dialed))
         self.assertEqual(self.fleet.made[1].given_up, 1)
         self.assertEqual(self.status(A).state, "open")
         self.health.answer()
@@ -747,30 +747,30 @@ class DialTests(ListCase):
     def test_a_refusal_is_an_answer(self) -> None:
         """A refusal is an answer, so the node is not suspect."""
         self.up(A)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
         self.fleet.made[0].deny(StreamRefused("refused", "no"))
-        self.failureResultOf(dialled)
+        self.failureResultOf(dialed)
         self.assertEqual(self.status(A).state, "open")
 
     def test_a_dial_that_timed_out(self) -> None:
         """It makes its node suspect."""
         self.up(A)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.fleet.made[0].deny(StreamRefused("timeout", "a did not connect to x:1 within 10 s"))
-        self.failureResultOf(dialled)
+        self.failureResultOf(dialed)
         self.assertEqual(self.status(A).error, "a did not connect to x:1 within 10 s")
         self.assertEqual(len(self.health.asked), 1)
 
     def test_so_long_in_all(self) -> None:
         """If no node answers, the dial fails in time, and nothing is left."""
         self.up(A, B, C, D)
-        dialled = self.tunnels.dial("::1", 1)
+        dialed = self.tunnels.dial("::1", 1)
         for _ in range(int(TIMEOUT) - 1):
             self.clock.advance(1)
-        self.assertNoResult(dialled)
+        self.assertNoResult(dialed)
         self.clock.advance(1)
-        failure = self.failureResultOf(dialled, StreamRefused)
+        failure = self.failureResultOf(dialed, StreamRefused)
         self.assertEqual(
             (failure.value.code, str(failure.value)), ("timeout", "[::1]:1: no answer within 15 s")
         )
@@ -780,25 +780,25 @@ class DialTests(ListCase):
     def test_cancel(self) -> None:
         """Nothing is left of a cancelled dial."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         self.clock.advance(SILENCE)
         self.health.answer()
-        dialled.cancel()
-        self.failureResultOf(dialled, CancelledError)
+        dialed.cancel()
+        self.failureResultOf(dialed, CancelledError)
         self.assertEqual([tunnel.given_up for tunnel in self.fleet.made], [1, 1])
         self.nothing_is_left()
 
     def test_a_channel_that_comes_too_late(self) -> None:
         """It is aborted."""
         self.up(A, B)
-        dialled = self.tunnels.dial("x", 1)
+        dialed = self.tunnels.dial("x", 1)
         late = self.fleet.made[0].dials[0][3]
         late._canceller = lambda _: late.callback(channel)
         channel: Any = self.fleet.made[1]
         channel.aborted = False
         channel.abort = lambda: setattr(channel, "aborted", True)
-        dialled.cancel()
-        self.failureResultOf(dialled, CancelledError)
+        dialed.cancel()
+        self.failureResultOf(dialed, CancelledError)
         self.assertTrue(channel.aborted)
 
     def test_no_garbage(self) -> None:
@@ -808,29 +808,29 @@ class DialTests(ListCase):
         self.tunnels = self.make(health=None)
         self.up(A, B)
 
-        def answered(dialled: Deferred[Any]) -> None:
+        def answered(dialed: Deferred[Any]) -> None:
             next(tunnel for tunnel in self.fleet.made if tunnel.dials).answer()
-            self.successResultOf(dialled)
+            self.successResultOf(dialed)
 
-        def refused(dialled: Deferred[Any]) -> None:
+        def refused(dialed: Deferred[Any]) -> None:
             while tunnel := next((tunnel for tunnel in self.fleet.made if tunnel.dials), None):
                 tunnel.deny(StreamRefused("refused", "no"))
-            self.failureResultOf(dialled, StreamRefused)
+            self.failureResultOf(dialed, StreamRefused)
 
-        def cancelled(dialled: Deferred[Any]) -> None:
-            dialled.cancel()
-            self.failureResultOf(dialled, CancelledError)
+        def cancelled(dialed: Deferred[Any]) -> None:
+            dialed.cancel()
+            self.failureResultOf(dialed, CancelledError)
 
-        def too_late(dialled: Deferred[Any]) -> None:
+        def too_late(dialed: Deferred[Any]) -> None:
             for _ in range(int(TIMEOUT)):
                 self.clock.advance(1)
-            self.failureResultOf(dialled, StreamRefused)
+            self.failureResultOf(dialed, StreamRefused)
 
         for end in (answered, refused, cancelled, too_late):
-            dialled = self.tunnels.dial("x", 1)
-            own = weakref.ref(dialled)
-            end(dialled)
-            del dialled
+            dialed = self.tunnels.dial("x", 1)
+            own = weakref.ref(dialed)
+            end(dialed)
+            del dialed
             self.assertIsNone(own(), end.__name__)
 
     def test_the_choice_gets_working_nodes(self) -> None:

@@ -25,7 +25,7 @@ class QuirkTests(SynchronousTestCase):
     """Each number stands for one bug."""
 
     def test_quirk_8_run_ssh_command_retries_for_its_whole_time(self) -> None:
-        """A command's node is dialled each 5 s for 20 s, where upstream dialled once more and gave up."""
+        """A command's node is dialed each 5 s for 20 s, where upstream dialed once more and gave up."""
         clock, times = Clock(), []
 
         def dial(host: str, port: int) -> Deferred[Any]:

@@ -243,7 +243,7 @@ class NodeTunnels:
         """Return the state of each node, leaving ones last."""
         return [slot.status() for slot in (*self._slots.values(), *self._leaving)]
 
-    # Dialling
+    # Dialing
 
     def dial(self, host: str, port: int) -> Deferred[Channel]:
         """Open a stream to *host*, *port* as the nodes see it; fires with a channel, paused.
