@@ -7,15 +7,23 @@ from typing import Any
 
 
 class FakeAPI:
-    """Answers reviews.
+    """Lists its objects, and answers reviews.
 
+    :ivar paths: of each list.
     :ivar asked: path, user, groups and body of each review.
     :ivar answer: the answer; raised if it is an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *objects: Any) -> None:
+        self.objects = objects
+        self.paths: list[str] = []
         self.asked: list[tuple[str, str | None, tuple[str, ...], Any]] = []
         self.answer: Any = {"status": {"allowed": True}}
+
+    async def items(self, path: str) -> list[Any]:
+        """Return the objects."""
+        self.paths.append(path)
+        return list(self.objects)
 
     async def post(
         self,

@@ -10,7 +10,7 @@ from tower.clusters.node import Node
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
-class FakeDialer:
+class FakeNodeDialer:
     """Records what it dials, and answers at once.
 
     :ivar answer: result of a dial: a channel, a Deferred of one, or the error.
@@ -34,7 +34,7 @@ class FakeDialer:
         return self.answer
 
 
-class FakeChannel:
+class FakeNodeChannel:
     """The channel of a dial."""
 
     def __init__(self, tunnel: FakeNodeTunnel, host: str, port: int) -> None:
@@ -114,10 +114,10 @@ class FakeNodeTunnel:
             self.is_open = False
             self.lost.callback(ConnectionError(reason))
 
-    def answer(self) -> FakeChannel:
+    def answer(self) -> FakeNodeChannel:
         """Let the first dial through."""
         host, port, _, opening = self.dials.pop(0)
-        channel = FakeChannel(self, host, port)
+        channel = FakeNodeChannel(self, host, port)
         opening.callback(channel)
         return channel
 

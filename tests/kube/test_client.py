@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable
 from typing import Any
 
-from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -18,16 +17,7 @@ from tower.kube.head_policy import Upstream
 from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
-TOKEN = b"Authorization: Bearer sesame\r\n"
-
-
-@frozen
-class FakeUpstream(Upstream):
-    """An API server below a path."""
-
-    prefix: bytes = b"/k8s"
-    host_line: bytes = b"Host: api.beta:6443\r\n"
-    credential_line: bytes = field(default=TOKEN, repr=False)
+UPSTREAM = Upstream(b"/k8s", b"Host: api.beta:6443\r\n", b"Authorization: Bearer sesame\r\n")
 
 
 class APIClientCase(SynchronousTestCase):
@@ -40,7 +30,7 @@ class APIClientCase(SynchronousTestCase):
 
     def make(self, **options: Any) -> APIClient:
         """Return what is tested."""
-        return APIClient(self.member.clock, self.member.open, FakeUpstream, **options)
+        return APIClient(self.member.clock, self.member.open, lambda: UPSTREAM, **options)
 
     def ask(self, asking: Any) -> Deferred[Any]:
         """Ask, and have it answered."""
@@ -158,7 +148,7 @@ class APIClientTests(APIClientCase):
         async def refuse() -> Pipe:
             raise StreamRefused("refused", "connect failed")
 
-        api = APIClient(self.member.clock, refuse, FakeUpstream)
+        api = APIClient(self.member.clock, refuse, lambda: UPSTREAM)
         self.assertEqual(str(self.fails(api.get(NODES))), "GET /api/v1/nodes: no answer: connect failed")
 
     def test_too_late(self) -> None:
@@ -178,7 +168,7 @@ class APIClientTests(APIClientCase):
         def never() -> Awaitable[Pipe]:
             return Deferred(lambda _: given_up.append(True))
 
-        asking = Deferred.fromCoroutine(APIClient(self.member.clock, never, FakeUpstream).get(NODES))
+        asking = Deferred.fromCoroutine(APIClient(self.member.clock, never, lambda: UPSTREAM).get(NODES))
         self.member.clock.advance(15)
         self.failureResultOf(asking, APIError)
         self.assertEqual(given_up, [True])

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import h11
-from attrs import evolve, frozen
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -31,22 +31,14 @@ EVERY = SystemIdentities(allow_all=True)
 LINE = b"GET /api/v1/pods?limit=500 HTTP/1.1\r\n"
 JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
 JANE_SENT = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\n"
+UPSTREAM = Upstream(b"", b"Host: 10.0.0.1:6443\r\n", b"Authorization: Bearer s3cret\r\n")
 REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
-
-
-@frozen
-class FakeUpstream(Upstream):
-    """The values of an API server that affect a head."""
-
-    prefix: bytes = b""
-    host_line: bytes = b"Host: 10.0.0.1:6443\r\n"
-    credential_line: bytes = b"Authorization: Bearer s3cret\r\n"
 
 
 class HeadPolicyTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Create a policy for a server with a token."""
-        self.upstream = FakeUpstream()
+        self.upstream = UPSTREAM
         self.policy = HeadPolicy(lambda: self.upstream)
 
     def accept(self, head: bytes) -> Rewritten:
@@ -607,7 +599,7 @@ class PropertyTests(SynchronousTestCase):
         self, prefix: bytes, path: list[bytes], first: list[bytes], last: list[bytes]
     ) -> None:
         """For other parsers, an accepted head is one request of one ordinary user, with the agent's token."""
-        upstream = FakeUpstream(prefix)
+        upstream = evolve(UPSTREAM, prefix=prefix)
         target = b"/" + b"".join(path)
         block = b"\r\n".join([*first, b"Impersonate-User: jane", b"Host: x", *last, b"\r\n"])
         answer = HeadPolicy(lambda: upstream).rewrite(b"GET %b HTTP/1.1\r\n%b" % (target, block))

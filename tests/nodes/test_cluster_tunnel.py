@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.node_tunnels import FakeDialer
+from tests.fakes.node_tunnels import FakeNodeDialer
 from tests.fakes.pipes import FakePipe
 from tower.clusters.node_status import NodeStatus
 from tower.errors import ConfigurationError, StreamRefused
@@ -24,7 +24,7 @@ from tower.reactor.interfaces import ISocketReactor
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
 
 
-class FakeTunnels(FakeDialer):
+class FakeNodeTunnels(FakeNodeDialer):
     """Three nodes, to which nothing is dialed."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         """A cluster whose API server has no TLS."""
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
         self.identities = NONE_ALLOWED
-        self.tunnels = FakeTunnels()
+        self.tunnels = FakeNodeTunnels()
         self.apiserver = MemberAPIServer(
             "beta",
             Clock(),

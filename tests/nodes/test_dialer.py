@@ -10,36 +10,15 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent
-from zope.interface import alsoProvides
 
-from tests.fakes.instances import FakeAddress, FakeInstance
-from tower.cloud.interfaces import ICloudProvider, ISSHKeyLease
+from tests.fakes.instances import FakeAddress, FakeInstance, FakeInstances
+from tower.cloud.interfaces import ICloudProvider
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError
 from tower.nodes.cloud import NodeCloud
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import fixed_nodes
 from tower.reactor.interfaces import ISocketReactor
-
-
-class FakeInstances:
-    """Two machines."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        alsoProvides(self, ISSHKeyLease)
-
-    async def list_instances(self) -> list[FakeInstance]:
-        """Return them."""
-        return [FakeInstance(name, (FakeAddress("ExternalIP", f"192.0.2.{name}"),)) for name in "12"]
-
-    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
-        """Record the call."""
-        self.calls.append(("key", user, key))
-
-    async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
-        """Record the call."""
-        self.calls.append(("lease", user, key, host))
 
 
 class FakeProvider:
@@ -75,7 +54,9 @@ class CreateNodeDialerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """A cloud."""
-        self.instances = FakeInstances()
+        self.instances = FakeInstances(
+            [FakeInstance(name, (FakeAddress("ExternalIP", f"192.0.2.{name}"),)) for name in "12"]
+        )
         self.provider = FakeProvider(self.instances)
         self.asked: list[tuple[str, str]] = []
         self.problem: Exception | None = None

@@ -10,17 +10,18 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.muxes import KIND, MuxPair
-from tests.fakes.node_tunnels import FakeDialer
+from tests.fakes.node_tunnels import FakeNodeDialer
 from tests.fakes.pipes import FakePipe
 from tests.fakes.sockets import client_context, server_context
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError, StreamRefused, TunnelLost
+from tower.kube.head_policy import Upstream
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.session import TLSEnded, TLSSession
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
 
 
-class HealthTunnel(FakeDialer):
+class HealthTunnel(FakeNodeDialer):
     """Leads to one pipe, unless another answer is set.
 
     :ivar deaf: addresses where nothing listens.
@@ -218,14 +219,6 @@ class KubeletTLSTests(SynchronousTestCase):
         self.assertTrue(bad.startswith("the kubelet's TLS: "), bad)
 
 
-class FakeUpstream:
-    """Return what heads need."""
-
-    prefix = b"/k8s"
-    host_line = b"Host: api.example\r\n"
-    credential_line = b"Authorization: Bearer secret\r\n"
-
-
 class FakeAPIServer:
     """An API server without TLS.
 
@@ -236,9 +229,9 @@ class FakeAPIServer:
         self.error: Exception | None = None
         self.is_closed = False
 
-    def upstream(self) -> Any:
+    def upstream(self) -> Upstream:
         """Return the same always."""
-        return FakeUpstream()
+        return Upstream(b"/k8s", b"Host: api.example\r\n", b"Authorization: Bearer secret\r\n")
 
     async def open(self, dialler: Any) -> Any:
         """Open it through the node."""

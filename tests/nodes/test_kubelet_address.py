@@ -7,7 +7,7 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.node_tunnels import FakeDialer
+from tests.fakes.node_tunnels import FakeNodeDialer
 from tower.clusters.node import Node
 from tower.errors import StreamRefused, TunnelLost
 from tower.nodes.kubelet_address import KubeletAddresses, internal_addresses
@@ -16,7 +16,7 @@ from tower.nodes.tunnels.tunnel import NodeTunnel
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
 
 
-class KubeletTunnel(FakeDialer):
+class KubeletTunnel(FakeNodeDialer):
     """The tunnel to a node on which something listens at some addresses.
 
     :ivar errors: the node's errors, by address.

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.api_client import FakeAPI
 from tests.fakes.certificates import DAY, NOW, PUBLISHED
 from tests.fakes.kubelets import CA, OTHER, KubeletPipe
-from tests.fakes.node_tunnels import FakeDialer
+from tests.fakes.node_tunnels import FakeNodeDialer
 from tests.fakes.receivers import Recorder
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
@@ -34,15 +34,15 @@ NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
 HEAD = b"GET /stats/summary HTTP/1.1\r\n"
 
 
-class FakeNodes(FakeDialer):
+class FakeNodes(FakeNodeDialer):
     """All nodes; itself it dials by any of them."""
 
     def __init__(self, *nodes: Node) -> None:
         super().__init__()
         self.nodes = list(nodes)
-        self.tunnels: dict[str, FakeDialer] = {}
+        self.tunnels: dict[str, FakeNodeDialer] = {}
 
-    def at(self, node: Node) -> FakeDialer | None:
+    def at(self, node: Node) -> FakeNodeDialer | None:
         """Return the tunnel to one."""
         return self.tunnels.get(node.name)
 
@@ -89,7 +89,7 @@ class OpenTests(KubeletsCase):
     def kubelet(self, of: Authority = CA, name: str = "n1") -> KubeletPipe:
         """Put a kubelet behind the tunnel to n1."""
         pipe = KubeletPipe(of, name)
-        self.nodes.tunnels["n1"] = FakeDialer(pipe)
+        self.nodes.tunnels["n1"] = FakeNodeDialer(pipe)
         return pipe
 
     def refused(self, opening: Deferred[Any]) -> StreamRefused:
@@ -186,12 +186,12 @@ class OpenTests(KubeletsCase):
 
     def test_tunnel_lost(self) -> None:
         """A tunnel lost meanwhile is reported as such."""
-        self.nodes.tunnels["n1"] = FakeDialer(TunnelLost("gone"))
+        self.nodes.tunnels["n1"] = FakeNodeDialer(TunnelLost("gone"))
         self.failureResultOf(self.kubelets.open("n1"), TunnelLost)
 
     def test_nothing_listens(self) -> None:
         """The node's error is reported."""
-        self.nodes.tunnels["n1"] = FakeDialer(StreamRefused("refused", "connect failed"))
+        self.nodes.tunnels["n1"] = FakeNodeDialer(StreamRefused("refused", "connect failed"))
         self.assertEqual(str(self.refused(self.kubelets.open("n1"))), "connect failed")
 
     def test_no_credential(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.fakes.instances import FakeAddress, FakeInstance
+from tests.fakes.api_client import FakeAPI
+from tests.fakes.instances import FakeAddress, FakeInstance, FakeInstances
 from tower.cloud.interfaces import IInstances
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import ADDRESS_TYPES
@@ -37,30 +37,6 @@ def node_object(name: str, *addresses: tuple[str, str]) -> dict[str, Any]:
     """Return a ``Node`` object of the API."""
     known = [{"type": kind, "address": address} for kind, address in addresses]
     return {"metadata": {"name": name}, "status": {"addresses": known}}
-
-
-class FakeAPI:
-    """Knows some objects."""
-
-    def __init__(self, *objects: Any) -> None:
-        self.objects = objects
-        self.paths: list[str] = []
-
-    async def items(self, path: str) -> list[Any]:
-        """Return them."""
-        self.paths.append(path)
-        return list(self.objects)
-
-
-@frozen
-class FakeInstances:
-    """All of them."""
-
-    found: list[FakeInstance] = field(factory=list)
-
-    async def list_instances(self) -> list[FakeInstance]:
-        """Return them."""
-        return self.found
 
 
 async def no_way() -> list[Node]:

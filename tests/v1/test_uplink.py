@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.dialers import FakeDialer
 from tests.fakes.receivers import Recorder
 from tests.fakes.tunnel_pairs import MemoryPipe
 from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply, refusal
@@ -43,21 +44,6 @@ class FakeRegistrar:
             raise self.error
         config = AgentConfig(name="alpha", token="t0ken", kubernetes=API_SERVER.decode(), bearer=self.token)
         return Registration(config, {API_SERVER.decode(): ServiceAddress("10.0.0.1", 6443)})
-
-
-class FakeDialer:
-    """Opens WebSockets in memory, by subprotocol."""
-
-    url = "ws://tower.example:8080"
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answers: dict[str, Deferred[Any]] = {}
-
-    async def dial(self, protocol: str = "tower-v2") -> Any:
-        """Be a `Dialer`."""
-        self.asked.append(protocol)
-        return await self.answers[protocol]
 
 
 class Aborting:

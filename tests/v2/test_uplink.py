@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.dialers import FakeDialer
 from tests.fakes.pipes import FakePipe
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.transport.keys import KeyPair
@@ -25,17 +26,6 @@ from tower.websocket.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
 NOW = 1_800_000_000.0  # s since the epoch
-
-
-class FakeDialer:
-    """Opens WebSockets in memory."""
-
-    def __init__(self) -> None:
-        self.result: Deferred[Any] = succeed((FakePipe(), b""))
-
-    async def dial(self) -> Any:
-        """Be a `Dialer`."""
-        return await self.result
 
 
 class FakeDialing:
@@ -91,7 +81,7 @@ class UplinkTests(SynchronousTestCase):
 
     def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
         """Run the proxy's end until no more messages are sent."""
-        self.dialer.result = succeed((self.near, b""))
+        self.dialer.answers["tower-v2"] = succeed((self.near, b""))
         ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
         tunnel = SSHTunnel(
             self.clock, self.far, ssh, FrameReader(from_client=True), FrameWriter(to_server=False)
@@ -170,20 +160,20 @@ class UplinkTests(SynchronousTestCase):
 
     def test_not_dialed(self) -> None:
         """Without a connection there is none of the rest."""
-        self.dialer.result = fail(DialFailed("refused"))
+        self.dialer.answers["tower-v2"] = fail(DialFailed("refused"))
         self.failureResultOf(self.connect(), DialFailed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_old_proxy(self) -> None:
         """With a server without tower-v2 the agent never falls back; the text names the option."""
-        self.dialer.result = fail(SubprotocolRefused("answered with HTTP status 404"))
+        self.dialer.answers["tower-v2"] = fail(SubprotocolRefused("answered with HTTP status 404"))
         text = str(self.failureResultOf(self.connect("t0ken"), SubprotocolRefused).value)
         self.assertIn("404", text)
         self.assertIn("--protocol v1", text)
 
     def test_cancel(self) -> None:
         """Cancelling leaves nothing behind, while dialing and after."""
-        self.dialer.result = Deferred()
+        self.dialer.answers["tower-v2"] = Deferred()
         connected = self.connect()
         connected.cancel()
         self.failureResultOf(connected)

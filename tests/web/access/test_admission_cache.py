@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define, field
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.errors import Forbidden, TowerError, Unauthorized
@@ -20,52 +20,6 @@ from tower.web.outcome import RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor
 
 NOW = 1_700_000_000.0
-
-
-@define
-class FakeFields:
-    """Field lines."""
-
-    bearer: bytes | None = None
-    foreign: bytes = b""
-    upgrade: bytes = b""
-
-    def get(self, name: bytes) -> bytes | None:
-        """Return nothing."""
-        return None
-
-
-@define
-class FakeChannel:
-    """A connection."""
-
-    authenticated: Any = None
-    admission: Any = None
-
-    def prove(self) -> None:
-        """Ignore it."""
-
-
-@define
-class FakeRequest:
-    """A request."""
-
-    target: bytes
-    channel: FakeChannel
-    fields: FakeFields
-    certificate: bytes | None = None
-    method: bytes = b"GET"
-    identity: Any = field(default=None)
-    audited: list[str] = field(factory=list)
-
-    def audit(self, cluster: str) -> None:
-        """Record the call."""
-        self.audited.append(cluster)
-
-    @property
-    def path(self) -> bytes:
-        """The path."""
-        return self.target.partition(b"?")[0]
 
 
 class StandingTests(SynchronousTestCase):
@@ -114,7 +68,7 @@ class StandingTests(SynchronousTestCase):
     ) -> Any:
         """Route a request; return the outcome."""
         fields = FakeFields(self.jane if bearer is None else bearer, **more)
-        request: Any = FakeRequest(target, self.channel, fields)
+        request: Any = FakeRequest(target, fields=fields, channel=self.channel)
         outcome = (router or self.front)(request)
         if isinstance(outcome, Relay):
             self.assertEqual(request.identity.user, "jane")

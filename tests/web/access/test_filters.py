@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credential, Credentials
 from tower.clusters.member_credentials import MemberCredentials
@@ -28,44 +29,9 @@ RELAY = Relay("alpha", b"/clusters/alpha")
 NOW = 1_700_000_000.0
 
 
-@define
-class FakeFields:
-    """Field lines."""
-
-    bearer: bytes | None = None
-    foreign: bytes = b""
-
-
-@define
-class FakeChannel:
-    """A connection."""
-
-    authenticated: Any = None
-    proven: int = 0
-
-    def prove(self) -> None:
-        """Count it."""
-        self.proven += 1
-
-
-@define
-class FakeRequest:
-    """The parts of a request that filters use."""
-
-    fields: FakeFields = field(factory=FakeFields)
-    channel: FakeChannel = field(factory=FakeChannel)
-    certificate: bytes | None = None
-    identity: Any = None
-    audited: list[str] = field(factory=list)
-
-    def audit(self, cluster: str) -> None:
-        """Record the call."""
-        self.audited.append(cluster)
-
-
 def request(bearer: str | None = None, **more: Any) -> Any:
     """Return a request with a token."""
-    return FakeRequest(FakeFields(bearer.encode() if bearer else None), **more)
+    return FakeRequest(fields=FakeFields(bearer.encode() if bearer else None), **more)
 
 
 class UserChainTests(SynchronousTestCase):

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api import BASE, ApiTestCase, decoded
+from tests.fakes.requests import FakeFields, FakeRequest
 from tower.kube.status import StatusError
 from tower.web.api.dispatch import Call, call_of
 from tower.web.outcome import Response
 
 
-@define
-class FakeFields:
-    """Field lines."""
-
-    lines: dict[bytes, bytes] = field(factory=dict)
-
-    def get(self, name: bytes) -> bytes | None:
-        """Return one."""
-        return self.lines.get(name)
-
-
-@define
-class FakeRequest:
-    """The parts of a request that the API uses."""
-
-    method: bytes = b"GET"
-    path: bytes = b"/apis"
-    query: bytes = b""
-    fields: FakeFields = field(factory=FakeFields)
-
-    def body(self) -> Deferred[bytes]:
-        """Return the body."""
-        return succeed(b"{}")
-
-
 def parsed(path: bytes, query: bytes = b"", **lines: bytes) -> Call:
     """Return a parsed request."""
-    fields = FakeFields({name.replace("_", "-").encode(): value for name, value in lines.items()})
-    request: Any = FakeRequest(b"GET", path, query, fields)
+    fields = FakeFields(lines={name.replace("_", "-").encode(): value for name, value in lines.items()})
+    request: Any = FakeRequest(path + b"?" + query, fields=fields)
     return call_of(request)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
+from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
@@ -20,28 +21,6 @@ from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
-
-
-@define
-class FakeFields:
-    """Field lines."""
-
-    upgrade: bytes = b""
-    lines: dict[bytes, bytes] = field(factory=dict)
-    bearer: bytes | None = None
-    foreign: bytes = b""
-
-    def get(self, name: bytes) -> bytes | None:
-        """Return one."""
-        return self.lines.get(name)
-
-
-@define
-class FakeChannel:
-    """A connection."""
-
-    admission: Any = None
-
 
 #: The relay of requests below /clusters/alpha.
 ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
@@ -55,28 +34,6 @@ class NoGeneration:
     def seconds(self) -> float:
         """Return a time."""
         return 1e9
-
-
-@define
-class FakeRequest:
-    """The parts of a request that routers use."""
-
-    target: bytes
-    method: bytes = b"GET"
-    fields: FakeFields = field(factory=FakeFields)
-    certificate: bytes | None = None
-    identity: Any = None
-    channel: Any = field(factory=FakeChannel)
-    audited: list[str] = field(factory=list)
-
-    def audit(self, cluster: str) -> None:
-        """Record the call."""
-        self.audited.append(cluster)
-
-    @property
-    def path(self) -> bytes:
-        """The path."""
-        return self.target.partition(b"?")[0]
 
 
 @define
@@ -96,7 +53,7 @@ class FakeIdentity:
     groups: tuple[str, ...] = ("dev",)
 
 
-class FakeKubelets:
+class FakeKubeletAccess:
     """Authorizes no user, a user, or a user later."""
 
     def __init__(self) -> None:
@@ -130,7 +87,7 @@ class RouterTestCase(SynchronousTestCase):
 
         generation: Any = NoGeneration()
         self.problem = ""
-        self.kubelets = FakeKubelets()
+        self.kubelets = FakeKubeletAccess()
         kubelets: dict[str, Any] = {"beta": self.kubelets}
         self.front = FrontDoor(
             chain,
@@ -159,7 +116,8 @@ class RouterTestCase(SynchronousTestCase):
     ) -> Any:
         """Return the outcome."""
         fields = FakeFields(
-            upgrade, {name.replace("_", "-").encode(): value for name, value in lines.items()}
+            upgrade=upgrade,
+            lines={name.replace("_", "-").encode(): value for name, value in lines.items()},
         )
         return router(FakeRequest(target, method, fields))
 
