@@ -6,6 +6,7 @@ The control plane adds, drains and cuts tunnels; the data plane picks one and op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet import defer
@@ -185,8 +186,9 @@ class Tunnels:
             return (
                 f"no agent of cluster {cluster} has connected since this proxy started: check the agent's log"
             )
-        ago = max(0, self._epoch() - seen)
-        return f"no agent of cluster {cluster} is connected; one was last seen {ago:.0f} s ago"
+        # a time, not an age: the text stays the same, so that clients and conditions show it once
+        moment = datetime.fromtimestamp(seen, UTC)
+        return f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}"
 
     def live(self, cluster: str) -> list[Tunnel]:
         """Return the tunnels of *cluster*."""
