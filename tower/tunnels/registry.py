@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
 from tower.net.pipes import Pipe
+from tower.tunnels.counters import ClusterCounters
 
 #: `Tunnel.protocol` of clusters of type ssh, which have no agent.
 SSH = "ssh"
@@ -81,6 +82,7 @@ class Tunnels:
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar counters: of the clusters' tunnels and streams.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
@@ -95,6 +97,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Iterate over all live tunnels."""
@@ -227,6 +230,7 @@ class Tunnels:
         """Forget a removed cluster."""
         self._last_seen.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+        self.counters.forget(cluster)
 
 
 class TunnelChannel(Pipe, Protocol):
