@@ -15,6 +15,7 @@ from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
+from tower.web.gateway.observer import Observation
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
@@ -43,6 +44,7 @@ class Request:
     :ivar early: the part of the body that arrived together with the head, including framing.
     :ivar identity: the user; set by the router.
     :ivar entry: of the audit log; None without an audit log or before authentication.
+    :ivar observation: for the gateway's observer; None without one, and after the end.
     :ivar started: whether the head of a final answer was sent.
     """
 
@@ -62,6 +64,7 @@ class Request:
         "identity",
         "method",
         "minor",
+        "observation",
         "over",
         "started",
         "target",
@@ -88,6 +91,7 @@ class Request:
         self.early = early
         self.identity: AnyIdentity | None = None
         self.entry: Entry | None = None
+        self.observation: Observation | None = None
         self.started = False
         self.over = False
         self._id = ""
@@ -152,6 +156,8 @@ class Request:
 
     def audit(self, cluster: str) -> None:
         """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
+        if self.observation is not None:
+            self.observation.cluster = cluster
         audit = self.channel.gateway.audit
         if audit is not None:
             self.entry = entry = audit.begin(self, cluster)
@@ -163,13 +169,12 @@ class Request:
         """Call the router, and act on its result."""
         gateway = self.channel.gateway
         gateway.requests += 1
+        if gateway.observer is not None:
+            self.observation = Observation(gateway.observer, self)
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
-                if gateway.inflight is not None:
-                    self._count(gateway.inflight, outcome)
-                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
-                factory.start()
+                self._relay(outcome)
                 return
         except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             self.fail(e)
@@ -197,13 +202,14 @@ class Request:
     def _act(self, outcome: Outcome) -> None:
         try:
             if isinstance(outcome, Relay):
-                if (inflight := self.channel.gateway.inflight) is not None:
-                    self._count(inflight, outcome)
-                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
-                factory.start()
+                self._relay(outcome)
             elif isinstance(outcome, Response):
+                if self.observation is not None:
+                    self.observation.answered_by_tower(streaming=False)
                 self.respond(outcome)
             elif isinstance(outcome, StreamingResponse):
+                if self.observation is not None:
+                    self.observation.answered_by_tower(streaming=True)
                 self._stream(outcome)
             elif isinstance(outcome, RawStream):
                 self._open_stream(outcome)
@@ -211,6 +217,15 @@ class Request:
                 self._hand_over(outcome)
         except Exception as e:  # noqa: BLE001 - as in process
             self.fail(e)
+
+    def _relay(self, relay: Relay) -> None:
+        inflight = self.channel.gateway.inflight
+        if inflight is not None:
+            self._count(inflight, relay)
+        if self.observation is not None:
+            self.observation.relayed(relay.target, relay.prefix)
+        self._exchange = factory = self.proxyClientFactoryClass(self, relay)
+        factory.start()
 
     def _count(self, inflight: InFlight, relay: Relay) -> None:
         target = relative_target(self.target, relay.prefix)
@@ -243,6 +258,8 @@ class Request:
         if self.identity is None:
             raise Unauthorized(reason="the router accepted a request without an identity")
         self.channel.enter(self.identity, stream.cluster)
+        if self.observation is not None:
+            self.observation.relayed(stream.target, b"")
         self._exchange = opening = StreamOpening(self, stream)
         opening.start()
 
@@ -251,6 +268,7 @@ class Request:
             raise StatusError(400, "an upgrade request must not have a body", close=True)
         channel = self.channel
         self.over = True
+        self.observation = None
         received = self.head + channel.release()
         channel.forget()
         try:
@@ -309,10 +327,21 @@ class Request:
             channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
-        """Record that the head of the final answer was sent; *reason* and *message* are of our own Status."""
+        """Record that the head of the final answer is about to be sent.
+
+        :param reason: of our own Status, like *message*.
+        """
         self.started = True
+        if self.observation is not None:
+            self.observation.answered(code)
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))
+
+    def begun_by_member(self, code: int) -> None:
+        """Record that the head of the member's final answer is about to be sent."""
+        if self.observation is not None:
+            self.observation.by_member = True
+        self.begun(code)
 
     def finish_with_body(self, *, keep: bool) -> None:
         """End the request after its answer; the rest of its body is discarded first if *keep*."""
@@ -328,16 +357,19 @@ class Request:
     def finish(self, *, keep: bool) -> None:
         """End the request after its answer."""
         self.over = True
-        if self.entry is not None:
-            self.entry.ended()
+        if self.entry is not None or self.observation is not None:
+            self.forget()
         self._exchange = None
         if self._counted:
             self._uncount()
         self.channel.done(keep=keep)
 
-    def switched(self) -> None:
+    def switched(self, *, by_member: bool = False) -> None:
         """Record that the connection has changed its protocol."""
-        self.begun(101)
+        if by_member:
+            self.begun_by_member(101)
+        else:
+            self.begun(101)
         self.over = True
         self._exchange = None  # break the cycle
 
@@ -349,9 +381,12 @@ class Request:
         self.forget()
 
     def forget(self) -> None:
-        """End the audit entry, also after a change of protocol."""
+        """End the audit entry and the observation, also after a change of protocol."""
         if self.entry is not None:
             self.entry.ended()
+        observation, self.observation = self.observation, None
+        if observation is not None:
+            observation.ended()
 
     def _release(self) -> None:
         exchange, self._exchange = self._exchange, None
