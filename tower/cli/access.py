@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.cli import output
-from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.clusters import TABLE_ACCEPT, call_cluster
 
 
@@ -62,7 +62,7 @@ def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
     if path is None:
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:
-        raise CommandFailed("--output: the value is empty: give a file name, or omit the option")
+        raise UsageFailed("--output: the value is empty: give a file name, or omit the option")
     draft = credential = ""
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
@@ -87,13 +87,14 @@ def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
 
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
     """List the issued credentials that have not expired."""
-    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else None
-    path = f"{GROUP_PATH}/credentials"
-    if options.output == "table":
-        return output.table(
-            client.call("GET", path, query=query, accept=TABLE_ACCEPT), empty="no credentials"
-        )
-    return output.structured(client.call("GET", path, query=query), options.output)
+    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else {}
+    if options.selector:
+        query["labelSelector"] = options.selector
+    path, form = f"{GROUP_PATH}/credentials", options.output
+    if form in ("table", "wide"):
+        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
+        return output.table(answer, wide=form == "wide", empty="no credentials")
+    return output.structured(client.call("GET", path, query=query), form)
 
 
 def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:

@@ -30,6 +30,7 @@ class SSHClusterTunnel:
 
     protocol: ClassVar[str] = SSH
     fingerprint = ""
+    host = ""
     version = ""
     draining = False
 

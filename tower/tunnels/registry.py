@@ -31,6 +31,7 @@ class Tunnel(Protocol):
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
+    :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it accepts no new streams.
     :ivar on_change: called when `draining` changes.
@@ -38,6 +39,7 @@ class Tunnel(Protocol):
 
     name: str
     fingerprint: str
+    host: str
     version: str
     peer: str
     since: float
