@@ -55,7 +55,7 @@ class WatchTests(CommandTestCase):
         self.assertEqual((item["kind"], item["metadata"]["name"]), ("Cluster", "alpha"))
 
     def test_one(self) -> None:
-        """A watch of one cluster shows no other."""
+        """A watch of one cluster shows only that one."""
         self.add("alpha")
         self.steps = [lambda _: self.add("beta"), lambda _: self.good("cluster", "disable", "alpha")]
         lines = self.watched("show", "alpha").splitlines()

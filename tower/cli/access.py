@@ -12,12 +12,14 @@ from typing import Any
 from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.merging import merge
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     """Issue a kubeconfig for one user of one cluster; print it, or write it to a file."""
     return _delivered(
-        options.output,
+        options,
+        f"tower/{options.name}",
         lambda: request_kubeconfig(
             client,
             options.name,
@@ -35,7 +37,7 @@ def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
     return _delivered(
-        options.output, lambda: client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)["status"]
+        options, "tower", lambda: client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)["status"]
     )
 
 
@@ -51,14 +53,21 @@ def request_kubeconfig(
     return status
 
 
-def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
-    """Return the issued kubeconfig, or write it to the file *path* and return a confirmation.
+def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
+    """Return the issued kubeconfig, or write it to the file of --output or --merge and confirm that.
 
-    The file is replaced as a whole, and has mode 0600.  Links and special files are not replaced.
+    The file is replaced as a whole, and has mode 0600.  --output does not replace links and special files.
 
+    :param context: name of the context for --merge.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
     :raise CommandFailed: the file cannot be written.
     """
+    if options.merge is not None:
+        if not options.merge:
+            raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
+        merge(options.merge, context, issue)
+        return f"context {context} written to {options.merge}; use it with 'kubectl --context {context}'"
+    path = options.output
     if path is None:
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import tower
 from tower.cli import access, join
 from tower.cli.cluster_arguments import add_cluster_commands
+from tower.cli.completion import SHELLS, script
 from tower.cli.manifest import IMAGE
+from tower.cli.merging import default_file
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.values import choice, count, listen_address, output_option, selector_option
 
@@ -23,7 +25,7 @@ TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return the parser.
 
-    Its result has `run`, except for two commands: ``forward`` sets `forward`, and ``version`` sets `version`.
+    Its result has `run`; or `text`, which needs no proxy; or `forward` or `version`.
     """
     top = Parser(
         prog="tower",
@@ -51,9 +53,18 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     add_cluster_commands(commands)
     _join(commands)
-    _kubeconfig(commands)
+    _kubeconfig(commands, environ)
     _credentials(commands)
     _forward(commands)
+    completion = add_command(
+        commands,
+        "completion",
+        "print the completion script of a shell",
+        "bash: source <(tower completion bash), in ~/.bashrc; zsh: the same with zsh, in ~/.zshrc; "
+        "fish: tower completion fish > ~/.config/fish/completions/tower.fish.",
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    completion.set_defaults(text=lambda options: script(options.shell))
     version = add_command(commands, "version", "show the versions of this command and of the proxy")
     version.add_argument("--client", action="store_true", help="show only the version of this command")
     version.set_defaults(version=True)
@@ -98,7 +109,7 @@ def _join(commands: Commands[Parser]) -> None:
     command.set_defaults(run=join.join)
 
 
-def _kubeconfig(commands: Commands[Parser]) -> None:
+def _kubeconfig(commands: Commands[Parser], environ: Mapping[str, str]) -> None:
     config = add_command(
         commands,
         "kubeconfig",
@@ -106,7 +117,7 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
         "It is valid for that cluster only.  The cluster's RBAC authorizes the user's requests.",
     )
     config.add_argument("name", metavar="NAME", help="name of the cluster")
-    _grantee(config)
+    _grantee(config, environ)
     config.add_argument(
         "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
     )
@@ -119,18 +130,27 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
         "issue a kubeconfig for an administrator of Tower",
         "Use it with 'tower --kubeconfig FILE' or kubectl, on any machine.  It is not valid for clusters.",
     )
-    _grantee(admin)
+    _grantee(admin, environ)
     admin.set_defaults(run=access.admin_kubeconfig)
 
 
-def _grantee(command: Parser) -> None:
+def _grantee(command: Parser, environ: Mapping[str, str]) -> None:
     command.add_argument("--user", metavar="USER", required=True, help="user name")
     command.add_argument(
         "--ttl", metavar="DURATION", help="lifetime (default: 8h, at most the proxy's --max-credential-ttl)"
     )
     choice(command, "--auth", "credential type: client certificate or bearer token", "cert", "token")
-    command.add_argument(
+    place = command.add_mutually_exclusive_group()
+    place.add_argument(
         "-o", "--output", metavar="FILE", help="file to write, with mode 0600 (default: standard output)"
+    )
+    place.add_argument(
+        "--merge",
+        metavar="FILE",
+        nargs="?",
+        const=default_file(environ),
+        help="existing kubeconfig to add a context to, named tower/CLUSTER, or tower for an administrator; "
+        "other entries stay (default: the first file of $KUBECONFIG, or ~/.kube/config)",
     )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import tower
 from tower.cli.arguments import parser
 from tower.cli.client import CallFailed, CommandFailed, TowerClient, UsageFailed
+from tower.cli.completion import complete
 from tower.cli.parser import USAGE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
@@ -38,7 +39,10 @@ def main(
     :param argv: arguments; default: of this process.
     :param client: makes the client of the API.
     """
-    options = parser(environ).parse_args(argv)
+    known = parser(environ)
+    if "_ARGCOMPLETE" in environ:
+        complete(known, lambda options: client(find_access(options)))
+    options = known.parse_args(argv)
     try:
         text = _run(options, client)
         if text:
@@ -54,6 +58,8 @@ def main(
 
 
 def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
+    if "text" in options:
+        return str(options.text(options))
     if "version" in options:
         return _version(options, client)
     access = find_access(options)
