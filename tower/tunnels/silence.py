@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from attrs import define
 
-from tower.tunnels.registry import Tunnel
+from tower.tunnels.live import Tunnel
 
 #: How long an agent may leave a probe unanswered, s.
 SILENCE = 4.0

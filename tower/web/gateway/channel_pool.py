@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.errors import StreamRefused, TunnelLost
+from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.kube.status import StatusError
 from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
+from tower.tunnels.live import TunnelChannel
 from tower.tunnels.patience import Patience
-from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.silence import Silences
 from tower.tunnels.targets import KUBERNETES
 
@@ -181,21 +181,31 @@ class ChannelPool:
         return Deferred.fromCoroutine(self._open(cluster, target, attempt)).addErrback(_without_frames)
 
     async def _open(self, cluster: str, target: str, attempt: Attempt) -> ClusterUpstream:
+        counters = self._tunnels.counters.of(cluster)
         for number in (1, 2):
-            tunnel = self._pick(cluster)
-            if tunnel is None:
-                left = self._patience.left(cluster, attempt.client, attempt.age)
-                tunnel = await self._tunnels.wait(cluster, left)
+            try:
+                tunnel = self._pick(cluster)
+                if tunnel is None:
+                    left = self._patience.left(cluster, attempt.client, attempt.age)
+                    tunnel = await self._tunnels.wait(cluster, left)
+            except ClusterUnreachable:
+                counters.not_opened("no-tunnel")
+                raise
+            except StatusError:
+                counters.not_opened("silent")
+                raise
             attempt.tunnel = tunnel
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
                 lost.with_traceback(None)  # its frames refer to the Deferred that refers to it
                 if number == 2:
+                    counters.not_opened("tunnel-lost")
                     raise StatusError(
                         503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
                     ) from None
             except StreamRefused as e:
+                counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
