@@ -87,7 +87,7 @@ class Signals(Service):
 
     def _hung_up(self, number: int, frame: object) -> None:
         """Reload, unless the program is stopping; never end, which is the default of SIGHUP."""
-        if self.running:
+        if self.running and not self._stopping:
             self._reactor.callFromThread(self._reloads.run)
 
     def _told_to_stop(self, number: int, frame: object) -> None:
