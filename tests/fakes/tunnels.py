@@ -43,6 +43,7 @@ class FakeTunnel:
 
     name: str = "alpha"
     fingerprint: str = "SHA256:agent"
+    host: str = "edge-1"
     version: str = "1.2.3"
     peer: str = "192.0.2.1:4711"
     server: bytes = b"10.0.0.1:6443"

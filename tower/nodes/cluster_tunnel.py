@@ -31,6 +31,7 @@ class SSHClusterTunnel:
 
     protocol: ClassVar[str] = SSH
     fingerprint = ""
+    host = ""
     version = ""
     draining = False
 

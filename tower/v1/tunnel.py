@@ -43,6 +43,9 @@ class V1Tunnel:
 
     protocol: ClassVar[str] = KUBESPHERE_V1
 
+    #: Old agents do not report it.
+    host = ""
+
     #: Old agents have no drain message.
     draining = False
 

@@ -120,6 +120,7 @@ class AgentAcceptor(Service):
     def _authenticated(self, peer: AgentPeer, tunnel: SSHTunnel) -> tuple[LiveTunnel, str | None]:
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
+        tunnel.host = peer.hello.name
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
     def _register(self, accepted: tuple[LiveTunnel, str | None], tunnel: SSHTunnel, pipe: Pipe) -> None:
