@@ -9,6 +9,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.pipes import FakePipe
+from tower.kube.member_status import MemberStatus
 
 #: When tunnels were opened, s since the epoch.
 NOW = 1_700_000_000.0
@@ -50,6 +51,7 @@ class FakeTunnel:
     streams: int = 3
     protocol: str = "tower-v2"
     on_change: Callable[[], None] = lambda: None
+    member_status: MemberStatus | None = None
     rewrite: Callable[[bytes, bool], bytes] | None = None
     at_once: bool = True
     pipes: list[FakePipe] = field(factory=list)

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
+from tower.kube.member_status import MemberStatus
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.tunnels.tunnels import NodeTunnels
@@ -39,6 +40,7 @@ class SSHClusterTunnel:
         self.use_login(user)
         self.since = 0.0
         self.on_change = lambda: None
+        self.member_status: MemberStatus | None = None
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.kubelets: Kubelets | None = None
         self._tunnels = tunnels

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
+from tower.kube.member_status import MemberStatus
 from tower.net.pipes import Pipe
 
 #: `Tunnel.protocol` of clusters of type ssh, which have no agent.
@@ -33,7 +34,8 @@ class Tunnel(Protocol):
     :ivar fingerprint: of the agent's key.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it accepts no new streams.
-    :ivar on_change: called when `draining` changes.
+    :ivar on_change: called when `draining` or `member_status` changes.
+    :ivar member_status: the agent's last report about its API server; None: it has reported nothing.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Tunnel(Protocol):
     since: float
     draining: bool
     on_change: Callable[[], None]
+    member_status: MemberStatus | None
 
     @property
     def server(self) -> bytes:

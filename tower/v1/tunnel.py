@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, fail
 
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
+from tower.kube.member_status import MemberStatus
 from tower.net.addresses import join_address
 from tower.reactor.timers import Clock
 from tower.tunnels.apiserver_gate import APIServerGate
@@ -65,6 +66,7 @@ class V1Tunnel:
         self.peer, self.since = tunnel.peer, tunnel.since
         self.server = credential.address.encode()  # as in the Host fields that it gets
         self.on_change: Callable[[], None] = lambda: None
+        self.member_status: MemberStatus | None = None  # old agents report none
 
     @property
     def round_trip(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -33,6 +33,7 @@ class SSHTunnel:
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
     :ivar lost: fires with the reason when the tunnel is lost.
+    :ivar member_status: last status that the agent reported; see `tower.tunnels.Tunnel`.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class SSHTunnel:
         "fingerprint",
         "inlet",
         "lost",
+        "member_status",
         "mux",
         "name",
         "on_change",
@@ -72,6 +74,7 @@ class SSHTunnel:
         self.draining = False
         self.on_change: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
+        self.member_status: Any = None  # its class is in a higher room
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
         self.peer = f"{address.host}:{address.port}" if address is not None else ""
 
