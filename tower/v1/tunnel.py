@@ -18,7 +18,7 @@ from tower.kube.member_status import MemberStatus
 from tower.net.addresses import join_address
 from tower.reactor.timers import Clock
 from tower.tunnels.apiserver_gate import APIServerGate
-from tower.tunnels.registry import Rewrite
+from tower.tunnels.live import CheckMember, Rewrite
 from tower.tunnels.targets import KUBERNETES, KUBESPHERE
 from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
@@ -43,6 +43,9 @@ class V1Tunnel:
 
     protocol: ClassVar[str] = KUBESPHERE_V1
 
+    #: Old agents do not report it.
+    host = ""
+
     #: Old agents have no drain message.
     draining = False
 
@@ -65,8 +68,9 @@ class V1Tunnel:
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since
         self.server = credential.address.encode()  # as in the Host fields that it gets
+        self.member_status: MemberStatus | None = None
+        self.check_member: CheckMember | None = None
         self.on_change: Callable[[], None] = lambda: None
-        self.member_status: MemberStatus | None = None  # old agents report none
 
     @property
     def round_trip(self) -> float:
