@@ -270,7 +270,7 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
