@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
-from tower.control.cluster_metrics import AgentRejections, ClusterCollector
+from tower.control.cluster_metrics import ClusterCollector
 from tower.metrics.page import MetricsPage, registry_of
 from tower.trust.vault import Vault
 
@@ -28,7 +28,6 @@ class ClusterCollectorTests(SynchronousTestCase):
         vault = Vault(Path(self.mktemp()), bench.clock.seconds)
         self.registry = registry_of(
             ClusterCollector(bench.clusters, bench.tunnels, MemberCredentials(bench.store, vault)),
-            AgentRejections(lambda: bench.tunnels.counters.rejections),
         )
 
     def value(self, name: str, cluster: str = "alpha", **labels: str) -> float | None:
@@ -83,17 +82,9 @@ class ClusterCollectorTests(SynchronousTestCase):
         self.successResultOf(self.bench.clusters.remove("alpha"))
         page = self.successResultOf(MetricsPage(self.bench.clock, self.registry).text())
         self.assertNotIn(b"alpha", page)
-        self.assertIn(b"tower_agent_rejections_total", page)
 
     def test_series(self) -> None:
         """A cluster has few series."""
         self.tunnels.add(FakeTunnel("alpha"))
         labels = [sample.labels for metric in self.registry.collect() for sample in metric.samples]
         self.assertLess(len([found for found in labels if "cluster" in found]), SERIES)
-
-    def test_rejections(self) -> None:
-        """Rejected agents are counted by reason, without a cluster."""
-        self.tunnels.counters.rejections["authentication"] += 1
-        name = "tower_agent_rejections_total"
-        self.assertEqual(self.registry.get_sample_value(name, {"reason": "authentication"}), 1)
-        self.assertEqual(self.registry.get_sample_value(name, {"reason": "timeout"}), 0)

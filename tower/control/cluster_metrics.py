@@ -5,7 +5,7 @@ Each metric of each cluster is made alone, so that `tower.metrics.page` can let 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import define
 from prometheus_client import Metric
@@ -137,18 +137,3 @@ class ClusterCollector(Collector):
                 facts.expires,
                 cluster=cluster.name,
             )
-
-
-class AgentRejections(Collector):
-    """The number of agents that were rejected.
-
-    :param read: returns the numbers by reason.
-    """
-
-    def __init__(self, read: Callable[[], dict[str, float]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the counter."""
-        text = "Connections of agents that were not accepted."
-        yield counters("tower_agent_rejections_total", text, "reason", self._read())
