@@ -39,7 +39,7 @@ class ClusterCollectorTests(SynchronousTestCase):
         self.assertEqual(self.value("tower_cluster_available"), 0)
         for status, expected in (("True", 1), ("False", 0), ("Unknown", 0)):
             self.successResultOf(
-                self.bench.clusters.set_condition("alpha", "AgentAvailable", status, "Why", "")  # type: ignore[arg-type]
+                self.bench.clusters.set_condition("alpha", "Available", status, "Why", "")  # type: ignore[arg-type]
             )
             self.assertEqual(self.value("tower_cluster_available"), expected)
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))

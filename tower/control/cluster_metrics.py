@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
+from tower.clusters.condition_types import AVAILABLE
 from tower.clusters.member_credentials import MemberCredentials
 from tower.conch.connection.traffic import TrafficTotals
-from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE
 from tower.metrics.families import counter, counters, gauge, gauges
 from tower.tunnels import SSH, Tunnels
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -76,7 +76,7 @@ class ClusterCollector(Collector):
     def _available(self, cluster: Cluster) -> Iterable[Metric]:
         if not cluster.enabled:
             return
-        condition = cluster.condition(AGENT_AVAILABLE if cluster.ssh is None else NODES_AVAILABLE)
+        condition = cluster.condition(AVAILABLE)
         yield gauge(
             "tower_cluster_available",
             "Whether requests to the cluster can succeed; a disabled cluster has no sample.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -11,13 +11,14 @@ from twisted.python.failure import Failure
 
 from tower.errors import TowerError, Unauthorized
 from tower.http.requests import Fields
-from tower.kube.request_info import parse_request_info
+from tower.kube.request_info import is_discovery, parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.observer import Observation
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
+from tower.web.gateway.request_id import VALID_ID, new_request_id
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ BODY_LIMIT = 1024 * 1024
 
 #: Longest unread body that is discarded so that the connection can be kept, B.
 DISCARD_LIMIT = 64 * 1024
+
+_CLUSTER = re.compile(rb"/clusters/[^/?]+")
 
 
 class Request:
@@ -55,6 +58,7 @@ class Request:
         "_deciding",
         "_exchange",
         "_id",
+        "_is_own_id",
         "_reads_body",
         "channel",
         "early",
@@ -95,6 +99,7 @@ class Request:
         self.started = False
         self.over = False
         self._id = ""
+        self._is_own_id = True
         self._deciding: Deferred[Outcome] | None = None
         self._exchange: Exchange | None = None
         self._counted = ""
@@ -119,10 +124,17 @@ class Request:
 
     @property
     def request_id(self) -> str:
-        """The ID of this request in answers and logs."""
+        """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
         if not self._id:
-            self._id = secrets.token_hex(6)
+            given = self.fields.get(b"audit-id")
+            self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
+            self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
         return self._id
+
+    @property
+    def id_line(self) -> bytes:
+        """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
+        return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
 
     @property
     def close(self) -> bool:
@@ -160,8 +172,7 @@ class Request:
             self.observation.cluster = cluster
         audit = self.channel.gateway.audit
         if audit is not None:
-            self.entry = entry = audit.begin(self, cluster)
-            self._id = entry.id
+            self.entry = audit.begin(self, cluster)
 
     # The answer
 
@@ -243,7 +254,9 @@ class Request:
         """Answer with *response*."""
         keep, date = self.keep, self.channel.gateway.date
         framing = b"Content-Length: %d\r\n" % len(response.body)
-        head = response_head(response.code, response.headers, date, framing=framing, close=not keep)
+        head = response_head(
+            response.code, response.headers, date, framing=framing, close=not keep, request_id=self.request_id
+        )
         self.begun(response.code)
         self.channel.send(head if self.method == b"HEAD" else head + response.body)
         self.finish_with_body(keep=keep)
@@ -313,10 +326,21 @@ class Request:
                 self.request_id,
                 close=not keep,
                 without_body=self.method == b"HEAD",
+                warn=self._warns(refusal.code),
                 extra=channel.gateway.date,
             )
         )
         self.finish_with_body(keep=keep)
+
+    def _warns(self, code: int) -> bool:
+        """Return whether the client may show the message of an error answer only as a warning.
+
+        kubectl itself shows the Status of all requests but those for discovery.
+        """
+        prefix = _CLUSTER.match(self.target)
+        if is_discovery(self.target, prefix.end() if prefix is not None else 0):
+            return True
+        return code in (401, 503) and not (self.fields.get(b"user-agent") or b"").startswith(b"kubectl")
 
     def _log_refusal(self, code: int, text: str) -> None:
         """Log it, or count it in a summary if the connection is unauthenticated."""
