@@ -10,6 +10,7 @@ from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
 from tower.control.cluster_metrics import ClusterCollector
+from tower.kube.member_status import MemberStatus
 from tower.metrics.page import MetricsPage, registry_of
 from tower.trust.vault import Vault
 
@@ -44,6 +45,23 @@ class ClusterCollectorTests(SynchronousTestCase):
             self.assertEqual(self.value("tower_cluster_available"), expected)
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         self.assertIsNone(self.value("tower_cluster_available"))
+
+    def test_reachable(self) -> None:
+        """Whether the API server answers has a sample once it is known."""
+        self.assertIsNone(self.value("tower_cluster_member_reachable"))
+        for status, expected in (("True", 1), ("False", 0), ("Unknown", None)):
+            self.successResultOf(
+                self.bench.clusters.set_condition("alpha", "APIServerReachable", status, "Why", "")  # type: ignore[arg-type]
+            )
+            self.assertEqual(self.value("tower_cluster_member_reachable"), expected)
+
+    def test_credential(self) -> None:
+        """The end of the credential is the one that the agent reported."""
+        self.assertIsNone(self.value("tower_member_credential_expiry_timestamp_seconds"))
+        tunnel = FakeTunnel("alpha")
+        tunnel.member_status = MemberStatus(credential_expires=NOW + 3600)
+        self.tunnels.add(tunnel)
+        self.assertEqual(self.value("tower_member_credential_expiry_timestamp_seconds"), NOW + 3600)
 
     def test_tunnels(self) -> None:
         """Tunnels are counted by protocol, with the slowest round trip; protocols without tunnels too."""
