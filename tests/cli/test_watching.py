@@ -32,8 +32,8 @@ class WatchTests(CommandTestCase):
         self.steps = [lambda _: self.add("beta"), lambda _: self.good("cluster", "disable", "alpha")]
         lines = self.watched("list").splitlines()
         self.assertEqual([line.split()[0] for line in lines], ["NAME", "alpha", "beta", "alpha"])
-        self.assertEqual([line.split()[1] for line in lines], ["ENABLED", "true", "true", "false"])
-        self.assertEqual(lines[0].index("ENABLED"), lines[2].index("true"))
+        start = lines[0].index("ENABLED")
+        self.assertEqual([line[start:].split()[0] for line in lines[1:]], ["true", "true", "false"])
 
     def test_empty_at_first(self) -> None:
         """Without clusters, the header precedes the first one that is added."""

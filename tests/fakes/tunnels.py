@@ -9,6 +9,8 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.pipes import FakePipe
+from tower.kube.member_status import MemberStatus
+from tower.tunnels.live import CheckMember
 
 #: When tunnels were opened, s since the epoch.
 NOW = 1_700_000_000.0
@@ -47,6 +49,8 @@ class FakeTunnel:
     server: bytes = b"10.0.0.1:6443"
     since: float = NOW
     draining: bool = False
+    member_status: MemberStatus | None = None
+    check_member: CheckMember | None = None
     round_trip: float = 0.0042
     streams: int = 3
     protocol: str = "tower-v2"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -32,6 +32,7 @@ class SSHTunnel:
     :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
+    :ivar member_status: the state of the API server that the peer reported; None: none so far.
     :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
     :ivar lost: fires with the reason when the tunnel is lost.
     """
@@ -46,6 +47,7 @@ class SSHTunnel:
         "host",
         "inlet",
         "lost",
+        "member_status",
         "mux",
         "name",
         "on_change",
@@ -58,6 +60,9 @@ class SSHTunnel:
 
     #: The protocol of both ends.
     protocol: ClassVar[str] = "tower-v2"
+
+    #: The peer checks its API server; see `tower.tunnels.live.Tunnel`.
+    check_member: ClassVar[None] = None
 
     def __init__(
         self, reactor: Clock, pipe: Pipe, ssh: LivenessTransport, reader: Reader, writer: Writer
@@ -72,6 +77,7 @@ class SSHTunnel:
         self.server = b""
         self.since = 0.0
         self.draining = False
+        self.member_status: Any = None
         self.on_change: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None

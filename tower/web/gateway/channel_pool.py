@@ -15,7 +15,7 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import StatusError
 from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
-from tower.tunnels.registry import TunnelChannel
+from tower.tunnels.live import TunnelChannel
 from tower.tunnels.targets import KUBERNETES
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
