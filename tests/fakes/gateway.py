@@ -17,6 +17,7 @@ from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
+from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
@@ -78,6 +79,7 @@ class FakeTunnels:
     tunnels: list[FakeTunnel] = field(factory=list)
     waiting: list[Deferred[FakeTunnel]] = field(factory=list)
     clock: Clock = field(factory=Clock)
+    counters: ClusterCounters = field(factory=ClusterCounters)
 
     def pick(self, cluster: str) -> Any:
         """Return the last tunnel."""

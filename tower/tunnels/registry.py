@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
 from tower.kube.member_status import MemberStatus
+from tower.tunnels.counters import ClusterCounters
 from tower.tunnels.live import Tunnel
 from tower.tunnels.replicas import best, preferred
 
@@ -31,6 +32,7 @@ class Tunnels:
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar counters: of the clusters' tunnels and streams.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
@@ -48,6 +50,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Iterate over all live tunnels."""
@@ -215,3 +218,4 @@ class Tunnels:
         self._last_seen.pop(cluster, None)
         self._versions.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+        self.counters.forget(cluster)

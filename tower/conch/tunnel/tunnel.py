@@ -11,6 +11,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.mux import Mux
+from tower.conch.connection.traffic import Traffic
 from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.tunnel.framing import Reader, Writer
 from tower.conch.tunnel.inlet import Inlet
@@ -103,13 +104,17 @@ class SSHTunnel:
         since: float,
         budget: Budget,
         accept: Callable[[Incoming], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """Take over the parsing from SSH, whose peer is authenticated, and carry streams.
 
         :param accept: decides about streams that the peer opens; None refuses all.
+        :param traffic: counts the streams.
         """
         self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
-        self.mux = self.outlet.mux = mux = Mux(self.outlet, budget, owner=self, accept=accept)
+        self.mux = self.outlet.mux = mux = Mux(
+            self.outlet, budget, owner=self, accept=accept, traffic=traffic
+        )
         self.inlet.open_up(mux)
 
     # Streams
