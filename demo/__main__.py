@@ -73,7 +73,7 @@ def run(folder: Path, programs: Programs) -> None:
     argv = [script("twistd"), *words[words.index("twistd") + 1 :], f"--state-dir={folder / 'agent'}"]
     argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
     programs.start("agent", argv, secrets)
-    programs.wait("the tunnel", lambda: answers(health, "/readyz"))
+    programs.wait("the tunnel", lambda: answers(health, "/readyz/tunnel"))
 
     jane = folder / "jane.kubeconfig"
     output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev", "--output", str(jane)])
