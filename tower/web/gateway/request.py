@@ -308,6 +308,8 @@ class Request:
         if self.over:
             return
         refusal = refusal_of(error)
+        if self.observation is not None:
+            self.observation.error = error
         if not isinstance(error, TowerError):
             self._log.failure("request {id} failed", Failure(error), id=self.request_id)
         channel = self.channel
