@@ -16,8 +16,9 @@ from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.observer import Observation
+from tower.web.gateway.proxy_client import relative_target
 from tower.web.gateway.raw_streams import StreamOpening
-from tower.web.gateway.relay import ProxyClientFactory, relative_target
+from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
 from tower.web.request_id import VALID_ID, new_request_id
 
