@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import tower
-from tower.cli import access, clusters, join, ssh_flags
+from tower.cli import access, clusters, join, rotate, ssh_flags
 from tower.cli.manifest import IMAGE
 
 _EPILOG = """
@@ -62,6 +62,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _kubeconfig(commands)
     _credentials(commands)
     _forward(commands)
+    _rotate(commands)
     version = _command(commands, "version", "show the versions of this command and of the proxy")
     version.add_argument("--client", action="store_true", help="show only the version of this command")
     version.set_defaults(version=True)
@@ -258,6 +259,27 @@ def _forward(commands: Commands[Parser]) -> None:
     )
     forward.add_argument("--user", metavar="USER", help="user name in the cluster (default: your login name)")
     forward.set_defaults(forward=True)
+
+
+def _rotate(commands: Commands[Parser]) -> None:
+    command = _command(commands, "rotate", "replace keys and CAs of the proxy while old and new ones work")
+    inner = command.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    for target, (summary, more) in rotate.TARGETS.items():
+        one = _command(inner, target, summary, more)
+        end = one.add_mutually_exclusive_group()
+        end.add_argument(
+            "--after",
+            metavar="DURATION",
+            help="latest end, such as 30d (default: none)",
+        )
+        end.add_argument("--now", action="store_true", help="finish now, even if something lacks the new key")
+        end.add_argument(
+            "--cancel", action="store_true", help="return to the old key (not once it is replaced)"
+        )
+        one.set_defaults(run=rotate.rotate, target=target)
+    status = _command(inner, "status", "show rotations and what they wait for")
+    _output(status, "table", "wide", "json", "yaml")
+    status.set_defaults(run=rotate.status)
 
 
 def _output(command: Parser, *forms: str) -> None:

@@ -15,6 +15,9 @@ FILE_LIMIT = 16 * 1024 * 1024
 
 _LOCK = "lock"
 
+#: Marks a directory whose restore from a backup was interrupted.
+RESTORING = "restoring"
+
 
 class StateDir:
     """A directory that only its owner can read; created, with its parents, if it is missing.
@@ -75,6 +78,17 @@ class StateDir:
             raise self._failed(e) from e
         self._lock = descriptor
 
+    def require_complete(self) -> None:
+        """Reject a directory with a part of a backup only.
+
+        :raise ConfigurationError: with the cure.
+        """
+        if (self.path / RESTORING).exists():
+            raise ConfigurationError(
+                f"state directory {self.path}: a restore was interrupted: empty the directory and run "
+                "'tower restore' again"
+            )
+
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:
@@ -127,6 +141,18 @@ class StateDir:
             sync(self.path)
         except OSError as e:
             raise ConfigurationError(f"cannot remove {path}: {e.strerror}") from e
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a file atomically; a file of the new name is replaced.
+
+        :raise ConfigurationError: the file cannot be renamed.
+        """
+        path = self.path / _plain(name)
+        try:
+            path.replace(self.path / _plain(new))
+            sync(self.path)
+        except OSError as e:
+            raise ConfigurationError(f"cannot rename {path} to {new}: {e.strerror}") from e
 
     def _failed(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(f"state directory {self.path}: {error.strerror}: set a writable directory")

@@ -17,7 +17,7 @@ from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
-from tower.v2.hello import AgentHello
+from tower.v2.hello import AgentHello, Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport
 from tower.websocket.dialer import Dialer, SubprotocolRefused
@@ -75,6 +75,7 @@ class Uplink:
             keepalive=self._keepalive,
             limits=self._limits,
         )
+        ssh.on_announcement = self._known_proxies.update
         tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
         proxy = await start(tunnel, pipe, ssh.ready, leftover)
         if identity.token is not None:  # from now on the key is enough
@@ -84,7 +85,7 @@ class Uplink:
         tunnel.open_up(
             proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
         )
-        self._known_proxies.learn(proxy.hello.host_keys)
+        self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
         return tunnel
 
     async def _dial(self) -> tuple[Pipe, bytes]:

@@ -193,6 +193,50 @@ def _credential() -> dict[str, Any]:
     return _object("A credential of a user; deleting it revokes it.", {**_kind_properties(), "spec": spec})
 
 
+def _rotation() -> dict[str, Any]:
+    agent = _object(
+        "An agent that has not confirmed the new key.",
+        {
+            "cluster": _text("Its cluster."),
+            "agent": _text("Fingerprint of its key, or ID of its token."),
+            "reason": _text("Human-readable reason."),
+        },
+    )
+    remaining = _object(
+        "Agents, tokens, credentials and records that a rotation in progress waits for.",
+        {
+            "readyAgents": _number("Number of agents that have confirmed the new key."),
+            "lackingAgents": _number("Number of agents that have not."),
+            "joinTokens": _number("Number of valid join tokens that were issued with the old key."),
+            "credentials": _number("Number of valid credentials of users that depend on the old key."),
+            "secrets": _number("Number of records that are sealed with the old key."),
+            "agents": {"type": "array", "items": agent, "description": "The first 100 such agents."},
+        },
+    )
+    spec = _object(
+        "The requested rotation.",
+        {
+            "target": _text("host-key, serving-ca, users-ca or secrets-key."),
+            "after": _text("Latest end after the request, such as 30d; 0s: now."),
+            "untilTimestamp": _text("Latest end; read only.", format="date-time"),
+        },
+    )
+    status = _object(
+        "Current status of the rotation; read only.",
+        {
+            "phase": _text("InProgress or Finished."),
+            "old": _text("Fingerprint, hash or ID of the old key."),
+            "new": _text("Fingerprint, hash or ID of the new key."),
+            "remaining": remaining,
+            "finishedTimestamp": _text("Time of the end.", format="date-time"),
+        },
+    )
+    return _object(
+        "A rotation of a key or CA of the proxy; deleting it cancels it.",
+        {**_kind_properties(), "spec": spec, "status": status},
+    )
+
+
 def _identified(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     return {**schema, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
 
@@ -241,11 +285,21 @@ def group_document() -> dict[str, Any]:
                 "delete": _operation("delete", "Credential"),
                 "parameters": [name],
             },
+            f"{base}/rotations": {
+                "get": _operation("list", "Rotation"),
+                "post": _operation("post", "Rotation"),
+            },
+            f"{base}/rotations/{{name}}": {
+                "get": _operation("get", "Rotation"),
+                "delete": _operation("delete", "Rotation"),
+                "parameters": [name],
+            },
         },
         "components": {
             "schemas": {
                 f"{_PREFIX}.Cluster": _identified(_cluster(), "Cluster"),
                 f"{_PREFIX}.Credential": _identified(_credential(), "Credential"),
+                f"{_PREFIX}.Rotation": _identified(_rotation(), "Rotation"),
             }
         },
     }
