@@ -35,9 +35,9 @@ from benchmarks.processes import (
     listens,
 )
 from tower.clusters import Clusters
+from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.keys import KeyPair, load_or_create
-from tower.control.availability import AGENT_AVAILABLE
 from tower.store import MemoryStore
 from tower.store.records import Create
 from tower.store.sqlite_file import SQLiteFile

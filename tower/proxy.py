@@ -23,14 +23,18 @@ from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
+from tower.control.cluster_metrics import AgentRejections, ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
-from tower.control.metrics_port import MetricsPort, registry_of
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
+from tower.metrics.loop_lag import LoopLag
+from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.port import MetricsPort
+from tower.metrics.process import ProcessInfo
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
@@ -356,11 +360,22 @@ class Proxy(MultiService):
             periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
         if options["metrics-port"] is not None:
-            registry = registry_of(TunnelCollector(nodes.readings), SlotsCollector(slots))
+            lag = LoopLag(reactor)
+            registry = registry_of(
+                ProcessInfo("proxy", __version__),
+                lag,
+                ClusterCollector(clusters, tunnels, member_credentials),
+                AgentRejections(lambda: tunnels.counters.rejections),
+                TunnelCollector(nodes.readings),
+                SlotsCollector(slots),
+            )
+            self._services.append(lag)
             if audit_log is not None:
                 registry.register(AuditCollector(audit_log))
             self._services.append(
-                MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"])
+                MetricsPort(
+                    reactor, MetricsPage(reactor, registry), options["metrics-host"], options["metrics-port"]
+                )
             )
 
     def startService(self) -> None:

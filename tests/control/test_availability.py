@@ -7,13 +7,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters import Clusters
+from tower.clusters.condition_types import AGENT_AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
-from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
+from tower.control.availability import Availability
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.member_status import Check, MemberStatus
 from tower.trust.vault import Vault
 
 OPEN = ("True", "TunnelOpen", "An SSH tunnel to a node is open.")
+
+
+GOOD = Check("True", "Reachable", "it answers")
+WORKS = MemberStatus(GOOD, GOOD, GOOD, version="v1.31.2")
+DOWN = MemberStatus(api_server=Check("False", "ConnectionRefused", "start it"))
 
 
 class AvailabilityTests(SynchronousTestCase):
@@ -64,7 +71,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.condition(), ("True", NOW))
 
     def test_stays_away(self) -> None:
-        """After the grace period it is false, and the message has the time since then."""
+        """After the grace period it is false, and the message has the time of the loss."""
         tunnel = FakeTunnel("alpha")
         self.bench.tunnels.add(tunnel)
         self.bench.tunnels.remove(tunnel)
@@ -72,7 +79,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.condition(), ("False", NOW + 10))
         found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
         assert found is not None
-        self.assertIn("last seen 10 s ago", found.message)
+        self.assertIn("last seen at 2027-01-15T08:00:00Z", found.message)
 
     def test_after_a_crash(self) -> None:
         """A condition that the last run left true becomes false if no agent connects."""
@@ -109,7 +116,7 @@ class AvailabilityTests(SynchronousTestCase):
         bench.clock.advance(1)
         self.assertEqual(self.gamma(), ("False", "NodesDegraded", "refused again"))
         bench.tunnels.note("gamma", "timed out")
-        bench.clock.advance(10)
+        bench.clock.advance(30)
         self.assertEqual(self.gamma(), ("False", "NodesDegraded", "timed out"))
         bench.tunnels.note("gamma", "")
         self.assertEqual(self.gamma(), OPEN)
@@ -118,6 +125,111 @@ class AvailabilityTests(SynchronousTestCase):
         bench.tunnels.note("gamma", "")
         bench.clock.advance(60)
         self.assertEqual(self.gamma(), OPEN)
+
+    def sum(self, name: str = "alpha") -> tuple[str, str]:
+        """Return status and reason of the condition Available."""
+        found = self.bench.clusters.require(name).condition("Available")
+        assert found is not None
+        return found.status, found.reason
+
+    def statuses(self) -> list[str]:
+        """Return the status of the three checks."""
+        cluster = self.bench.clusters.require("alpha")
+        found = [cluster.condition(kind) for kind in MEMBER_CHECKS]
+        return [condition.status for condition in found if condition is not None]
+
+    def report(self, tunnel: FakeTunnel, status: MemberStatus) -> None:
+        """Let the agent report *status*."""
+        tunnel.member_status = status
+        tunnel.on_change()
+
+    def test_report(self) -> None:
+        """The agent's reports are written at once, both ways; before the first the sum is unknown."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.assertEqual((self.sum(), self.statuses()), (("Unknown", "NotChecked"), []))
+        self.report(tunnel, WORKS)
+        self.assertEqual((self.sum(), self.statuses()), (("True", "Ready"), ["True"] * 3))
+        self.report(tunnel, DOWN)
+        self.assertEqual(self.sum(), ("False", "ConnectionRefused"))
+        self.assertEqual(self.statuses(), ["False", "Unknown", "Unknown"])
+        self.bench.clock.advance(20)
+        self.report(tunnel, WORKS)
+        self.assertEqual(self.sum(), ("True", "Ready"))
+        self.assertEqual(self.condition(), ("True", NOW))
+
+    def test_agent_without_reports(self) -> None:
+        """An agent that reports nothing leaves the checks unknown, and the cluster available."""
+        self.bench.tunnels.add(FakeTunnel("alpha"))
+        self.bench.clock.advance(10)
+        self.assertEqual((self.sum(), self.statuses()), (("True", "AgentConnected"), ["Unknown"] * 3))
+
+    def test_broken_agent_reconnects(self) -> None:
+        """While an agent reconnects and has not reported yet, the last known state counts."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.report(tunnel, DOWN)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(9)
+        self.assertEqual(self.sum(), ("False", "ConnectionRefused"))
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(9)
+        self.assertEqual(self.sum(), ("False", "ConnectionRefused"))
+        self.report(tunnel, WORKS)
+        self.assertEqual(self.sum(), ("True", "Ready"))
+
+    def test_agent_leaves(self) -> None:
+        """Without an agent the checks are unknown after the grace period, and the reason is the agent's."""
+        tunnel = FakeTunnel("alpha", member_status=WORKS)
+        self.bench.tunnels.add(tunnel)
+        self.bench.tunnels.remove(tunnel)
+        self.assertEqual(self.sum(), ("True", "Ready"))
+        self.bench.clock.advance(10)
+        self.assertEqual((self.sum(), self.statuses()), (("False", "AgentDisconnected"), ["Unknown"] * 3))
+
+    def test_several_agents(self) -> None:
+        """A cluster with one working agent is available; the broken one is named."""
+        for number, status in enumerate((DOWN, WORKS)):
+            self.bench.tunnels.add(FakeTunnel("alpha", peer=f"192.0.2.{number}:1", member_status=status))
+        self.assertEqual((self.sum(), self.statuses()), (("True", "AgentDegraded"), ["True"] * 3))
+        found = self.bench.clusters.require("alpha").condition("Available")
+        assert found is not None
+        self.assertIn("192.0.2.0:1: start it", found.message)
+
+    def test_one_write(self) -> None:
+        """A report is one write."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        version = self.bench.store.version
+        self.report(tunnel, WORKS)
+        self.assertEqual(self.bench.store.version, version + 1)
+
+    def test_never_connected(self) -> None:
+        """A cluster that was just added becomes unavailable with the cure, and its removal leaves nothing."""
+        self.successResultOf(self.bench.clusters.add("beta"))
+        self.bench.clock.advance(10)
+        self.assertEqual(self.sum("beta"), ("False", "AgentNeverConnected"))
+        self.successResultOf(self.bench.clusters.remove("beta"))
+        self.successResultOf(self.bench.clusters.remove("alpha"))
+        self.assertEqual(self.bench.clock.getDelayedCalls(), [])
+
+    def test_disabled(self) -> None:
+        """A disabled cluster is not available, at once."""
+        self.bench.tunnels.add(FakeTunnel("alpha", member_status=WORKS))
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.assertEqual(self.sum(), ("False", "Disabled"))
+
+    def test_known_without_a_tunnel(self) -> None:
+        """A credential that cannot be used shows even if no tunnel is open; the missing tunnel is first."""
+        self.add_gamma()
+        unusable = MemberStatus(credential=Check("False", "CredentialInvalid", "set it"))
+        self.bench.tunnels.report("gamma", unusable)
+        self.bench.clock.advance(10)
+        self.assertEqual(self.sum("gamma"), ("False", "NoTunnel"))
+        found = self.bench.clusters.require("gamma").condition("MemberCredential")
+        assert found is not None
+        self.assertEqual((found.status, found.message), ("False", "set it"))
 
     def test_stops(self) -> None:
         """A stopped service leaves no timer."""

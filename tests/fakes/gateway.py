@@ -15,7 +15,9 @@ from tests.fakes.tunnels import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.net.budget import Budget
 from tower.net.connection import Connection
+from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
+from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
@@ -49,6 +51,17 @@ class FakeUser(FakePipe):
     def __init__(self) -> None:
         super().__init__()
         self.paused = False
+        self.bytes_in = self.bytes_out = 0
+
+    def send(self, data: Buffer) -> bool:
+        """Count and record *data*."""
+        self.bytes_out += len(data)
+        return super().send(data)
+
+    def deliver(self, data: bytes) -> None:
+        """Count and deliver *data*."""
+        self.bytes_in += len(data)
+        super().deliver(data)
 
     def peer_certificate(self) -> bytes | None:
         """Return `certificate`."""
@@ -66,6 +79,7 @@ class FakeTunnels:
     tunnels: list[FakeTunnel] = field(factory=list)
     waiting: list[Deferred[FakeTunnel]] = field(factory=list)
     clock: Clock = field(factory=Clock)
+    counters: ClusterCounters = field(factory=ClusterCounters)
 
     def pick(self, cluster: str) -> Any:
         """Return the last tunnel."""

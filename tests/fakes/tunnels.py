@@ -9,6 +9,8 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.pipes import FakePipe
+from tower.kube.member_status import MemberStatus
+from tower.tunnels.live import CheckMember
 
 #: When tunnels were opened, s since the epoch.
 NOW = 1_700_000_000.0
@@ -41,11 +43,14 @@ class FakeTunnel:
 
     name: str = "alpha"
     fingerprint: str = "SHA256:agent"
+    host: str = "edge-1"
     version: str = "1.2.3"
     peer: str = "192.0.2.1:4711"
     server: bytes = b"10.0.0.1:6443"
     since: float = NOW
     draining: bool = False
+    member_status: MemberStatus | None = None
+    check_member: CheckMember | None = None
     round_trip: float = 0.0042
     streams: int = 3
     protocol: str = "tower-v2"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.apiservers import Member
@@ -136,6 +136,20 @@ class APIClientTests(APIClientCase):
             str(self.fails(self.api.get(NODES))), "GET /api/v1/nodes: answered 200: an empty body"
         )
 
+    def test_date(self) -> None:
+        """An answer has the server's date, and the request has the name of the program."""
+
+        def answer(request: Any) -> tuple[int, bytes]:
+            request.setHeader(b"date", b"Sun, 22 Nov 2026 21:00:00 GMT")
+            return 200, request.getHeader(b"user-agent")
+
+        self.member.answer = answer
+        api = self.make(program=b"tower-agent")
+        got = self.successResultOf(self.ask(api.request("GET", "/version")))
+        self.assertEqual((got.date, got.body), ("Sun, 22 Nov 2026 21:00:00 GMT", b"tower-agent"))
+        got = self.successResultOf(self.ask(self.api.request("GET", "/version")))
+        self.assertEqual(got.body, b"tower-proxy")
+
     def test_ask(self) -> None:
         """`request` returns answers with any status."""
         self.member.answer = lambda _: (500, b"[-]etcd failed")
@@ -160,6 +174,24 @@ class APIClientTests(APIClientCase):
         error = self.failureResultOf(asking, APIError).value
         self.assertEqual(str(error), "GET /api/v1/nodes: no answer: it took longer than 15 s")
         self.assertTrue(self.member.pipes[0].lost)
+
+    def test_too_late_again(self) -> None:
+        """A second request on the same connection times out as well, and is not sent again."""
+        self.ask(self.api.get(NODES))
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        self.member.clock.advance(15)
+        error = self.failureResultOf(asking, APIError).value
+        self.assertIn("longer than 15 s", str(error))
+        self.assertEqual([pipe.lost for pipe in self.member.pipes], [True])
+
+    def test_cancelled(self) -> None:
+        """A cancelled request leaves nothing open."""
+        self.ask(self.api.get(NODES))
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        self.assertEqual([pipe.lost for pipe in self.member.pipes], [True])
+        self.assertEqual(self.member.clock.getDelayedCalls(), [])
 
     def test_too_late_while_opening(self) -> None:
         """Opening the pipe counts, and is given up."""

@@ -193,6 +193,26 @@ class AcceptorTests(SynchronousTestCase):
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
         self.assertIsInstance(agent.failed, AgentRefused)
 
+    def test_counted(self) -> None:
+        """Rejected agents and lost tunnels are counted by reason; the bytes of a tunnel outlive it."""
+        counters = self.bench.tunnels.counters
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.connect("tower-wrong")
+        self.assertEqual(counters.rejections["authentication"], 1)
+        agent, _ = self.connect(token)
+        self.assertEqual(sum(counters.rejections.values()), 1)
+        agent.tunnel.close("maintenance")
+        self.pump()
+        self.assertEqual(counters.of("alpha").disconnects["peer-closed"], 1)
+        self.connect(None)
+        self.pipes[0].lose()
+        self.assertEqual(counters.of("alpha").disconnects["connection-lost"], 1)
+        self.connect(None)
+        self.bench.tunnels.cut("alpha", "cluster alpha is disabled")
+        self.pump()
+        self.assertEqual(counters.of("alpha").disconnects["closed"], 1)
+        self.assertEqual(sum(counters.of("alpha").disconnects.values()), 3)
+
     def test_stops(self) -> None:
         """Stopping notifies the agents, and finishes when their connections are closed."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))

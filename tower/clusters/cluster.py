@@ -104,9 +104,11 @@ class Live:
     :ivar endpoint: URL for users; may be empty.
     :ivar tunnels: number of connected agents.
     :ivar version: of the agent; may be empty.
+    :ivar kubernetes_version: of the API server, last known; may be empty.
     :ivar last_seen: when an agent was last connected, s since the epoch.
     :ivar round_trip: to the agent and back, s.
     :ivar member: of clusters of type ssh.
+    :ivar credential_expires: end of the credential for the API server, s since the epoch; None: unknown.
     """
 
     endpoint: str = ""
@@ -115,6 +117,8 @@ class Live:
     last_seen: float | None = None
     round_trip: float | None = None
     member: MemberFacts | None = None
+    kubernetes_version: str = ""
+    credential_expires: float | None = None
 
 
 def check_name(name: str) -> str:
@@ -213,7 +217,7 @@ def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
     """Return the Kubernetes object of *cluster*, with the fields of upstream's CRD and without secrets.
 
     Tower's additions are ``spec.connection.ssh`` and ``status.agents``, ``agentVersion``, ``lastSeen``,
-    ``roundTripMilliseconds``, ``member``.
+    ``roundTripMilliseconds``, ``member``; ``status.kubernetesVersion`` is upstream's.
     """
     connection: dict[str, Any] = {"type": cluster.type}
     if cluster.ssh is not None:
@@ -257,19 +261,25 @@ def _status(cluster: Cluster, live: Live | None) -> dict[str, Any]:
     if live is not None:
         if cluster.ssh is None:
             status["agents"] = live.tunnels
+        if live.kubernetes_version:
+            status["kubernetesVersion"] = live.kubernetes_version
         if live.version:
             status["agentVersion"] = live.version
         if live.last_seen is not None:
             status["lastSeen"] = timestamp(live.last_seen)
         if live.round_trip is not None:
             status["roundTripMilliseconds"] = round(live.round_trip * 1000, 3)
-        if live.member is not None:
-            status["member"] = _member(live.member)
+        member = _member(live.member, live.credential_expires)
+        if member:
+            status["member"] = member
     return status
 
 
-def _member(facts: MemberFacts) -> dict[str, Any]:
-    shown: dict[str, Any] = {"server": facts.server, "credential": facts.credential}
-    if facts.expires is not None:
-        shown["expirationTimestamp"] = timestamp(facts.expires)
+def _member(facts: MemberFacts | None, expires: float | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if facts is not None:
+        shown = {"server": facts.server, "credential": facts.credential}
+        expires = expires if facts.expires is None else facts.expires
+    if expires is not None:
+        shown["expirationTimestamp"] = timestamp(expires)
     return shown

@@ -171,18 +171,24 @@ class Clusters:
     def set_condition(
         self, name: str, kind: str, status: ConditionStatus, reason: str, message: str
     ) -> Deferred[Cluster]:
-        """Set a condition; its transition time changes only with *status*.
+        """Set a condition; see `set_conditions`."""
+        return self.set_conditions(name, [Condition(kind, status, reason, message, 0.0)])
+
+    def set_conditions(self, name: str, conditions: Sequence[Condition]) -> Deferred[Cluster]:
+        """Set conditions in one write; the transition time of each changes only with its status.
 
         Fails with `NotFound`.
+
+        :param conditions: their transition times are ignored.
         """
 
         def observed(cluster: Cluster) -> Cluster:
-            old = cluster.condition(kind)
-            when = old.last_transition if old and old.status == status else self._clock.seconds()
-            new = Condition(kind, status, reason, message, when)
-            if old is None:
-                return evolve(cluster, conditions=(*cluster.conditions, new))
-            return evolve(cluster, conditions=tuple(new if c is old else c for c in cluster.conditions))
+            merged = {condition.type: condition for condition in cluster.conditions}
+            for new in conditions:
+                old = merged.get(new.type)
+                when = old.last_transition if old and old.status == new.status else self._clock.seconds()
+                merged[new.type] = evolve(new, last_transition=when)
+            return evolve(cluster, conditions=tuple(merged.values()))
 
         return self.change(name, observed)
 

@@ -1,4 +1,4 @@
-"""A client of the API server of a cluster of type ssh, with the credential that the proxy keeps for it.
+"""A client of the API server of a member: the agent's, or the proxy's for a cluster of type ssh.
 
 The caller opens the pipes, after the TLS handshake; HTTP/1.1 is `twisted.web.client`'s.
 """
@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from tower.errors import TowerError
 from tower.escaping import reported
-from tower.http.client_bodies import NO_RESPONSE, Body, describe_failure, read_body
+from tower.http.client_bodies import NO_RESPONSE, Body, cause_of, describe_failure, read_body
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
 from tower.net.pipe_transport import connected
@@ -56,12 +56,15 @@ class APIError(TowerError):
     :ivar path: of the request, without its query.
     :ivar code: HTTP status; 0 without an answer.
     :ivar message: of the Status, or the reason why there is no answer.
+    :ivar cause: the error that prevented an answer; None if there is an answer.
     """
 
-    def __init__(self, method: str, path: str, code: int, message: str) -> None:
+    def __init__(
+        self, method: str, path: str, code: int, message: str, cause: BaseException | None = None
+    ) -> None:
         answer = f"answered {code}: {message}" if code else f"no answer: {message}"
         super().__init__(f"{method} {path}: {answer}")
-        self.method, self.path, self.code, self.message = method, path, code, message
+        self.method, self.path, self.code, self.message, self.cause = method, path, code, message, cause
 
 
 @frozen
@@ -70,10 +73,12 @@ class APIResponse:
 
     :ivar code: HTTP status.
     :ivar body: complete.
+    :ivar date: value of the field ``Date``; empty without one.
     """
 
     code: int
     body: bytes = field(repr=False)
+    date: str = ""
 
 
 class APIClient:
@@ -84,6 +89,7 @@ class APIClient:
     :param timeout: of each request, s.
     :param limit: of each answer, B.
     :param persistent: keep connections for `IDLE` s; False: one connection per request.
+    :param program: value of the field ``User-Agent``.
     """
 
     def __init__(
@@ -95,13 +101,16 @@ class APIClient:
         timeout: float = TIMEOUT,
         limit: int = ANSWER_LIMIT,
         persistent: bool = True,
+        program: bytes = b"tower-proxy",
     ) -> None:
         self._reactor = reactor
+        self._program = program
         self._upstream = upstream
         self._timeout = timeout
         self._limit = limit
         self._pool = HTTPConnectionPool(reactor, persistent)
         self._pool.cachedConnectionTimeout = IDLE
+        self._pool.retryAutomatically = False  # it retries cancelled requests, without a timeout
         self._agent: Agent = Agent.usingEndpointFactory(reactor, _PipeEndpoint(open_pipe), self._pool)
 
     async def get(self, path: str) -> Any:
@@ -172,21 +181,24 @@ class APIClient:
         """Return the answer, regardless of its status.
 
         :param body: JSON.
-        :param repeatable: see `post`; Twisted always retries requests without a body.
+        :param repeatable: see `post`; requests without a body always are.
         :raise APIError: no answer within the timeout, or too large an answer.
         :raise Invalid: a name does not fit a header field.
         """
         upstream = self._upstream()
         headers = _headers(upstream, user, groups, has_body=body is not None)
+        headers.setRawHeaders(b"User-Agent", [self._program])
         target = _ORIGIN + upstream.prefix + path.encode("ascii")
         answer = Deferred.fromCoroutine(
-            self._request(method.encode("ascii"), target, headers, body, repeatable=repeatable)
+            self._request(
+                method.encode("ascii"), target, headers, body, repeatable=repeatable or body is None
+            )
         )
         answer.addTimeout(self._timeout, self._reactor, _timed_out)
         try:
             return await answer
         except NO_RESPONSE as e:
-            raise APIError(method, _bare(path), 0, describe_failure(e)) from None
+            raise APIError(method, _bare(path), 0, describe_failure(e), cause_of(e)) from None
 
     async def _request(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
@@ -197,20 +209,45 @@ class APIClient:
             if not repeatable:
                 raise
             response = await self._send(method, target, headers, body)
-        return APIResponse(response.code, await read_body(response, self._limit))
+        (date,) = response.headers.getRawHeaders(b"date", [b""])[:1]
+        body = await read_body(response, self._limit)
+        return APIResponse(response.code, body, date.decode("ascii", "replace"))
 
     def _send(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None
     ) -> Deferred[IResponse]:
-        return self._agent.request(method, target, headers, None if body is None else Body(body))
+        sending = self._agent.request(method, target, headers, None if body is None else Body(body))
+        return _cancellable(sending)
 
     def close(self) -> None:
         """Close idle connections."""
         self._pool.closeCachedConnections()
 
 
+def _cancellable(doing: Deferred[IResponse]) -> Deferred[IResponse]:
+    """Return a Deferred that fails with `CancelledError` if it is cancelled.
+
+    Twisted's client closes the connection to cancel a request.  A pipe reports that at once, so *doing* fails
+    with a lost connection instead.
+    """
+    is_cancelled = False
+
+    def cancel(_: object) -> None:
+        nonlocal is_cancelled
+        is_cancelled = True
+        doing.cancel()
+
+    def done(outcome: Any) -> None:
+        if not is_cancelled:
+            result.callback(outcome)
+
+    result: Deferred[IResponse] = Deferred(cancel)
+    doing.addBoth(done)
+    return result
+
+
 def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has_body: bool) -> Headers:
-    headers = Headers({b"User-Agent": [b"tower-proxy"], b"Accept": [b"application/json"]})
+    headers = Headers({b"Accept": [b"application/json"]})
     if has_body:
         headers.addRawHeader(b"Content-Type", b"application/json")
     lines = upstream.host_line + upstream.credential_line

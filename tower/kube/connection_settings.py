@@ -1,4 +1,4 @@
-"""Connection settings of a `KubeAccess`: address, TLS context and token."""
+"""Connection settings of a `KubeAccess`: address, TLS context and token; lifetimes of credentials."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import ssl
 from base64 import urlsafe_b64decode
 from urllib.parse import urlsplit
 
+from attrs import field, frozen
+
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.tls.client_certificate import load_pair
+from tower.trust.pki import load_certificates
+
+#: A credential is about to expire in this last part of its life, s.
+EXPIRES_SOON = 7 * 86_400.0
 
 #: Latest plausible expiry, s since the epoch (the year 9999).
 _LATEST = 253402300799.0
@@ -57,16 +63,76 @@ def server_address(access: KubeAccess) -> tuple[str, int, bool]:
     return url.hostname or "", url.port or (443 if secure else 80), secure
 
 
+@frozen
+class Lifetime:
+    """The period in which a credential is valid, s since the epoch; None: unlimited, or unknown."""
+
+    begin: float | None = None
+    end: float | None = None
+
+
 def end_of_token(token: bytes) -> float | None:
-    """Return the expiry of a JWT (RFC 7519 section 4.1.4), s since the epoch; None if unknown."""
+    """Return the expiry of a JWT, s since the epoch; None if unknown."""
+    return lifetime_of_token(token).end
+
+
+def lifetime_of_token(token: bytes) -> Lifetime:
+    """Return the lifetime of a JWT (RFC 7519 sections 4.1.4 and 4.1.6)."""
     parts = token.split(b".")
     if len(parts) != 3:
-        return None
+        return Lifetime()
     try:
         claims = json.loads(urlsafe_b64decode(parts[1] + b"==="))
     except (ValueError, RecursionError):
+        return Lifetime()
+    if not isinstance(claims, dict):
+        return Lifetime()
+    return Lifetime(_moment(claims.get("iat")), _moment(claims.get("exp")))
+
+
+def _moment(claim: object) -> float | None:
+    if isinstance(claim, bool) or not isinstance(claim, int | float) or not 0 < claim <= _LATEST:
         return None
-    end = claims.get("exp") if isinstance(claims, dict) else None
-    if isinstance(end, bool) or not isinstance(end, int | float) or not 0 < end <= _LATEST:
-        return None
-    return float(end)
+    return float(claim)
+
+
+def lifetime_of_certificate(pem: bytes) -> Lifetime:
+    """Return the lifetime of the first certificate in *pem*.
+
+    :raise ValueError: *pem* holds no certificate, or a malformed one.
+    """
+    certificate = load_certificates(pem)[0]
+    return Lifetime(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
+
+
+@frozen
+class CredentialFacts:
+    """The public facts of a credential.
+
+    :ivar kind: ``token``, ``client certificate``, or empty without a credential.
+    :ivar problem: why changed credential files are not used; empty if they are.
+    """
+
+    kind: str = ""
+    lifetime: Lifetime = field(factory=Lifetime)
+    problem: str = ""
+
+    @classmethod
+    def of(cls, certificate: bytes, token: bytes, problem: str = "") -> CredentialFacts:
+        """Return the facts of a client certificate (PEM), which API servers check first, or of a token."""
+        if certificate:
+            try:
+                lifetime = lifetime_of_certificate(certificate)
+            except ValueError:
+                lifetime = Lifetime()
+            return cls("client certificate", lifetime, problem)
+        if token:
+            return cls("token", lifetime_of_token(token), problem)
+        return cls(problem=problem)
+
+    def expires_soon(self, now: float) -> bool:
+        """Return whether less than a tenth of its life is left, and less than `EXPIRES_SOON`."""
+        begin, end = self.lifetime.begin, self.lifetime.end
+        if end is None:
+            return False
+        return end - now < (EXPIRES_SOON if begin is None else min(EXPIRES_SOON, (end - begin) / 10))

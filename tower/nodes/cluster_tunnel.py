@@ -9,11 +9,12 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
+from tower.kube.member_status import MemberStatus
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.tunnels.tunnels import NodeTunnels
 from tower.tunnels import SSH
-from tower.tunnels.registry import Rewrite
+from tower.tunnels.live import CheckMember, Rewrite
 from tower.tunnels.targets import KUBERNETES
 
 #: Prefix of a node's name in targets that lead to kubelets.
@@ -30,6 +31,7 @@ class SSHClusterTunnel:
 
     protocol: ClassVar[str] = SSH
     fingerprint = ""
+    host = ""
     version = ""
     draining = False
 
@@ -38,6 +40,8 @@ class SSHClusterTunnel:
         self.peer = ""
         self.use_login(user)
         self.since = 0.0
+        self.member_status: MemberStatus | None = None
+        self.check_member: CheckMember | None = None
         self.on_change = lambda: None
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.kubelets: Kubelets | None = None

@@ -6,6 +6,7 @@ and `apiserver_gate` adds the cluster's credential.  May import `tower.store` an
 
 from __future__ import annotations
 
-from tower.tunnels.registry import RECONNECTING, SSH, Tunnel, Tunnels
+from tower.tunnels.live import Tunnel
+from tower.tunnels.registry import RECONNECTING, SSH, Tunnels
 
 __all__ = ["RECONNECTING", "SSH", "Tunnel", "Tunnels"]

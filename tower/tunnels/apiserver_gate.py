@@ -23,7 +23,7 @@ from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
 from tower.reactor.timers import Clock
-from tower.tunnels.registry import TunnelChannel
+from tower.tunnels.live import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
 
 _REPLACED = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")

@@ -6,7 +6,8 @@ The control plane adds, drains and cuts tunnels; the data plane picks one and op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from datetime import UTC, datetime
+from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, fail, succeed
@@ -14,7 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
-from tower.net.pipes import Pipe
+from tower.kube.member_status import MemberStatus
+from tower.tunnels.counters import ClusterCounters
+from tower.tunnels.live import Tunnel
+from tower.tunnels.replicas import best, preferred
 
 #: `Tunnel.protocol` of clusters of type ssh, which have no agent.
 SSH = "ssh"
@@ -22,65 +26,13 @@ SSH = "ssh"
 #: How long an agent counts as reconnecting after it was lost, or after the proxy's start, s.
 RECONNECTING = 60.0
 
-#: Returns a head as it is sent, from its canonical form and whether to omit impersonation headers.
-Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
-
-
-class Tunnel(Protocol):
-    """A live tunnel into a cluster, such as an agent's `tower.conch.tunnel.tunnel.SSHTunnel`.
-
-    :ivar name: the cluster.
-    :ivar fingerprint: of the agent's key.
-    :ivar since: when it opened, s since the epoch.
-    :ivar draining: whether it accepts no new streams.
-    :ivar on_change: called when `draining` changes.
-    """
-
-    name: str
-    fingerprint: str
-    version: str
-    peer: str
-    since: float
-    draining: bool
-    on_change: Callable[[], None]
-
-    @property
-    def server(self) -> bytes:
-        """Authority and path of the API server; empty if unknown."""
-
-    @property
-    def protocol(self) -> str:
-        """Protocol of the tunnel, such as ``tower-v2``."""
-
-    def rewrite_for(self, target: str) -> Rewrite | None:
-        """Return the function that completes heads for *target*; None if the agent does, or nothing does.
-
-        It raises `tower.kube.status.StatusError` if the cluster's policy rejects the request.
-        """
-
-    @property
-    def round_trip(self) -> float:
-        """To the agent, s; 0 while unknown."""
-
-    @property
-    def streams(self) -> int:
-        """Number of open streams."""
-
-    def open(self, target: str) -> Deferred[Any]:
-        """Open a stream to *target*; fires with a paused `TunnelChannel`."""
-
-    def drain(self) -> None:
-        """Announce to the agent that the proxy is stopping."""
-
-    def close(self, reason: str) -> None:
-        """Close the tunnel; the agent receives *reason*."""
-
 
 class Tunnels:
     """The live tunnels of all clusters.
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar counters: of the clusters' tunnels and streams.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
@@ -88,13 +40,17 @@ class Tunnels:
         self._epoch = epoch
         self._started = clock.seconds()
         self._live: dict[str, list[Tunnel]] = {}
+        self._preferred: dict[str, list[Tunnel]] = {}
         self._next: dict[str, int] = {}
         self._last_seen: dict[str, float] = {}
+        self._versions: dict[str, str] = {}
+        self._reported: dict[str, MemberStatus] = {}
         self._gone_since: dict[str, float] = {}
         self._waiting: dict[str, list[Deferred[Tunnel]]] = {}
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Iterate over all live tunnels."""
@@ -108,7 +64,9 @@ class Tunnels:
     def add(self, tunnel: Tunnel) -> None:
         """Register *tunnel*."""
         name = tunnel.name
-        self._live.setdefault(name, []).append(tunnel)
+        tunnels = self._live.setdefault(name, [])
+        tunnels.append(tunnel)
+        self._preferred[name] = preferred(tunnels)
         tunnel.on_change = lambda: self._changed(name)
         for waiting in self._waiting.pop(name, []):
             waiting.callback(tunnel)
@@ -124,24 +82,30 @@ class Tunnels:
         self._gone_since[tunnel.name] = self._clock.seconds()
         if not tunnels:
             del self._live[tunnel.name]
+            self._preferred.pop(tunnel.name, None)
             self._next.pop(tunnel.name, None)
         self._changed(tunnel.name)
 
     def _changed(self, name: str) -> None:
+        tunnels = self._live.get(name)
+        if tunnels:
+            self._preferred[name] = preferred(tunnels)
+            status = best(tunnels)
+            if status is not None and status.version:
+                self._versions[name] = status.version
         for callback in self._watchers:
             callback(name)
 
     def pick(self, cluster: str) -> Tunnel | None:
-        """Return the next tunnel of *cluster*, round robin; a draining one only if there is no other."""
-        tunnels = self._live.get(cluster)
+        """Return the next tunnel of *cluster*, round robin over those that `replicas.preferred` returns."""
+        tunnels = self._preferred.get(cluster)
         if not tunnels:
             return None
         if len(tunnels) == 1:
             return tunnels[0]
-        usable = [tunnel for tunnel in tunnels if not tunnel.draining] or tunnels
         number = self._next.get(cluster, 0)
         self._next[cluster] = number + 1
-        return usable[number % len(usable)]
+        return tunnels[number % len(tunnels)]
 
     def wait(self, cluster: str, timeout: float) -> Deferred[Tunnel]:
         """Return a tunnel of *cluster* as soon as one is added, within *timeout* s.
@@ -190,6 +154,31 @@ class Tunnels:
         """Return the last `note` of *cluster*; empty if its tunnels work."""
         return self._troubles.get(cluster, "")
 
+    def report(self, cluster: str, status: MemberStatus | None) -> None:
+        """Set the state of a member that is known without a tunnel, such as an unusable credential."""
+        if status == self._reported.get(cluster):
+            return
+        if status is None:
+            del self._reported[cluster]
+        else:
+            self._reported[cluster] = status
+        self._changed(cluster)
+
+    def member_status(self, cluster: str) -> MemberStatus | None:
+        """Return the state of *cluster* that its best tunnel has, or the last `report`; None: unknown."""
+        tunnels = self._live.get(cluster)
+        return self._reported.get(cluster) if tunnels is None else best(tunnels)
+
+    def kubernetes_version(self, cluster: str) -> str:
+        """Return the last known version of the member's API server; empty if unknown."""
+        return self._versions.get(cluster, "")
+
+    def remember(self, cluster: str, seen: float, version: str) -> None:
+        """Set when *cluster* was last seen, and its version, unless it was seen by this proxy."""
+        self._last_seen.setdefault(cluster, seen)
+        if version:
+            self._versions.setdefault(cluster, version)
+
     def why_not(self, cluster: str) -> str:
         """Return why *cluster* cannot be reached."""
         explanation = self._explanations.get(cluster)
@@ -200,8 +189,9 @@ class Tunnels:
             return (
                 f"no agent of cluster {cluster} has connected since this proxy started: check the agent's log"
             )
-        ago = max(0, self._epoch() - seen)
-        return f"no agent of cluster {cluster} is connected; one was last seen {ago:.0f} s ago"
+        # a time, not an age: the text stays the same, so that clients and conditions show it once
+        moment = datetime.fromtimestamp(seen, UTC)
+        return f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}"
 
     def live(self, cluster: str) -> list[Tunnel]:
         """Return the tunnels of *cluster*."""
@@ -226,16 +216,6 @@ class Tunnels:
     def forget(self, cluster: str) -> None:
         """Forget a removed cluster."""
         self._last_seen.pop(cluster, None)
+        self._versions.pop(cluster, None)
         self._gone_since.pop(cluster, None)
-
-
-class TunnelChannel(Pipe, Protocol):
-    """A stream in a tunnel: a `tower.conch.connection.channel.Channel`, or TLS inside one (`TLSPipe`)."""
-
-    @property
-    def is_large(self) -> bool:
-        """Whether its window is large, on either side."""
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether its tunnel is draining, so that it must not be reused."""
+        self.counters.forget(cluster)

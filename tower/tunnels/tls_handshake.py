@@ -15,7 +15,7 @@ from tower.net.tls.connection import reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import TLSSession
 from tower.reactor.timers import Clock
-from tower.tunnels.registry import TunnelChannel
+from tower.tunnels.live import TunnelChannel
 from tower.tunnels.tls_pipe import TLSPipe
 
 #: Timeout of the handshake, s.

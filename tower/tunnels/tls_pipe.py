@@ -19,7 +19,7 @@ from tower.net.pipes import NO_RECEIVER, Buffer, Receiver, TunnelOwner
 from tower.net.tls.connection import TLSFailed, reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
-from tower.tunnels.registry import TunnelChannel
+from tower.tunnels.live import TunnelChannel
 
 
 class TLSPipe:

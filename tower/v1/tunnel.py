@@ -14,10 +14,11 @@ from twisted.internet.defer import Deferred, fail
 
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
+from tower.kube.member_status import MemberStatus
 from tower.net.addresses import join_address
 from tower.reactor.timers import Clock
 from tower.tunnels.apiserver_gate import APIServerGate
-from tower.tunnels.registry import Rewrite
+from tower.tunnels.live import CheckMember, Rewrite
 from tower.tunnels.targets import KUBERNETES, KUBESPHERE
 from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
@@ -42,6 +43,9 @@ class V1Tunnel:
 
     protocol: ClassVar[str] = KUBESPHERE_V1
 
+    #: Old agents do not report it.
+    host = ""
+
     #: Old agents have no drain message.
     draining = False
 
@@ -64,6 +68,8 @@ class V1Tunnel:
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since
         self.server = credential.address.encode()  # as in the Host fields that it gets
+        self.member_status: MemberStatus | None = None
+        self.check_member: CheckMember | None = None
         self.on_change: Callable[[], None] = lambda: None
 
     @property

@@ -10,7 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import timestamp
+from tower.clusters.condition_types import AVAILABLE
 from tower.errors import Invalid
+from tower.kube.member_status import Check, ConditionStatus, MemberStatus
 from tower.store.records import StoreFailed
 from tower.web.api.cluster_object import merge, read_cluster, unknown_fields
 from tower.web.api.issuer import Published
@@ -76,20 +78,56 @@ class ReadingTests(ApiTestCase):
     def test_table(self) -> None:
         """A table of the list, and of one, with live cells."""
         self.add("alpha")
-        tunnel: Any = FakeTunnel("alpha")
+        good = Check("True", "Reachable")
+        status = MemberStatus(good, good, good, version="v1.31.2", credential_expires=1_900_000_000.0)
+        tunnel: Any = FakeTunnel("alpha", member_status=status)
         self.tunnels.add(tunnel)
         for path in (CLUSTERS, f"{CLUSTERS}/alpha"):
             answer = self.get(path, accept=TABLE)
             names = [column["name"] for column in answer["columnDefinitions"] if not column["priority"]]
-            self.assertEqual(names, ["Name", "Enabled", "Available", "Port", "Version", "Last seen", "Age"])
-            (row,) = answer["rows"]
-            self.assertEqual(row["cells"][:7], ["alpha", True, "Unknown", "6000", "1.2.3", "now", "0s"])
-            self.assertEqual(row["cells"][7:9], ["1", "4.2ms"])
-            self.assertEqual(row["object"]["metadata"]["name"], "alpha")
+            cells = answer["rows"][0]["cells"]
+            self.assertEqual(
+                dict(zip(names, cells, strict=False)),
+                {
+                    "Name": "alpha",
+                    "Type": "proxy",
+                    "Enabled": True,
+                    "Available": "Unknown",
+                    "Reason": "",
+                    "Port": "6000",
+                    "Version": "v1.31.2",
+                    "Last seen": "now",
+                    "Age": "0s",
+                },
+            )
+            self.assertEqual(cells[9:12], ["1", "1.2.3", "4.2ms"])
+            self.assertEqual(answer["rows"][0]["object"]["metadata"]["name"], "alpha")
+        self.assertEqual(
+            self.get(f"{CLUSTERS}/alpha")["status"]["member"],
+            {"expirationTimestamp": "2030-03-17T17:46:40Z"},
+        )
         self.tunnels.remove(tunnel)
         self.clock.advance(42)
         (row,) = self.get(CLUSTERS, accept=TABLE)["rows"]
-        self.assertEqual(row["cells"][5], "42s ago")
+        self.assertEqual(row["cells"][6:8], ["v1.31.2", "42s ago"])
+
+    def test_reasons(self) -> None:
+        """The table has the first problem with its cure, also of an available cluster."""
+        self.add("alpha")
+        cases: tuple[tuple[ConditionStatus, str, tuple[str, str]], ...] = (
+            ("False", "ConnectionRefused", ("ConnectionRefused", "start it")),
+            ("True", "ClockSkew", ("ClockSkew", "start it")),
+            ("True", "Ready", ("", "")),
+            ("True", "AgentConnected", ("", "")),
+            ("Unknown", "NotChecked", ("NotChecked", "start it")),
+        )
+        for status, reason, shown in cases:
+            change = self.clusters.set_condition("alpha", AVAILABLE, status, reason, "start it")
+            self.successResultOf(change)
+            answer = self.get(CLUSTERS, accept=TABLE)
+            names = [column["name"] for column in answer["columnDefinitions"]]
+            cells = dict(zip(names, answer["rows"][0]["cells"], strict=True))
+            self.assertEqual((cells["Available"], cells["Reason"], cells["Message"]), (status, *shown))
 
     def test_no_secrets(self) -> None:
         """No object contains a token, a key or a digest of one."""

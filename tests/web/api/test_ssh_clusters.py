@@ -363,8 +363,7 @@ class ShowingTests(ApiTestCase):
 
     def test_table(self) -> None:
         """Rows show nodes if there are no agents."""
-        self.successResultOf(self.clusters.set_condition("beta", "NodesAvailable", "True", "R", "m"))
-        self.successResultOf(self.clusters.set_condition("beta", "AgentAvailable", "False", "R", "m"))
+        self.successResultOf(self.clusters.set_condition("beta", "Available", "True", "R", "m"))
 
         def row() -> dict[str, Any]:
             answer = self.get(CLUSTERS, accept=TABLE)
@@ -373,7 +372,7 @@ class ShowingTests(ApiTestCase):
 
         self.assertEqual(
             [row()[name] for name in ("Name", "Available", "Last seen", "Agents", "Type")],
-            ["beta", "True", "not yet", "0/0", "ssh"],
+            ["beta", "True", "never", "0/0", "ssh"],
         )
         self.fleet()
         self.assertEqual([row()[name] for name in ("Last seen", "Agents")], ["now", "2/3"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -11,6 +11,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.mux import Mux
+from tower.conch.connection.traffic import Traffic
 from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.tunnel.framing import Reader, Writer
 from tower.conch.tunnel.inlet import Inlet
@@ -29,8 +30,10 @@ class SSHTunnel:
 
     :param reactor: see `tower.conch.tunnel.outlet.Outlet`.
     :param pipe: the connection, paused.
+    :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
+    :ivar member_status: the state of the API server that the peer reported; None: none so far.
     :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
     :ivar lost: fires with the reason when the tunnel is lost.
     """
@@ -42,8 +45,10 @@ class SSHTunnel:
         "_ssh",
         "draining",
         "fingerprint",
+        "host",
         "inlet",
         "lost",
+        "member_status",
         "mux",
         "name",
         "on_change",
@@ -57,6 +62,9 @@ class SSHTunnel:
     #: The protocol of both ends.
     protocol: ClassVar[str] = "tower-v2"
 
+    #: The peer checks its API server; see `tower.tunnels.live.Tunnel`.
+    check_member: ClassVar[None] = None
+
     def __init__(
         self, reactor: Clock, pipe: Pipe, ssh: LivenessTransport, reader: Reader, writer: Writer
     ) -> None:
@@ -66,10 +74,11 @@ class SSHTunnel:
         self.inlet = Inlet(ssh, reader, self.outlet)
         self.mux: Mux | None = None
         self._over = False
-        self.name = self.fingerprint = self.version = ""
+        self.name = self.fingerprint = self.host = self.version = ""
         self.server = b""
         self.since = 0.0
         self.draining = False
+        self.member_status: Any = None
         self.on_change: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
@@ -95,13 +104,17 @@ class SSHTunnel:
         since: float,
         budget: Budget,
         accept: Callable[[Incoming], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """Take over the parsing from SSH, whose peer is authenticated, and carry streams.
 
         :param accept: decides about streams that the peer opens; None refuses all.
+        :param traffic: counts the streams.
         """
         self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
-        self.mux = self.outlet.mux = mux = Mux(self.outlet, budget, owner=self, accept=accept)
+        self.mux = self.outlet.mux = mux = Mux(
+            self.outlet, budget, owner=self, accept=accept, traffic=traffic
+        )
         self.inlet.open_up(mux)
 
     # Streams

@@ -108,6 +108,7 @@ class AgentsApi:
 
 def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
     shown: dict[str, Any] = {
+        "host": tunnel.host,
         "address": tunnel.peer,
         "since": timestamp(tunnel.since),
         "version": tunnel.version,
@@ -137,6 +138,11 @@ def _since(status: dict[str, Any]) -> str:
 
 AGENT_COLUMNS = (
     name_column("Fingerprint of the agent's key, or ID of its token."),
+    Column(
+        "Host",
+        "Name of the agent's host or pod.",
+        lambda item, _: item["status"]["tunnel"].get("host", ""),
+    ),
     Column(
         "Enrolled",
         "Time of enrolment, or of creation of the token.",

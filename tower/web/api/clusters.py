@@ -70,6 +70,7 @@ class ClusterApi:
         """Return the current object of *cluster*."""
         tunnels = self._tunnels.live(cluster.name)
         round_trips = [tunnel.round_trip for tunnel in tunnels if tunnel.round_trip]
+        state = self._tunnels.member_status(cluster.name)
         live = Live(
             endpoint=self._published.cluster_url(cluster.name) if self._published.is_known else "",
             tunnels=len(tunnels),
@@ -77,6 +78,8 @@ class ClusterApi:
             last_seen=self._tunnels.last_seen(cluster.name),
             round_trip=min(round_trips, default=None),
             member=self._accesses.facts(cluster) if self._accesses is not None else None,
+            kubernetes_version=self._tunnels.kubernetes_version(cluster.name),
+            credential_expires=None if state is None else state.credential_expires,
         )
         item = to_object(cluster, live)
         status = self._ssh_status(cluster.name) if cluster.ssh is not None else None

@@ -8,8 +8,13 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from tower.clusters.condition_types import AVAILABLE
+
 Object: TypeAlias = dict[str, Any]
 Cell: TypeAlias = str | int | bool | None
+
+#: Reasons of available clusters without a problem.
+_GOOD = frozenset(("Ready", "AgentConnected", "TunnelOpen"))
 
 #: Media types of tables in `Accept`, the current form first.
 TABLES = tuple(f"application/json;as=Table;v={version};g=meta.k8s.io" for version in ("v1", "v1beta1"))
@@ -143,11 +148,24 @@ def age_column() -> Column:
 
 
 def _available(item: Object, _now: float) -> str:
-    kind = "NodesAvailable" if _is_ssh(item) else "AgentAvailable"
-    for condition in item["status"]["conditions"]:
-        if condition["type"] == kind:
-            return str(condition["status"])
-    return "Unknown"
+    return str(_sum(item).get("status", "Unknown"))
+
+
+def _reason(item: Object, _now: float) -> str:
+    """Return the reason of the first problem; empty while there is none."""
+    found = _sum(item)
+    is_good = found.get("status") == "True" and found["reason"] in _GOOD
+    return "" if is_good else str(found.get("reason", ""))
+
+
+def _message(item: Object, now: float) -> str:
+    return str(_sum(item)["message"]) if _reason(item, now) else ""
+
+
+def _sum(item: Object) -> Object:
+    """Return the condition ``Available``; empty before the first check."""
+    conditions: list[Object] = item["status"]["conditions"]
+    return next((condition for condition in conditions if condition["type"] == AVAILABLE), {})
 
 
 def _is_ssh(item: Object) -> bool:
@@ -158,7 +176,7 @@ def _last_seen(item: Object, now: float) -> Cell:
     if item["status"].get("agents") or item["status"].get("ssh", {}).get("usableNodes"):
         return "now"
     seconds = seconds_since(item["status"].get("lastSeen"), now)
-    return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
+    return "never" if seconds is None else f"{human_duration(seconds)} ago"
 
 
 def _agents(item: Object, _now: float) -> Cell:
@@ -171,28 +189,39 @@ def _agents(item: Object, _now: float) -> Cell:
 
 CLUSTER_COLUMNS = (
     name_column("Name of the cluster."),
+    Column(
+        "Type",
+        "Type of the connection: an agent connects to the proxy, or the proxy to nodes by SSH.",
+        lambda item, _: item["spec"]["connection"]["type"],
+    ),
     Column("Enabled", "Whether the cluster may be used.", lambda item, _: item["spec"]["enable"], "boolean"),
-    Column("Available", "Whether an agent is connected, or a node is usable.", _available),
+    Column("Available", "Whether users' requests reach the API server.", _available),
+    Column("Reason", "Reason of the first problem.", _reason),
     Column(
         "Port",
         "The cluster's own port on the proxy.",
         lambda item, _: str(item["spec"]["connection"].get("kubernetesAPIServerPort", "")),
     ),
-    Column("Version", "Version of the agent.", lambda item, _: item["status"].get("agentVersion", "")),
+    Column(
+        "Version",
+        "Kubernetes version of the cluster, last known.",
+        lambda item, _: item["status"].get("kubernetesVersion", ""),
+    ),
     Column("Last seen", "Time since an agent or a node was last connected.", _last_seen),
     age_column(),
     Column("Agents", "Number of connected agents, or of usable nodes and all nodes.", _agents, priority=1),
-    Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]), priority=1),
     Column(
-        "Type",
-        "Type of the connection to the cluster.",
-        lambda item, _: item["spec"]["connection"]["type"],
+        "Agent version",
+        "Version of the agent.",
+        lambda item, _: item["status"].get("agentVersion", ""),
         priority=1,
     ),
+    Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]), priority=1),
     Column(
         "Endpoint",
         "URL of the cluster for users.",
         lambda item, _: item["spec"]["connection"].get("kubernetesAPIEndpoint", ""),
         priority=1,
     ),
+    Column("Message", "The first problem, with its cure.", _message, priority=1),
 )

@@ -11,11 +11,11 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.errors import StreamRefused, TunnelLost
+from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.kube.status import StatusError
 from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
-from tower.tunnels.registry import TunnelChannel
+from tower.tunnels.live import TunnelChannel
 from tower.tunnels.targets import KUBERNETES
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
@@ -151,17 +151,24 @@ class ChannelPool:
         return Deferred.fromCoroutine(self._open(cluster, target)).addErrback(_without_frames)
 
     async def _open(self, cluster: str, target: str) -> ClusterUpstream:
+        counters = self._tunnels.counters.of(cluster)
         for attempt in (1, 2):
-            tunnel: Tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
+            try:
+                tunnel: Tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
+            except ClusterUnreachable:
+                counters.not_opened("no-tunnel")
+                raise
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
                 lost.with_traceback(None)  # its frames refer to the Deferred that refers to it
                 if attempt == 2:
+                    counters.not_opened("tunnel-lost")
                     raise StatusError(
                         503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
                     ) from None
             except StreamRefused as e:
+                counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1

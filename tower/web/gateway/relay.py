@@ -62,8 +62,8 @@ class ProxyClientFactory(Exchange):
             lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.uses(bearer))
         else:
             lines = session.write(fields)
-            if request.entry is not None and (audit_id := request.entry.header):
-                lines = b"%b%b\r\n" % (lines[:-2], audit_id)
+            if id_line := request.id_line:
+                lines = b"%b%b\r\n" % (lines[:-2], id_line)
         self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:

@@ -1,0 +1,127 @@
+"""Writes conditions of clusters; limits keep a member that changes all the time from causing many writes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.clusters import Cluster, Clusters
+from tower.clusters.cluster import Condition
+from tower.clusters.condition_types import AVAILABLE
+from tower.errors import NotFound
+
+#: Most writes for one cluster within `WINDOW` s.
+BURST = 4
+WINDOW = 20.0
+
+#: Shortest time between writes that change reasons, but no status, and those that change messages only, s.
+REASON_PAUSE = 10.0
+MESSAGE_PAUSE = 30.0
+
+#: Time until a failed write is tried again, s.
+RETRY = 30.0
+
+
+@define(eq=False)
+class ConditionWriter:
+    """Writes the latest conditions of each cluster, and logs each change of ``Available``.
+
+    :param on_written: called with the cluster's name after a write; changes during the write were ignored.
+    """
+
+    _log = Logger()
+
+    _clock: IReactorTime
+    _clusters: Clusters
+    _on_written: Callable[[str], None]
+    _recent: dict[str, deque[float]] = field(factory=dict, init=False)
+    _timers: dict[str, IDelayedCall] = field(factory=dict, init=False)
+    _writing: dict[str, Deferred[Any]] = field(factory=dict, init=False)
+
+    def want(self, cluster: Cluster, wanted: Sequence[Condition]) -> None:
+        """Write *wanted* if it differs from the record, once the limits allow; replaces earlier calls."""
+        name = cluster.name
+        if name in self._writing:
+            return
+        self._cancel(name)
+        pause = _pause(cluster, wanted)
+        if pause is None:
+            return
+        now, recent = self._clock.seconds(), self._recent.setdefault(name, deque(maxlen=BURST))
+        due = max(
+            recent[-1] + pause if recent else now,
+            recent[0] + WINDOW if len(recent) == BURST else now,
+        )
+        if due > now:
+            self._timers[name] = self._clock.callLater(due - now, self._due, name)
+            return
+        recent.append(now)
+        self._log_change(cluster, wanted)
+        writing = self._writing[name] = self._clusters.set_conditions(name, wanted)
+        writing.addCallbacks(self._written, self._not_written, callbackArgs=(name,), errbackArgs=(name,))
+
+    def forget(self, name: str) -> None:
+        """Forget a removed cluster."""
+        self._cancel(name)
+        self._recent.pop(name, None)
+
+    def stop(self) -> None:
+        """Start no more writes; the store finishes pending ones."""
+        for name in list(self._timers):
+            self._cancel(name)
+
+    def _cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self, name: str) -> None:
+        del self._timers[name]
+        self._on_written(name)
+
+    def _written(self, _: Cluster, name: str) -> None:
+        self._writing.pop(name, None)
+        self._on_written(name)
+
+    def _not_written(self, failure: Failure, name: str) -> None:
+        self._writing.pop(name, None)
+        if failure.check(NotFound):  # removed in between
+            return
+        self._log.failure("cannot write the conditions of cluster {cluster}", failure, cluster=name)
+        if name not in self._timers:
+            self._timers[name] = self._clock.callLater(RETRY, self._due, name)
+
+    def _log_change(self, cluster: Cluster, wanted: Sequence[Condition]) -> None:
+        before = cluster.condition(AVAILABLE)
+        after = next((condition for condition in wanted if condition.type == AVAILABLE), None)
+        if after is None or after.status == "Unknown":
+            return
+        if before is not None and (before.status, before.reason) == (after.status, after.reason):
+            return
+        if after.status == "False":
+            text = "cluster {cluster} is not available: {reason}: {detail}"
+            self._log.warn(text, cluster=cluster.name, reason=after.reason, detail=after.message)
+        else:
+            text = "cluster {cluster} is available: {reason}: {detail}"
+            self._log.info(text, cluster=cluster.name, reason=after.reason, detail=after.message)
+
+
+def _pause(cluster: Cluster, wanted: Sequence[Condition]) -> float | None:
+    """Return how long after the last write *wanted* may be written, s; None: nothing changed."""
+    pause = None
+    for condition in wanted:
+        known = cluster.condition(condition.type)
+        if known is None or known.status != condition.status:
+            return 0.0
+        if known.reason != condition.reason:
+            pause = REASON_PAUSE
+        elif known.message != condition.message:
+            pause = pause or MESSAGE_PAUSE
+    return pause

@@ -1,0 +1,116 @@
+"""The conditions of a cluster, from its tunnels and the checks of its API server.  Sans-IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tower.clusters import Cluster, ConditionStatus, timestamp
+from tower.clusters.cluster import Condition
+from tower.clusters.condition_types import (
+    AGENT_AVAILABLE,
+    AVAILABLE,
+    MEMBER_CHECKS,
+    NODES_AVAILABLE,
+)
+from tower.kube.member_status import MemberStatus
+from tower.tunnels import Tunnel, Tunnels
+from tower.tunnels.replicas import checks, problem
+
+_NEVER = "AgentNeverConnected"
+
+#: Reasons of checks that did not fail, but need attention.
+_WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInvalid"))
+
+
+def link_type(cluster: Cluster) -> str:
+    """Return the type of the condition of the cluster's tunnels."""
+    return AGENT_AVAILABLE if cluster.ssh is None else NODES_AVAILABLE
+
+
+def link_up(cluster: Cluster) -> Condition:
+    """Return the condition while a tunnel works."""
+    if cluster.ssh is None:
+        return _made(AGENT_AVAILABLE, "True", "AgentConnected", "Agent has connected to proxy successfully.")
+    return _made(NODES_AVAILABLE, "True", "TunnelOpen", "An SSH tunnel to a node is open.")
+
+
+def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
+    """Return the condition while no tunnel works."""
+    name = cluster.name
+    if cluster.ssh is None:
+        seen, known = tunnels.last_seen(name), cluster.condition(AGENT_AVAILABLE)
+        if seen is None and (known is None or known.reason == _NEVER):
+            text = f"No agent has connected yet: start one with the line of 'tower join {name}'."
+            return _made(AGENT_AVAILABLE, "False", _NEVER, text)
+        last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
+        text = f"No agent is connected{last}: check whether it runs, and read its log."
+        return _made(AGENT_AVAILABLE, "False", "AgentDisconnected", text)
+    if tunnels.live(name):
+        return _made(NODES_AVAILABLE, "False", "NodesDegraded", tunnels.trouble(name))
+    return _made(NODES_AVAILABLE, "False", "NoTunnel", tunnels.why_not(name))
+
+
+def member_conditions(status: MemberStatus) -> list[Condition]:
+    """Return the conditions of the API server."""
+    return [
+        _made(kind, check.status, check.reason, check.message)
+        for kind, check in zip(MEMBER_CHECKS, checks(status), strict=True)
+    ]
+
+
+def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
+    """Return the conditions of the API server while *tunnels* are open and none has reported."""
+    if tunnels[0].check_member is not None:
+        return _unknown("NotChecked", "The proxy's first check has not ended yet.")
+    return _unknown(
+        "NotReported", f"The agent, version {tunnels[0].version}, does not report this: upgrade it."
+    )
+
+
+def unchecked(link: Condition) -> list[Condition]:
+    """Return the conditions of the API server while no tunnel works."""
+    return _unknown(link.reason, "Not checked, because the cluster cannot be reached.")
+
+
+def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[Tunnel]) -> Condition:
+    """Return the condition `Available`: the first failed one with its cure.
+
+    A check that was not made does not count, so that the clusters of older agents stay available.
+
+    :param found: the cluster's other conditions.
+    :param tunnels: its live tunnels.
+    """
+    if not cluster.enabled:
+        text = f"The cluster is disabled: 'tower cluster enable {cluster.name}' enables it."
+        return _made(AVAILABLE, "False", "Disabled", text)
+    kinds = (link_type(cluster), *MEMBER_CHECKS)
+    for kind in kinds:
+        if kind in found and found[kind].status == "False":
+            return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
+    if any(kind not in found for kind in kinds):
+        return _made(AVAILABLE, "Unknown", "NotChecked", "The first check has not ended yet.")
+    broken = [(tunnel, failed) for tunnel in tunnels if (failed := problem(tunnel.member_status))]
+    if broken:
+        tunnel, failed = broken[0]
+        text = (
+            f"{len(broken)} of {len(tunnels)} agents cannot be used and get no requests.  "
+            f"Agent at {tunnel.peer}: {failed.message}"
+        )
+        return _made(AVAILABLE, "True", "AgentDegraded", text)
+    for kind in kinds:
+        if found[kind].reason in _WARNINGS:
+            return _made(AVAILABLE, "True", found[kind].reason, found[kind].message)
+    unknown = next((found[kind] for kind in kinds if found[kind].status == "Unknown"), None)
+    if unknown is not None:
+        text = f"{unknown.type} is not known: {unknown.message}" if unknown.message else ""
+        return _made(AVAILABLE, "True", found[kinds[0]].reason, text)
+    return _made(AVAILABLE, "True", "Ready", "The API server answers users' requests.")
+
+
+def _unknown(reason: str, message: str) -> list[Condition]:
+    return [_made(kind, "Unknown", reason, message) for kind in MEMBER_CHECKS]
+
+
+def _made(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+    """Return a condition; `Clusters.set_conditions` sets its time."""
+    return Condition(kind, status, reason, message, 0.0)

@@ -1,0 +1,292 @@
+"""Checks of a member: whether its API server answers, accepts the credential, and allows to impersonate.
+
+The requests need no rights except those that every authenticated user has (``system:basic-user`` and
+``system:public-info-viewer``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from tower.errors import ConfigurationError
+from tower.escaping import VERSION_LIMIT, shortened
+from tower.kube.client import APIClient, APIError, APIResponse
+from tower.kube.connection_settings import CredentialFacts
+from tower.kube.member_answers import (
+    access_review,
+    clock_offset,
+    failed_checks,
+    inside,
+    is_good,
+    listed,
+    names_in,
+    object_in,
+    text_of,
+    timestamp,
+)
+from tower.kube.member_failures import (
+    LARGE_OFFSET,
+    MemberTexts,
+    is_about_dates,
+    late,
+    misdated,
+    skewed,
+    unreached,
+)
+from tower.kube.member_status import Check, MemberStatus
+from tower.reactor.timers import within
+
+#: Time limit of one check, s.
+TIMEOUT = 8.0
+
+#: Largest answer to a request of a check, B.
+CHECK_LIMIT = 1024 * 1024
+
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RULES_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_ANONYMOUS = "system:anonymous"
+
+#: Releases before 1.28 have no ``SelfSubjectReview`` in v1.
+_NO_SUCH_API = frozenset((404, 405))
+
+
+@define(eq=False)
+class MemberChecker:
+    """Checks one member.
+
+    :param api: a client with the credential, used by this object only.
+    :param server: returns the API server's address, for messages.
+    :param facts: returns the facts of the credential.
+    :param epoch: returns the time of day, s since the epoch.
+    :param impersonate: whether users are impersonated.
+    :param unverified: a client that neither verifies the API server nor sends the credential; it reads the
+        API server's clock if the certificate's dates are the problem.
+    """
+
+    _clock: IReactorTime
+    _api: APIClient
+    _server: Callable[[], str]
+    _facts: Callable[[], CredentialFacts]
+    _texts: MemberTexts
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _impersonate: bool = field(default=True, kw_only=True)
+    _unverified: APIClient | None = field(default=None, kw_only=True)
+
+    async def check(self) -> MemberStatus:
+        """Return the status, within `TIMEOUT`."""
+        run = _Run(
+            self._api, self._server(), self._facts(), self._texts, self._epoch, impersonate=self._impersonate
+        )
+        try:
+            await within(self._clock, TIMEOUT, Deferred.fromCoroutine(run.run()), _Late)
+        except _Late:
+            run.status = evolve(run.status, api_server=late(run.server, TIMEOUT, self._texts))
+        finally:
+            self._api.close()
+        status = run.status
+        if is_about_dates(status.api_server) and self._unverified is not None:
+            status = await self._with_offset(status, run.server, self._unverified)
+        return evolve(status, credential_expires=run.facts.lifetime.end)
+
+    async def _with_offset(self, status: MemberStatus, server: str, unverified: APIClient) -> MemberStatus:
+        """Return *status* with the API server's clock, which a server that is not verified reports."""
+        began = self._epoch()
+        try:
+            answer = await unverified.request("GET", "/version")
+        except (APIError, ConfigurationError):
+            return status
+        finally:
+            unverified.close()
+        offset = clock_offset(answer, began, self._epoch())
+        return evolve(
+            status,
+            api_server=misdated(status.api_server, offset, server, self._texts),
+            clock_offset=offset,
+        )
+
+
+class _Late(Exception):
+    """The check took too long."""
+
+
+@define(eq=False)
+class _Run:
+    """One check.
+
+    :ivar status: what is known so far.
+    """
+
+    _api: APIClient
+    server: str
+    facts: CredentialFacts
+    _texts: MemberTexts
+    _epoch: Callable[[], float]
+    _impersonate: bool = field(kw_only=True)
+    status: MemberStatus = field(factory=MemberStatus, init=False)
+    _user: str = field(default="", init=False)
+
+    async def run(self) -> None:
+        """Check everything; a failure ends the check."""
+        try:
+            if await self._is_answering() and await self._is_authenticated():
+                self._set(impersonation=await self._impersonation())
+        except APIError as e:
+            self._set(api_server=unreached(e, self.server, self._texts))
+        except ConfigurationError as e:
+            self._set(credential=_no("CredentialInvalid", str(e)))
+
+    def _set(self, **changes: Any) -> None:
+        self.status = evolve(self.status, **changes)
+
+    # The API server
+
+    async def _is_answering(self) -> bool:
+        began = self._epoch()
+        answer = await self._api.request("GET", "/version")
+        offset = clock_offset(answer, began, self._epoch())
+        version = object_in(answer).get("gitVersion")
+        if isinstance(version, str) and version.isprintable():
+            self._set(version=shortened(version, VERSION_LIMIT))
+        check = self._answering(answer, offset)
+        self._set(api_server=check, clock_offset=offset)
+        if answer.code == 401:
+            self._set(credential=self._rejected())
+            return False
+        if check.status == "True":
+            failed = failed_checks(await self._api.request("GET", "/readyz"))
+            if failed:
+                text = (
+                    f"API server {self.server} is not ready ({listed(failed)}): see its log and that of etcd"
+                )
+                self._set(api_server=_no("NotReady", text))
+        return check.status == "True"
+
+    def _answering(self, answer: APIResponse, offset: float | None) -> Check:
+        server = self.server
+        if answer.code >= 500:
+            text = f"API server {server} answers {answer.code} ({text_of(answer)}): see its log"
+            return _no("ServerError", text)
+        if not self.status.version and object_in(answer).get("kind") != "Status":
+            text = f"it answers {answer.code} to /version ({text_of(answer)}): {self._texts.address}"
+            return _no("NotAnAPIServer", f"{server} is not an API server: {text}")
+        if offset is not None and abs(offset) >= LARGE_OFFSET:
+            return skewed(server, offset, self._texts)
+        return Check("True", "Reachable", f"API server {server} answers")
+
+    # The credential
+
+    async def _is_authenticated(self) -> bool:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await self._post(_SELF_REVIEWS, review)
+        if answer.code in _NO_SUCH_API:
+            answer = await self._post(_ACCESS_REVIEWS, access_review("users"))
+        elif is_good(answer):
+            user = inside(object_in(answer), "status", "userInfo").get("username")
+            self._user = shortened(user, VERSION_LIMIT) if isinstance(user, str) else ""
+        check = self._credential(answer)
+        self._set(credential=check)
+        return check.status == "True"
+
+    def _credential(self, answer: APIResponse) -> Check:
+        if answer.code == 401:
+            return self._rejected()
+        message = object_in(answer).get("message")
+        is_refused = answer.code == 403 and f'User "{_ANONYMOUS}"' in str(message)
+        if self._user == _ANONYMOUS or is_refused:
+            return self._anonymous()
+        if is_good(answer) or answer.code == 403:
+            return self._accepted()
+        return self._not_reviewed(answer, "see its log")
+
+    def _not_reviewed(self, answer: APIResponse, cure: str) -> Check:
+        text = f"API server {self.server} answers {answer.code} to a review ({text_of(answer)}): {cure}"
+        return Check("Unknown", "ReviewFailed", text)
+
+    def _rejected(self) -> Check:
+        facts, checker, cure = self.facts, self._texts.checker, self._texts.credential
+        if not facts.kind:
+            return self._anonymous()
+        end = facts.lifetime.end
+        if end is not None and end <= self._epoch():
+            text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}: {cure}"
+            return _no("CredentialExpired", text)
+        text = f"rejects the {facts.kind} of {checker} (401){self._unused_files()}: {cure}"
+        return _no("CredentialRejected", f"API server {self.server} {text}")
+
+    def _anonymous(self) -> Check:
+        checker, cure = self._texts.checker, self._texts.credential
+        if not self.facts.kind:
+            text = f"{checker} has no credential for API server {self.server}: {cure}"
+            return _no("CredentialMissing", text)
+        text = f"does not see the {self.facts.kind} of {checker}, which is {_ANONYMOUS} there"
+        cure = f"connect without the load balancer that removes it, or {cure}"
+        return _no("CredentialIgnored", f"API server {self.server} {text}: {cure}")
+
+    def _accepted(self) -> Check:
+        facts, unused = self.facts, self._unused_files()
+        text = f"API server {self.server} accepts the {facts.kind} of {self._texts.checker}"
+        if self._user:
+            text += f" ({self._user})"
+        if facts.expires_soon(self._epoch()):
+            end = timestamp(facts.lifetime.end or 0.0)
+            text = f"{text}, but only until {end}{unused}: {self._texts.credential}"
+            return Check("True", "CredentialExpiresSoon", text)
+        if unused:
+            return Check("True", "CredentialFilesInvalid", text + unused)
+        return Check("True", "CredentialAccepted", text)
+
+    def _unused_files(self) -> str:
+        problem = self.facts.problem
+        return f", and its changed files are not used ({problem})" if problem else ""
+
+    # The rights
+
+    async def _impersonation(self) -> Check:
+        if not self._impersonate:
+            text = "users are not impersonated: all of them act with the credential's own rights"
+            return Check("True", "ImpersonationNotRequired", text)
+        missing: list[str] = []
+        for resource in ("users", "groups"):
+            answer = await self._post(_ACCESS_REVIEWS, access_review(resource))
+            if not is_good(answer):
+                return self._not_reviewed(answer, "grant the ClusterRole system:basic-user")
+            if inside(object_in(answer), "status").get("allowed") is not True:
+                missing.append(resource)
+        if missing:
+            return await self._restricted(missing)
+        text = f"{self._texts.checker} is allowed to impersonate all users and groups"
+        return Check("True", "ImpersonationAllowed", text)
+
+    async def _restricted(self, missing: list[str]) -> Check:
+        """Return the check of a credential for which not all of *missing* can be impersonated."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": "default"},
+        }
+        answer = object_in(await self._post(_RULES_REVIEWS, review))
+        rules = inside(answer, "status").get("resourceRules")
+        names = {resource: names_in(rules, resource) for resource in missing}
+        checker, cure = self._texts.checker, self._texts.rights
+        denied = " and ".join(resource for resource in missing if not names[resource])
+        if denied:
+            user = f" ({self._user})" if self._user else ""
+            text = f"{checker}{user} is not allowed to impersonate {denied}: {cure}"
+            return _no("ImpersonationDenied", text)
+        allowed = " and ".join(f"the {resource} {listed(names[resource])}" for resource in missing)
+        text = f"{checker} is allowed to impersonate only {allowed} (resourceNames)"
+        return Check("True", "ImpersonationRestricted", f"{text}: for all, {cure}")
+
+    async def _post(self, path: str, review: Any) -> APIResponse:
+        return await self._api.request("POST", path, json.dumps(review).encode(), repeatable=True)
+
+
+def _no(reason: str, text: str) -> Check:
+    return Check("False", reason, text)
