@@ -1,14 +1,38 @@
-"""Arguments of the commands that operate the proxy: ``tower rotate``."""
+"""Arguments of ``tower rotate``, ``tower backup`` and ``tower restore``."""
 
 from __future__ import annotations
 
-from tower.cli import rotate
+from tower.cli import backup, rotate
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.values import output_option
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
-    """Add ``rotate`` and its commands."""
+    """Add the commands."""
+    _rotate(commands)
+    saving = add_command(
+        commands,
+        "backup",
+        "write the proxy's state directory to a file",
+        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.",
+    )
+    saving.add_argument("file", metavar="FILE", help="file to write")
+    saving.add_argument(
+        "--without-secrets", action="store_true", help="leave out all keys; stored credentials are sealed"
+    )
+    saving.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    saving.set_defaults(text=backup.backup)
+    restoring = add_command(
+        commands,
+        "restore",
+        "write a backup to an empty state directory",
+        "Runs on the proxy's machine with --state-dir, before the proxy is started there.",
+    )
+    restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
+    restoring.set_defaults(text=backup.restore)
+
+
+def _rotate(commands: Commands[Parser]) -> None:
     command = add_command(commands, "rotate", "replace keys and CAs of the proxy while old and new ones work")
     inner = command.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     for target, (summary, more) in rotate.TARGETS.items():

@@ -13,7 +13,8 @@ from tower.errors import ConfigurationError
 #: Largest file that is read, B.
 FILE_LIMIT = 16 * 1024 * 1024
 
-_LOCK = "lock"
+#: File that is locked.
+LOCK = "lock"
 
 #: Marks a directory whose restore from a backup was interrupted.
 RESTORING = "restoring"
@@ -63,7 +64,7 @@ class StateDir:
         descriptor = -1
         try:
             descriptor = os.open(
-                self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+                self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
@@ -159,7 +160,7 @@ class StateDir:
 
 
 def _plain(name: str) -> str:
-    if not name or "/" in name or name.startswith(".") or name == _LOCK:
+    if not name or "/" in name or name.startswith(".") or name == LOCK:
         raise ValueError(f"{name!r} cannot name a state file")
     return name
 
