@@ -22,6 +22,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
+from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
 from tower.control.cluster_metrics import AgentRejections, ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
@@ -335,6 +336,7 @@ class Proxy(MultiService):
             Revocation(store, clusters, credentials, tunnels, sessions),
             Availability(reactor, clusters, tunnels),
             notices,
+            AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
             acceptor,
             nodes,

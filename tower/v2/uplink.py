@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
@@ -17,6 +18,7 @@ from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
+from tower.tunnels.version_skew import skew
 from tower.v2.hello import AgentHello, Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport
@@ -46,6 +48,8 @@ class Uplink:
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
     """
+
+    _log = Logger()
 
     _reactor: Clock
     _dialer: Dialer
@@ -85,6 +89,8 @@ class Uplink:
         tunnel.open_up(
             proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
         )
+        if problem := skew(identity.hello.version, proxy.hello.version):
+            self._log.warn("{problem}", problem=problem)
         self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
         return tunnel
 
