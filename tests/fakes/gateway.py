@@ -66,6 +66,11 @@ class FakeTunnels:
     tunnels: list[FakeTunnel] = field(factory=list)
     waiting: list[Deferred[FakeTunnel]] = field(factory=list)
     clock: Clock = field(factory=Clock)
+    failures: list[str] = field(factory=list)
+
+    def on_failure(self, cluster: str) -> None:
+        """Record the cluster whose API server was not reached."""
+        self.failures.append(cluster)
 
     def pick(self, cluster: str) -> Any:
         """Return the last tunnel."""

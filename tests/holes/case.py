@@ -51,7 +51,7 @@ class HoleTestCase(SynchronousTestCase):
         self.assertEqual(len(self.tower.acceptor._open), 0)
         for _ in range(11):  # lines of log and conditions are written with a delay
             self.tower.machine.advance(1.0)
-        self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)
+        self.assertLessEqual(len(self.tower.machine.getDelayedCalls()), before)
 
 
 class OldAgentTestCase(HoleTestCase):

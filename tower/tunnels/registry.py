@@ -30,6 +30,7 @@ class Tunnels:
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar on_failure: to be called with the name of a cluster whose API server did not answer a request.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
@@ -47,6 +48,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self.on_failure: Callable[[str], None] = lambda _: None
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Iterate over all live tunnels."""

@@ -162,6 +162,8 @@ class ChannelPool:
                         503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
                     ) from None
             except StreamRefused as e:
+                if target == KUBERNETES:
+                    self._tunnels.on_failure(cluster)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
