@@ -71,7 +71,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.condition(), ("True", NOW))
 
     def test_stays_away(self) -> None:
-        """After the grace period it is false, and the message has the time since then."""
+        """After the grace period it is false, and the message has the time of the loss."""
         tunnel = FakeTunnel("alpha")
         self.bench.tunnels.add(tunnel)
         self.bench.tunnels.remove(tunnel)

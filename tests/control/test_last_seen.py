@@ -20,7 +20,7 @@ class LastSeenTests(SynchronousTestCase):
     """Times that survive a restart."""
 
     def setUp(self) -> None:
-        """Two clusters, one of which is connected."""
+        """Two clusters; alpha is connected."""
         self.bench = Bench()
         for name in ("alpha", "beta"):
             self.successResultOf(self.bench.clusters.add(name))

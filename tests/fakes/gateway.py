@@ -15,7 +15,9 @@ from tests.fakes.tunnels import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.net.budget import Budget
 from tower.net.connection import Connection
+from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
+from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
@@ -49,6 +51,17 @@ class FakeUser(FakePipe):
     def __init__(self) -> None:
         super().__init__()
         self.paused = False
+        self.bytes_in = self.bytes_out = 0
+
+    def send(self, data: Buffer) -> bool:
+        """Count and record *data*."""
+        self.bytes_out += len(data)
+        return super().send(data)
+
+    def deliver(self, data: bytes) -> None:
+        """Count and deliver *data*."""
+        self.bytes_in += len(data)
+        super().deliver(data)
 
     def peer_certificate(self) -> bytes | None:
         """Return `certificate`."""
@@ -66,6 +79,7 @@ class FakeTunnels:
     tunnels: list[FakeTunnel] = field(factory=list)
     waiting: list[Deferred[FakeTunnel]] = field(factory=list)
     clock: Clock = field(factory=Clock)
+    counters: ClusterCounters = field(factory=ClusterCounters)
     failures: list[str] = field(factory=list)
 
     def on_failure(self, cluster: str) -> None:
@@ -75,6 +89,10 @@ class FakeTunnels:
     def pick(self, cluster: str) -> Any:
         """Return the last tunnel."""
         return self.tunnels[-1] if self.tunnels else None
+
+    def live(self, cluster: str) -> Any:
+        """Return all tunnels."""
+        return list(self.tunnels)
 
     def wait(self, cluster: str, timeout: float) -> Any:
         """Return a Deferred for a tunnel."""
@@ -116,7 +134,7 @@ def connection(user: FakeUser) -> Connection:
 
 def pool(tunnels: FakeTunnels, **options: Any) -> ChannelPool:
     """Return a pool of channels in *tunnels*."""
-    return ChannelPool(cast(Tunnels, tunnels), **options)
+    return ChannelPool(cast(Tunnels, tunnels), tunnels.clock.seconds, **options)
 
 
 def as_sessions(sessions: FakeSessions) -> Sessions:

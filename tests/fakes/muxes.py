@@ -13,6 +13,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.messages import DATA_OFFSET, LONGEST_DATA
 from tower.conch.connection.mux import Mux
+from tower.conch.connection.traffic import Traffic
 from tower.conch.tunnel.outlet import Outlet
 from tower.net.budget import Budget
 
@@ -72,6 +73,7 @@ class MuxEnd:
     """A mux on a `MemoryWire`.
 
     :ivar incoming: what the peer wanted opened.
+    :ivar traffic: counts the streams.
     :ivar draining: see `tower.net.pipes.TunnelOwner`.
     """
 
@@ -81,9 +83,9 @@ class MuxEnd:
         self.wire = MemoryWire(clock)
         self.budget = Budget(64 << 20)
         self.incoming: list[Incoming] = []
-        self.mux = Mux(
-            cast(Outlet, self.wire), self.budget, self, self.incoming.append if accept else None, limit
-        )
+        self.traffic = Traffic()
+        accepts = self.incoming.append if accept else None
+        self.mux = Mux(cast(Outlet, self.wire), self.budget, self, accepts, limit, self.traffic)
 
     def hear(self, message: bytes) -> None:
         """Handle a message of the peer, from a buffer that is overwritten afterwards."""

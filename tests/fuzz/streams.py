@@ -18,9 +18,7 @@ from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import RequestRelay
 
 #: Fields that differ from answer to answer.
-_REQUEST_ID = re.compile(
-    rb'(?<=X-Request-Id: )[0-9a-f]{12}|(?<=request )[0-9a-f]{12}|(?<=")[0-9a-f]{12}(?=")'
-)
+_REQUEST_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GOOD = re.compile(rb"HTTP/1\.1 [1-3][0-9]{2} ")
 
 #: A field that may be passed on or not.
@@ -172,7 +170,7 @@ def _answered(pieces: list[bytes], request: bytes) -> tuple[bytes, bool, bool]:
             pipe.deliver(piece)
     if not pipe.lost:
         pipe.end()
-    return _REQUEST_ID.sub(b"request's id", kit.user.sent), kit.user.closing, kit.user.aborted
+    return _REQUEST_ID.sub(b"0" * 36, kit.user.sent), kit.user.closing, kit.user.aborted
 
 
 @dataclass

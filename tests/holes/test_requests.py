@@ -81,7 +81,7 @@ class FailureTests(HoleTestCase):
         user = self.tower.user()
         self.assertEqual(self.tower.ask(user, get(API, self.jane)), b"")
         self.tower.sweep(6)
-        self.assert_status(user.taken(), 503, "was last seen 5 s ago")
+        self.assert_status(user.taken(), 503, "was last seen at 2027-01-15T08:00:00Z")
 
     def test_hole_09_an_early_answer_to_an_upload(self) -> None:
         """Hole 9: an error that comes while a body is still being sent reaches the user whole."""

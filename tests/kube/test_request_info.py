@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.kube.request_info import parse_request_info
+from tower.kube.request_info import is_discovery, parse_request_info
 
 
 class RequestInfoTests(SynchronousTestCase):
@@ -106,3 +106,35 @@ class RequestInfoTests(SynchronousTestCase):
             self.assertTrue(parse_request_info(b"GET", target).is_long_running)
         for target in (b"/api/v1/pods", b"/healthz", b"/api/v1/namespaces/a/pods/log"):
             self.assertFalse(parse_request_info(b"GET", target).is_long_running)
+
+
+class DiscoveryTests(SynchronousTestCase):
+    """Requests whose errors clients do not show."""
+
+    def test_paths(self) -> None:
+        """Groups, their resources, OpenAPI and the version are; resources are not."""
+        for target in (
+            b"/api",
+            b"/api?timeout=32s",
+            b"/api/v1",
+            b"/api/v1/",
+            b"/apis",
+            b"/apis/apps",
+            b"/apis/apps/v1?timeout=32s",
+            b"/openapi/v2",
+            b"/openapi/v3/apis/apps/v1?hash=A",
+            b"/swagger-2.0.0.pb-v1",
+            b"/version",
+        ):
+            self.assertTrue(is_discovery(target), target)
+            self.assertTrue(is_discovery(b"/clusters/alpha" + target, len(b"/clusters/alpha")), target)
+            self.assertFalse(is_discovery(b"/x" + target), target)
+        for target in (
+            b"/",
+            b"/apix",
+            b"/api/v1/pods",
+            b"/apis/apps/v1/deployments",
+            b"/versions",
+            b"/healthz",
+        ):
+            self.assertFalse(is_discovery(target), target)

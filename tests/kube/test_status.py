@@ -17,7 +17,14 @@ from tower.errors import (
     TowerError,
     Unauthorized,
 )
-from tower.kube.status import StatusError, refusal_of, status_line, status_object, status_response
+from tower.kube.status import (
+    StatusError,
+    refusal_of,
+    status_line,
+    status_object,
+    status_response,
+    warning_line,
+)
 
 
 class StatusTests(SynchronousTestCase):
@@ -101,6 +108,20 @@ class StatusTests(SynchronousTestCase):
             self.assertIn(line, lines)
         self.assertIn(b"Content-Length: %d" % len(body), lines)
         self.assertEqual(json.loads(body)["code"], 429)
+
+    def test_warning(self) -> None:
+        """A warning is one quoted string of bounded length, without what client-go would decode."""
+        for text, line in (
+            ("plain", b'"plain"'),
+            ('a "b" \\', rb'"a \"b\" \\"'),
+            ("a\r\nb", rb'"a\\r\\nb"'),
+            ("=?utf-8?q?=1b[31m?=", b'"= ?utf-8?q?=1b[31m?="'),
+            ("Zürich", '"Zürich"'.encode()),
+            ("a" * 5000, b'"' + b"a" * 1023 + '…"'.encode()),
+        ):
+            self.assertEqual(warning_line(text), b"Warning: 299 tower " + line + b"\r\n")
+        self.assertNotIn(b"Warning", status_response(StatusError(404, "x")))
+        self.assertIn(b'\r\nWarning: 299 tower "x"\r\n', status_response(StatusError(404, "x"), warn=True))
 
     def test_unauthorized(self) -> None:
         """A 401 has a WWW-Authenticate field (RFC 9110 section 15.5.2)."""

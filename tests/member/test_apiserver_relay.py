@@ -90,6 +90,13 @@ class RequestTests(EndCase):
         self.assertEqual(self.upstream.taken(), b"")
         self.assertTrue(self.channel.aborted)
 
+    def test_warning(self) -> None:
+        """A rejected discovery request has the reason in a warning for kubectl; others have none."""
+        for line, warned in ((b"GET /api HTTP/1.1", True), (b"GET /api/v1/pods HTTP/1.1", False)):
+            self.setUp()
+            self.channel.deliver(line + b"\r\nHost: tower\r\n\r\n")
+            self.assertEqual(b'\r\nWarning: 299 tower "' in self.channel.taken(), warned)
+
     def test_refused_behind_a_full_one(self) -> None:
         """A rejection is answered even if the API server's connection is full."""
         self.upstream.full = True

@@ -40,7 +40,7 @@ class LastSeen(Service):
     _tunnels: Tunnels
 
     def startService(self) -> None:
-        """Restore the times; of a cluster without one, the time when it became available."""
+        """Restore the times; a cluster without one was last seen when it became available."""
         super().startService()  # type: ignore[no-untyped-call]
         for cluster in self._clusters.list():
             record = self._store.get(KIND, _name(cluster))

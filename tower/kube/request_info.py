@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -14,6 +15,9 @@ _VERBS = {
     b"DELETE": "delete",
 }
 _SPECIAL_VERBS = ("watch", "proxy")
+_DISCOVERY = re.compile(
+    rb"/(?:api(?:/[^/?]+)?|apis(?:/[^/?]+){0,2}|openapi(?:/[^?]*)?|swagger-2\.0\.0\.pb-v1|version)/?(?:\?|\Z)"
+)
 _LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
 
 
@@ -79,6 +83,14 @@ def parse_request_info(method: bytes, target: bytes) -> RequestInfo:
     elif not name and verb == "delete":
         verb = "deletecollection"
     return RequestInfo(verb, path, group, version, namespace, resource, subresource, name)
+
+
+def is_discovery(target: bytes, start: int = 0) -> bool:
+    """Return whether a request for *target*, from index *start* on, is for discovery, OpenAPI or the version.
+
+    Clients do not show the text of a Status that answers such a request.
+    """
+    return _DISCOVERY.match(target, start) is not None
 
 
 def _is_watch(query: bytes) -> bool:

@@ -17,7 +17,7 @@ from tower.errors import (
     TowerError,
     Unauthorized,
 )
-from tower.escaping import escaped, json_text
+from tower.escaping import escaped, json_text, shortened
 
 _REASONS = {
     400: "BadRequest",
@@ -41,6 +41,14 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+
+#: Longest text of a warning, characters.
+WARNING_LIMIT = 1024
+
+# In the text of a warning: characters that need a backslash, and the beginning of an RFC 2047 word, which
+# client-go would decode.
+_SPECIAL = re.compile(r'["\\]')
+_ENCODED_WORD = re.compile(r"=\?")
 
 #: A message that begins with a field's path.
 _FIELD = re.compile(r"((?:metadata|spec)\.[^\s:]+): (.+)", re.DOTALL)
@@ -131,6 +139,22 @@ def status_line(code: int) -> bytes:
     return _LINES.get(code) or b"HTTP/1.1 %d Unknown\r\n" % code
 
 
+def request_id_lines(request_id: str) -> bytes:
+    """Return the header lines that name the request in an answer: Tower's, and that of Kubernetes."""
+    value = request_id.encode("ascii")
+    return b"X-Request-Id: %b\r\nAudit-Id: %b\r\n" % (value, value)
+
+
+def warning_line(text: str) -> bytes:
+    """Return the header line that makes kubectl and client-go print *text* once.
+
+    kubectl drops the text of a Status that answers a discovery request, but prints warnings (RFC 7234 section
+    5.5) and omits repetitions.
+    """
+    text = _ENCODED_WORD.sub("= ?", escaped(shortened(text, WARNING_LIMIT)))
+    return b'Warning: 299 tower "%b"\r\n' % _SPECIAL.sub(r"\\\g<0>", text).encode("utf-8", "replace")
+
+
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -140,12 +164,14 @@ def status_response(
     *,
     close: bool = False,
     without_body: bool = False,
+    warn: bool = False,
     extra: bytes = b"",
 ) -> bytes:
     """Return the complete HTTP answer for *refusal*.
 
     :param close: add ``Connection: close``.
     :param without_body: for HEAD requests.
+    :param warn: repeat the message in a ``Warning`` line.
     :param extra: more header lines, each with its CRLF.
     """
     body = json_text(status_object(refusal, request_id)).encode() + b"\n"
@@ -160,7 +186,9 @@ def status_response(
     if retry := refusal.details.get("retryAfterSeconds"):
         head.append(b"Retry-After: %d\r\n" % retry)
     if request_id:
-        head.append(b"X-Request-Id: %b\r\n" % request_id.encode())
+        head.append(request_id_lines(request_id))
+    if warn:
+        head.append(warning_line(refusal.message))
     if close:
         head.append(b"Connection: close\r\n")
     head.append(b"\r\n")

@@ -21,6 +21,7 @@ from tower.http.bodies import BadBody, ChunkedBody
 from tower.http.requests import HEAD_LIMIT
 from tower.kube import status
 from tower.kube.head_policy import CHUNKED, Refusal, Rewritten
+from tower.kube.request_info import is_discovery
 from tower.member.unfinished_heads import HEAD_TIMEOUT, UnfinishedHeads
 from tower.net.pipes import Lender, Pipe, as_lender, join
 
@@ -34,11 +35,13 @@ class _RefusedRequest(PeerError):
     """A request is rejected.
 
     :ivar code: status of the answer.
+    :ivar warn: whether the answer repeats the text in a ``Warning`` line, for clients that show no other.
     """
 
-    def __init__(self, text: str, code: int = 403) -> None:
+    def __init__(self, text: str, code: int = 403, *, warn: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.warn = warn
 
 
 def _too_long() -> _RefusedRequest:
@@ -120,7 +123,7 @@ class RequestRelay:
         try:
             checked = self._check(head, alone=True)
         except _RefusedRequest as e:
-            self._refuse([], str(e), e.code)
+            self._refuse([], e)
         else:
             if not self._upstream.send(checked):
                 self._channel.pause()
@@ -143,10 +146,10 @@ class RequestRelay:
                     passed.append(self._check(data[position:stop], alone=stop == size))
                 position = stop
         except _RefusedRequest as e:
-            self._refuse(passed, str(e), e.code)
+            self._refuse(passed, e)
             return
         except BadBody as e:
-            self._refuse(passed, str(e), 403)
+            self._refuse(passed, _RefusedRequest(str(e)))
             return
         if passed:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))
@@ -175,7 +178,8 @@ class RequestRelay:
             self._end_wait()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
-            raise _RefusedRequest(rewritten.text)
+            target = head.partition(b" ")[2].partition(b" ")[0]
+            raise _RefusedRequest(rewritten.text, warn=is_discovery(target))
         if rewritten.upgrade:
             if self.requests or rewritten.length or not alone:
                 raise _RefusedRequest("an upgrade must be the only request on its channel")
@@ -194,13 +198,14 @@ class RequestRelay:
         if self._unfinished is not None:
             if not self._unfinished.keep(self, len(partial), self._timed_out):
                 raise _RefusedRequest(
-                    "the agent has no memory for more incomplete request heads: retry later", 503
+                    "the agent has no memory for more incomplete request heads: retry later", 503, warn=True
                 )
             self._waits = True
         self._partial = partial
 
     def _timed_out(self) -> None:
-        self._refuse([], f"the request head was incomplete after {HEAD_TIMEOUT:g} s", 408)
+        text = f"the request head was incomplete after {HEAD_TIMEOUT:g} s"
+        self._refuse([], _RefusedRequest(text, 408))
 
     def _end_wait(self) -> None:
         """Drop the incomplete head: it is complete now, or never will be."""
@@ -219,8 +224,9 @@ class RequestRelay:
         self._channel.pause()
         self._upstream.receiver = _UpgradeResponseRelay(self, self._channel, self._upstream)
 
-    def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
-        """Forward *passed*, answer with *code* instead of the API server, and end the channel."""
+    def _refuse(self, passed: list[bytes], error: _RefusedRequest) -> None:
+        """Forward *passed*, answer with *error* instead of the API server, and end the channel."""
+        text = str(error)
         self._over = True
         self._end_wait()
         self._log.info("rejected a request: {text}", text=text)
@@ -229,7 +235,8 @@ class RequestRelay:
         self._upstream.receiver = _ClosingReceiver()
         self._upstream.close()
         self._channel.receiver = _RefusedReceiver(self._channel)  # holds no connection
-        self._channel.send(status.status_response(status.StatusError(code, text), close=True))
+        refusal = status.StatusError(error.code, text)
+        self._channel.send(status.status_response(refusal, close=True, warn=error.warn))
         self._channel.finish()  # the proxy closes the channel after reading the answer
 
     def ended(self) -> None:

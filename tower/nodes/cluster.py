@@ -116,6 +116,7 @@ class NodeCluster:
             timers=reactor,
             name=cluster.name,
             on_change=self.tunnels_changed,
+            counters=tunnels.counters.of(cluster.name),
         )
         self.tunnels = self.tunneler.tunnels
         self._api = APIClient(reactor, lambda: self.apiserver.open(self.tunnels), self.apiserver.upstream)

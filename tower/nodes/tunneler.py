@@ -27,6 +27,7 @@ from tower.nodes.tunnels.tunnels import HEALTH_PERIOD, NodeTunnels
 from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.repeating import RepeatingTask
 from tower.reactor.timers import Clock
+from tower.tunnels.counters import TunnelCounters
 
 #: Interval between listings, and time limit for one, s.
 SYNC_PERIOD = 15.0
@@ -303,6 +304,7 @@ def create_tunneler(
     timers: IReactorTime | None = None,
     name: str = "",
     on_change: Callable[[], None] = lambda: None,
+    counters: TunnelCounters | None = None,
 ) -> SSHTunneler:
     """Return a tunneler, not running yet, with its list of tunnels.  Its ``close`` stops the cloud, too.
 
@@ -312,6 +314,7 @@ def create_tunneler(
     :param cloud: returns the cloud in use; it grants access right before a dial, if it must.
     :param clock: for timeouts and keepalives of the SSH connections.
     :param timers: for everything else; default: *reactor*.
+    :param counters: those of the cluster's tunnels; default: none.
     """
     timers = timers or reactor
 
@@ -319,7 +322,17 @@ def create_tunneler(
         return cloud().dialer(connect, login().user, key)(host, port)
 
     def create(node: Node) -> NodeTunnel:
-        return NodeTunnel(reactor, clock, node, login(), budget, epoch=epoch, keepalive=keepalive, dial=dial)
+        return NodeTunnel(
+            reactor,
+            clock,
+            node,
+            login(),
+            budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            dial=dial,
+            counters=counters,
+        )
 
     tunnels = NodeTunnels(
         timers, create, user=truncate_user(user), health=health, epoch=epoch, on_change=on_change, name=name

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
-from tower.conch.connection.liveness import LivenessTransport
+from tower.conch.connection.liveness import LivenessTransport, PeerDead
 from tower.conch.transport.limits import TooManyTunnels
-from tower.errors import PeerError
 from tower.reactor.timers import Clock, Deadline
 
 #: How long a tunnel may take to answer if another tunnel of its key waits for a slot, s.
@@ -19,7 +18,7 @@ ANSWER_TIMEOUT = 4.0
 RECHECK_AFTER = 10.0
 
 
-class TunnelSilent(PeerError):
+class TunnelSilent(PeerDead):
     """A tunnel did not answer while another tunnel of its key waited for a slot."""
 
 

@@ -6,6 +6,7 @@ The control plane adds, drains and cuts tunnels; the data plane picks one and op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet import defer
@@ -15,6 +16,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
 from tower.kube.member_status import MemberStatus
+from tower.tunnels.counters import ClusterCounters
 from tower.tunnels.live import Tunnel
 from tower.tunnels.replicas import best, preferred
 
@@ -31,6 +33,7 @@ class Tunnels:
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
     :ivar on_failure: to be called with the name of a cluster whose API server did not answer a request.
+    :ivar counters: of the clusters' tunnels and streams.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
@@ -49,6 +52,7 @@ class Tunnels:
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
         self.on_failure: Callable[[str], None] = lambda _: None
+        self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Iterate over all live tunnels."""
@@ -187,8 +191,9 @@ class Tunnels:
             return (
                 f"no agent of cluster {cluster} has connected since this proxy started: check the agent's log"
             )
-        ago = max(0, self._epoch() - seen)
-        return f"no agent of cluster {cluster} is connected; one was last seen {ago:.0f} s ago"
+        # a time, not an age: the text stays the same, so that clients and conditions show it once
+        moment = datetime.fromtimestamp(seen, UTC)
+        return f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}"
 
     def live(self, cluster: str) -> list[Tunnel]:
         """Return the tunnels of *cluster*."""
@@ -215,3 +220,4 @@ class Tunnels:
         self._last_seen.pop(cluster, None)
         self._versions.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+        self.counters.forget(cluster)

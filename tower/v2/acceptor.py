@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from attrs import define, field
@@ -16,8 +17,11 @@ from twisted.python.failure import Failure
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import HandshakeTimeout, TooManyTunnels
+from tower.conch.tunnel.endings import CONNECTION_LOST, PROTOCOL_ERROR, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
+from tower.kube.member_status import MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import prove
 from tower.net.pipes import Pipe
@@ -26,7 +30,7 @@ from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.tunnels.limits import TunnelSlot, TunnelSlots
-from tower.v2.transport import AgentPeer, ServerTransport
+from tower.v2.transport import AgentPeer, AuthenticationFailed, ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
 
@@ -82,7 +86,7 @@ class AgentAcceptor(Service):
         gate = Gatekeeper(self._tokens, slot)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
         slot.attach(ssh)
-        return self.accept(ssh, ssh.ready, pipe, leftover, self._authenticated)
+        return self.accept(ssh, ssh.ready, pipe, leftover, partial(self._authenticated, ssh))
 
     def accept(
         self,
@@ -112,16 +116,22 @@ class AgentAcceptor(Service):
 
     def open_up(self, tunnel: SSHTunnel, name: str, fingerprint: str, version: str) -> None:
         """Let *tunnel*, whose agent is authenticated, carry streams."""
-        tunnel.open_up(name, fingerprint, version, self._epoch(), self._budget)
+        traffic = self._tunnels.counters.of(name).traffic
+        tunnel.open_up(name, fingerprint, version, self._epoch(), self._budget, traffic=traffic)
 
-    def _authenticated(self, peer: AgentPeer, tunnel: SSHTunnel) -> tuple[LiveTunnel, str | None]:
+    def _authenticated(
+        self, ssh: ServerTransport, peer: AgentPeer, tunnel: SSHTunnel
+    ) -> tuple[LiveTunnel, str | None]:
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
+        ssh.on_member_status = partial(_reported, tunnel)
+        tunnel.host = peer.hello.name
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
     def _register(self, accepted: tuple[LiveTunnel, str | None], tunnel: SSHTunnel, pipe: Pipe) -> None:
         live, refusal = accepted
         if not self.running or refusal:
+            self._count_rejection("revoked")
             tunnel.close("this agent is no longer allowed to serve that cluster")
             return
         self._log_batch.info(
@@ -136,7 +146,12 @@ class AgentAcceptor(Service):
         self._open[tunnel] = live
         self._tunnels.add(live)
 
+    def _count_rejection(self, reason: str) -> None:
+        if self.running:
+            self._tunnels.counters.rejections[reason] += 1
+
     def _rejected(self, failure: Failure, tunnel: SSHTunnel) -> None:
+        self._count_rejection(_rejection(failure))
         self.rejections.log(
             "agents were rejected",
             "agent at {peer} was rejected: {reason}",
@@ -154,6 +169,7 @@ class AgentAcceptor(Service):
                 reason=str(reason),
             )
         if live is not None:
+            self._tunnels.counters.disconnected(live.name, ending(reason))
             self._tunnels.remove(live)
         if not self.running:
             self._log_batch.write()
@@ -181,3 +197,22 @@ class AgentAcceptor(Service):
         self._all_closed = None
         for tunnel in list(self._open):
             tunnel.abort()
+
+
+def _reported(tunnel: SSHTunnel, status: MemberStatus) -> None:
+    """Keep the *status* that the agent reported."""
+    if status != tunnel.member_status:
+        tunnel.member_status = status
+        tunnel.on_change()
+
+
+def _rejection(failure: Failure) -> str:
+    """Return the reason for the metrics; see `tower.tunnels.counters.REJECTIONS`."""
+    if failure.check(AuthenticationFailed):
+        return "authentication"
+    if failure.check(TooManyTunnels):
+        return "too-many-tunnels"
+    if failure.check(HandshakeTimeout):
+        return "timeout"
+    lost = failure.value is None or ending(failure.value) != PROTOCOL_ERROR
+    return CONNECTION_LOST if lost else PROTOCOL_ERROR

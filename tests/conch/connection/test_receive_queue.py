@@ -19,7 +19,7 @@ class ReceiveQueueTests(SynchronousTestCase):
 
     def test_small(self) -> None:
         """Many small pieces become few, and nothing of them is lost."""
-        inbox, whole = ReceiveQueue(), bytes(range(250)) * 400
+        inbox, whole = ReceiveQueue(0.0), bytes(range(250)) * 400
         for begin in range(0, len(whole), 7):
             inbox.keep(memoryview(whole)[begin : begin + 7])
         self.assertEqual(inbox.size, len(whole))
@@ -29,14 +29,14 @@ class ReceiveQueueTests(SynchronousTestCase):
 
     def test_large(self) -> None:
         """Large ones stay what they are, and small ones behind them do not make them longer."""
-        inbox = ReceiveQueue()
+        inbox = ReceiveQueue(0.0)
         for size in (100_000, 5, 6, 100_000):
             inbox.keep(memoryview(bytes(size)))
         self.assertEqual(list(map(len, self.taken(inbox))), [100_000, 11, 100_000])
 
     def test_copies(self) -> None:
         """The queue keeps copies, and a taken piece may be kept."""
-        inbox, data = ReceiveQueue(), bytearray(b"bytes")
+        inbox, data = ReceiveQueue(0.0), bytearray(b"bytes")
         inbox.keep(memoryview(data))
         data[:] = b"other"
         piece = inbox.take()

@@ -14,7 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.kubelets import CA, OTHER, KubeletPipe
 from tests.fakes.tunnelers import TunnelerCase
-from tower.control.metrics_port import MetricsPort, registry_of
+from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.port import MetricsPort
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import ListingFailed
 from tower.nodes.tunnel_metrics import Reading, TunnelCollector
@@ -30,7 +31,7 @@ class MetricsTests(TunnelerCase):
         """Return the lines of the page that a client receives."""
         reactor = MemoryReactorClock()
         registry = registry_of(TunnelCollector(lambda: {"beta": Reading.of(self.tunneler)}))
-        port = MetricsPort(reactor, registry, "127.0.0.1", 21899)
+        port = MetricsPort(reactor, MetricsPage(reactor, registry), "127.0.0.1", 21899)
         port.startService()
         protocol: Any = reactor.tcpServers[0][1].buildProtocol(PEER)
         transport = StringTransport(peerAddress=PEER)

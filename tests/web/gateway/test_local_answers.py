@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get
 from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
-from tower.kube.status import StatusError
+from tower.kube.status import StatusError, request_id_lines
 from tower.web.gateway.request import DISCARD_LIMIT, Request
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
 
@@ -21,14 +21,16 @@ class ResponseTests(SynchronousTestCase):
     """Complete answers."""
 
     def test_answer(self) -> None:
-        """Status, fields, date and length; the connection is kept."""
+        """Status, fields, date, length and request ID; the connection is kept."""
         kit = Kit(lambda request: Response(201, b"{}"))
         kit.user.deliver(get())
         self.assertEqual(
             kit.user.taken(),
             b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
             + DATE
-            + b"Content-Length: 2\r\n\r\n{}",
+            + b"Content-Length: 2\r\n"
+            + request_id_lines(kit.requests[0].request_id)
+            + b"\r\n{}",
         )
         self.assertFalse(kit.user.closing)
 
@@ -119,6 +121,31 @@ class ResponseTests(SynchronousTestCase):
             self.assertNotIn(b"secret", body)
             self.assertFalse(kit.user.closing)
             self.assertEqual(kit.gateway.failures, 1)
+
+    def test_warnings(self) -> None:
+        """Clients that show no Status text get it as a warning, without the request ID; kubectl once."""
+        kubectl = b"User-Agent: kubectl/v1.27.16 (linux/amd64) kubernetes/51e33fa"
+        for target, code, field, warned in (
+            (b"/api?timeout=32s", 404, kubectl, True),
+            (b"/clusters/alpha/apis", 502, kubectl, True),
+            (b"/clusters/alpha/openapi/v3/apis/apps/v1", 504, kubectl, True),
+            (b"/clusters/alpha/api/v1/pods", 503, kubectl, False),
+            (b"/clusters/alpha/api/v1/pods", 401, kubectl, False),
+            (b"/clusters/alpha/api/v1/pods", 503, b"User-Agent: argocd", True),
+            (b"/clusters/alpha/api/v1/pods", 401, b"A: b", True),
+            (b"/clusters/alpha/api/v1/pods", 502, b"A: b", False),
+            (b"/clusters/alpha/targets/web/api", 502, b"A: b", False),
+        ):
+
+            def router(request: Request, code: int = code) -> Outcome:
+                raise StatusError(code, 'no "agent"')
+
+            kit = Kit(router)
+            kit.user.deliver(get(target, field))
+            lines = kit.user.taken().partition(b"\r\n\r\n")[0].split(b"\r\n")
+            found = [line for line in lines if line.startswith(b"Warning: ")]
+            expected = [b'Warning: 299 tower "no \\"agent\\""'] if warned else []
+            self.assertEqual(found, expected, (target, code, field))
 
     def test_mistake(self) -> None:
         """Internal errors are a 500 without their text, and are logged."""

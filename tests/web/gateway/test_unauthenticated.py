@@ -376,7 +376,7 @@ class LogTests(KitTestCase):
         """A thousand requests with 401 in a second are a few lines: the first ones, and a count."""
         lines = self.log(self.user, get(b"/"), 1000)
         self.assertEqual(len(lines), FEW + 1, lines[:20])
-        self.assertRegex(lines[0], r"^request [0-9a-f]{12} from 192\.0\.2\.7: 401 no such token$")
+        self.assertRegex(lines[0], r"^request [-0-9a-f]{36} from 192\.0\.2\.7: 401 no such token$")
         last = self.kit.requests[-1].request_id
         self.assertEqual(
             lines[-1],

@@ -37,6 +37,8 @@ class Channel:
     :ivar head: first bytes of a message with data for it.
     :ivar bytes_in, bytes_out: bytes received and sent.
     :ivar close_sent: whether CLOSE was sent: then nothing more must be sent about the channel.
+    :ivar stalled: time that data waited, in either direction, because its receiver did not read, s; updated
+        when such a wait ends.
     :ivar is_waiting: whether it is in the queue of the mux, to send or to call `Receiver.drained`.
     """
 
@@ -59,6 +61,7 @@ class Channel:
         "_receive_queue",
         "_send_queue",
         "_shut",
+        "_starved_since",
         "_uncredited",
         "_wanted",
         "_window",
@@ -71,6 +74,7 @@ class Channel:
         "local",
         "receiver",
         "remote",
+        "stalled",
     )
 
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
@@ -93,6 +97,7 @@ class Channel:
         self._end_reason: Exception | None = None
         self._uncredited = 0
         self.bytes_in = self.bytes_out = 0
+        self.stalled = self._starved_since = 0.0
 
     @property
     def queued(self) -> int:
@@ -114,6 +119,15 @@ class Channel:
         """Whether its tunnel is draining."""
         owner = self._mux.owner
         return owner is not None and owner.draining
+
+    @property
+    def stalled_so_far(self) -> float:
+        """`stalled`, with waits that go on."""
+        queue, starved = self._receive_queue, self._starved_since
+        if queue is None and not starved:
+            return self.stalled
+        now = self._wire.seconds()
+        return self.stalled + (now - starved if starved else 0.0) + (now - queue.since if queue else 0.0)
 
     def opened(self, remote: int, window: int, longest: int) -> None:
         """Store what the peer granted; called by the mux."""
@@ -193,7 +207,10 @@ class Channel:
     def _wait(self) -> None:
         """Join the queue of the mux, for `send_queued` and then `Receiver.drained`."""
         self._wanted = True
-        if self._out_window and not self.is_waiting:
+        if not self._out_window:
+            if not self._starved_since:
+                self._starved_since = self._wire.seconds()
+        elif not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
 
@@ -236,6 +253,9 @@ class Channel:
             raise BadSequence(f"a window of more than {LARGEST_WINDOW} B")
         was_empty = not self._out_window
         self._out_window += size
+        if self._starved_since:
+            self.stalled += self._wire.seconds() - self._starved_since
+            self._starved_since = 0.0
         if was_empty and (self._wanted or self._send_queue is not None) and not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
@@ -258,7 +278,7 @@ class Channel:
         elif self._paused or self._receive_queue is not None:
             if size:
                 if self._receive_queue is None:
-                    self._receive_queue = ReceiveQueue()
+                    self._receive_queue = ReceiveQueue(self._wire.seconds())
                 self._receive_queue.keep(data)
         elif size:
             self._uncredited += size
@@ -295,6 +315,7 @@ class Channel:
                 data = queue.take()
                 if not queue.size:
                     self._receive_queue = None
+                    self.stalled += self._wire.seconds() - queue.since
                 self._uncredited += len(data)
                 self.receiver.received(data)
                 if not self._paused:

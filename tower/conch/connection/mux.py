@@ -41,6 +41,7 @@ from tower.conch.connection.messages import (
     opening,
     refusal,
 )
+from tower.conch.connection.traffic import Traffic
 from tower.conch.connection.window import BASE, Window
 from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
@@ -56,6 +57,7 @@ class Mux:
     :param owner: its tunnel; see `Channel.is_leaving`.
     :param accept: decides about channels that the peer opens; None refuses all.
     :param limit: channels at one time.
+    :param traffic: counts the channels together with those of other tunnels; None: nothing does.
     :ivar space: the process's buffer for the data of a packet, before `commit`.
     """
 
@@ -68,6 +70,7 @@ class Mux:
         "_opening",
         "_packet",
         "_pending",
+        "_traffic",
         "channels",
         "fairness",
         "owner",
@@ -83,6 +86,7 @@ class Mux:
         owner: TunnelOwner | None = None,
         accept: Callable[[Incoming], None] | None = None,
         limit: int = 10_000,
+        traffic: Traffic | None = None,
     ) -> None:
         self.wire = wire
         self._packet = wire.lease()
@@ -98,6 +102,9 @@ class Mux:
         self._number = 0
         self.waiting: deque[Channel] | None = None  # an empty deque would be as large as everything else
         self._lost: Exception | None = None
+        self._traffic = traffic
+        if traffic is not None:
+            traffic.attach(self)
 
     # Opening
 
@@ -206,7 +213,8 @@ class Mux:
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
-        self.channels.pop(channel.local, None)
+        if self.channels.pop(channel.local, None) is not None and self._traffic is not None:
+            self._traffic.ended(channel)
         self.fairness.forget(channel)
 
     # Messages
@@ -341,6 +349,11 @@ class Mux:
         self.fairness.last_active = None  # breaks the cycle of mux and channel
         unanswered, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
+        traffic, self._traffic = self._traffic, None
+        if traffic is not None:
+            traffic.detach(self)
+            for channel in channels.values():
+                traffic.ended(channel)
         for number, waiting in unanswered.items():
             channels.pop(number).lost(reason)
             if not waiting.called:

@@ -11,13 +11,15 @@ _PIECE = 16 * 1024
 class ReceiveQueue:
     """Received data of a paused channel, in order; see `tower.net.send_queue.SendQueue`.
 
+    :ivar since: when the first data arrived, monotonic, s.
     :ivar size: of all data, B.
     """
 
-    __slots__ = ("_pieces", "size")
+    __slots__ = ("_pieces", "since", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
         self._pieces: deque[bytearray] = deque()
+        self.since = since
         self.size = 0
 
     def keep(self, data: memoryview) -> None:

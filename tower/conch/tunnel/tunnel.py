@@ -11,6 +11,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.mux import Mux
+from tower.conch.connection.traffic import Traffic
 from tower.conch.transport.packet_transport import do_nothing
 from tower.conch.tunnel.framing import Reader, Writer
 from tower.conch.tunnel.inlet import Inlet
@@ -29,6 +30,7 @@ class SSHTunnel:
 
     :param reactor: see `tower.conch.tunnel.outlet.Outlet`.
     :param pipe: the connection, paused.
+    :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar member_status: the state of the API server that the peer reported; None: none so far.
@@ -43,6 +45,7 @@ class SSHTunnel:
         "_ssh",
         "draining",
         "fingerprint",
+        "host",
         "inlet",
         "lost",
         "member_status",
@@ -71,7 +74,7 @@ class SSHTunnel:
         self.inlet = Inlet(ssh, reader, self.outlet)
         self.mux: Mux | None = None
         self._over = False
-        self.name = self.fingerprint = self.version = ""
+        self.name = self.fingerprint = self.host = self.version = ""
         self.server = b""
         self.since = 0.0
         self.draining = False
@@ -101,13 +104,17 @@ class SSHTunnel:
         since: float,
         budget: Budget,
         accept: Callable[[Incoming], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         """Take over the parsing from SSH, whose peer is authenticated, and carry streams.
 
         :param accept: decides about streams that the peer opens; None refuses all.
+        :param traffic: counts the streams.
         """
         self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
-        self.mux = self.outlet.mux = mux = Mux(self.outlet, budget, owner=self, accept=accept)
+        self.mux = self.outlet.mux = mux = Mux(
+            self.outlet, budget, owner=self, accept=accept, traffic=traffic
+        )
         self.inlet.open_up(mux)
 
     # Streams
@@ -145,6 +152,11 @@ class SSHTunnel:
     def bytes_out(self) -> int:
         """Bytes sent on the connection."""
         return self.outlet.bytes_out
+
+    def nudge(self) -> None:
+        """Send the peer a probe, which it answers at once."""
+        if not self._over:
+            self._ssh.nudge()
 
     # Ends
 

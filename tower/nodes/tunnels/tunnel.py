@@ -19,6 +19,7 @@ from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.endings import ending
 from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused, TowerError, TunnelLost
@@ -41,6 +42,7 @@ from tower.nodes.ssh.failures import OpenFailed, connection_ended
 from tower.nodes.ssh.host_keys import HostKeys, describe_node
 from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.timers import Clock, Timers, within
+from tower.tunnels.counters import TunnelCounters
 
 #: Time limit for opening a stream, s.
 DIAL = 10.0
@@ -98,6 +100,7 @@ class NodeTunnel:
     :param connect: time limit for the TCP connection, s.
     :param limits: of the SSH connection; default: those of `NodeTransport`.
     :param dial: connects to the node's sshd; default: with *reactor*, within *connect* s.
+    :param counters: those of the cluster; default: none.
     :ivar login: used by `open`.
     :ivar host_key: fingerprint of the node's key; empty before the login.
     :ivar version: of the node's SSH server.
@@ -115,6 +118,7 @@ class NodeTunnel:
     _connect: float = field(default=CONNECT, kw_only=True)
     _limits: TransportLimits | None = field(default=None, kw_only=True)
     _dial: Dial | None = field(default=None, kw_only=True)
+    _counters: TunnelCounters | None = field(default=None, kw_only=True)
     host_key: str = field(default="", init=False)
     version: str = field(default="", init=False)
     draining: bool = field(default=False, init=False)
@@ -166,13 +170,22 @@ class NodeTunnel:
 
     def _open_up(self, peer: NodePeer, tunnel: SSHTunnel) -> NodePeer:
         self._tunnel, self._was_opened = tunnel, True
-        tunnel.open_up(self.node.name, fingerprint(peer.host_key), peer.version, self._epoch(), self._budget)
+        tunnel.open_up(
+            self.node.name,
+            fingerprint(peer.host_key),
+            peer.version,
+            self._epoch(),
+            self._budget,
+            traffic=None if self._counters is None else self._counters.traffic,
+        )
         return peer
 
     def _gone(self, reason: Exception) -> None:
         self._timers.cancel_all()
         if self._tunnel is not None:
             self._tunnel = None
+            if self._counters is not None:
+                self._counters.disconnects[ending(reason)] += 1
             self.lost.callback(connection_ended(reason))
 
     # Streams

@@ -7,12 +7,10 @@ cluster's API server, which writes the same ID to its own audit log.
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import Callable
 
 from tower.store.audit_log import AuditLog
-from tower.web.access.audit_formats import VALID_ID, Format
+from tower.web.access.audit_formats import Format
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
 
@@ -30,18 +28,12 @@ class Audit:
         self._log = log
         self._form = form
         self.seconds = seconds
-        self._series = str(uuid.uuid4())[:24]
-        self._numbers = itertools.count(1)
 
     def begin(self, request: Request, cluster: str) -> Entry:
         """Begin the entry of an authenticated request to *cluster* (empty: Tower's own API), and write it."""
         entry = Entry(self, request, cluster)
         self._log.put(self._form.received(entry))
         return entry
-
-    def new_id(self) -> str:
-        """Return a unique ID in the form of a UUID."""
-        return f"{self._series}{next(self._numbers):012x}"
 
     def answered(self, entry: Entry, answer: ResponseRecord) -> None:
         """Write that the status was sent, if the format has a line for it."""
@@ -57,8 +49,7 @@ class Audit:
 class Entry:
     """The audit entry of one request.
 
-    :ivar id: audit ID: the client's, if it sent a valid one.
-    :ivar header: the header line with the ID for the API server; empty if the client sent it.
+    :ivar id: the request's ID.
     :ivar received: s since the epoch.
     :ivar uri: path and query of the request.
     :ivar relative: the same below the cluster's prefix.
@@ -78,7 +69,6 @@ class Entry:
         "cluster",
         "credential",
         "groups",
-        "header",
         "id",
         "impersonated",
         "method",
@@ -116,12 +106,7 @@ class Entry:
             else (None, None)
         )
         self.upgrades = bool(fields.upgrade)
-        client_id = fields.get(b"audit-id")
-        if client_id is not None and VALID_ID.fullmatch(client_id):
-            self.id, self.header = client_id.decode("ascii"), b""
-        else:
-            self.id = audit.new_id()
-            self.header = b"Audit-Id: %b\r\n" % self.id.encode()
+        self.id = request.request_id
 
     def answered(self, answer: ResponseRecord) -> None:
         """Record that the status was sent; only the first call counts."""

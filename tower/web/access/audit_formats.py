@@ -8,7 +8,6 @@ port-forward), and ``ResponseComplete`` at the end.  `LegacyLines` writes one li
 
 from __future__ import annotations
 
-import re
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -192,7 +191,3 @@ def _moment(seconds: float) -> str:
     """Return RFC 3339 in UTC, with microseconds."""
     whole = int(seconds)
     return f"{_second(whole)}.{int((seconds - whole) * 1_000_000):06d}Z"
-
-
-#: A valid audit ID of a client.
-VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")

@@ -43,6 +43,7 @@ from tower.reactor.log_batch import Summary
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.observer import RequestObserver
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
 from tower.web.outcome import Outcome
@@ -111,6 +112,7 @@ class Gateway:
     :param sessions: ends the requests of expired and revoked credentials.
     :param budget: lends memory for bytes that arrive faster than they can be forwarded; default: its own.
     :param inflight: limit of concurrent requests.
+    :param observer: is notified of all requests.
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
     :ivar failures: number of requests answered with Tower's own Status.
@@ -127,6 +129,7 @@ class Gateway:
     budget: Budget = field(factory=lambda: Budget(UNPLACED))
     inflight: InFlight | None = None
     audit: Audit | None = None
+    observer: RequestObserver | None = None
     shared: SharedLimits | None = None
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)

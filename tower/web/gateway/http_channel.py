@@ -60,6 +60,11 @@ class HTTPChannel(UserConnection):
         """Whether the current request's body is incomplete."""
         return self._body is not None
 
+    @property
+    def kept(self) -> int:
+        """Bytes received after the current request."""
+        return 0 if self._waiting is None else self._waiting.unread
+
     def take_body(self, taker: BodyTaker | None, *, roomy: bool = True) -> None:
         """Forward the rest of the body to *taker*; None pauses it.  *roomy*: the taker is not full yet."""
         if self._body is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from tower.http.bodies import CHUNKED, ChunkedBody
-from tower.kube.status import StatusError, status_line
+from tower.kube.status import StatusError, request_id_lines, status_line
 from tower.net.pipes import Buffer
 from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import Headers, StreamingResponse
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def response_head(code: int, headers: Headers, date: bytes, *, framing: bytes, close: bool) -> bytes:
+def response_head(
+    code: int, headers: Headers, date: bytes, *, framing: bytes, close: bool, request_id: str
+) -> bytes:
     """Return the head of an answer; *framing* is the line that defines the body's end, or nothing."""
     lines = [status_line(code), *(b"%b: %b\r\n" % header for header in headers), date, framing]
+    lines.append(request_id_lines(request_id))
     lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(lines)
 
@@ -128,7 +131,14 @@ class StreamedAnswer(Exchange):
         request = self._request
         framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
         date, close = request.channel.gateway.date, not self._keep
-        head = response_head(response.code, response.headers, date, framing=framing, close=close)
+        head = response_head(
+            response.code,
+            response.headers,
+            date,
+            framing=framing,
+            close=close,
+            request_id=request.request_id,
+        )
         request.begun(response.code)
         request.channel.send(head)
         if request.method == b"HEAD":

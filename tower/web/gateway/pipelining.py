@@ -24,9 +24,14 @@ class Pipelined:
         return len(self._data)
 
     @property
+    def unread(self) -> int:
+        """Number of bytes from the first request on."""
+        return len(self._data) - self._at
+
+    @property
     def is_full(self) -> bool:
         """Whether the connection must be paused."""
-        return len(self._data) - self._at > PIPELINED
+        return self.unread > PIPELINED
 
     def take(self) -> tuple[bytes, int]:
         """Return the bytes and the index of the first request."""

@@ -173,7 +173,7 @@ class ProxyClient:
             self._left = left
             self._deliver_head(self._status, data, end)
             return
-        request.begun(self._status)
+        request.begun_by_member(self._status)
         channel = self.channel
         if not channel.connection.send(data):
             channel.fill()
@@ -244,7 +244,7 @@ class ProxyClient:
 
     def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
         """Forward *data*: *end* bytes of head, and the beginning of the body."""
-        self.request.begun(status)
+        self.request.begun_by_member(status)
         if self._hooked:
             head = self.handleResponseHead(status, bytes(data[:end]))
             data, end = head + bytes(self.handleResponsePart(data[end:])), len(head)
@@ -301,7 +301,7 @@ class ProxyClient:
             raise BadResponse("the answer changes the protocol without a request to do so")
         self._over = True
         self.factory.client = None
-        self.request.switched()
+        self.request.switched(by_member=True)
         go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
 
     def _pause(self) -> None:
@@ -366,7 +366,13 @@ class ProxyClient:
             return False
         if self.request.fields.body:
             return not self._body_sent  # a server does not act on a head without its body
-        return self.request.method in _REPEATABLE
+        return self.is_safe
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a server may get the request twice; an upgrade may run a command."""
+        fields = self.request.fields
+        return self.request.method in _REPEATABLE and not (fields.body or fields.upgrade)
 
 
 def _no_agent_credential(cluster: str) -> Unauthorized:

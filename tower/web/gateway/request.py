@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -11,13 +11,15 @@ from twisted.python.failure import Failure
 
 from tower.errors import TowerError, Unauthorized
 from tower.http.requests import Fields
-from tower.kube.request_info import parse_request_info
+from tower.kube.request_info import is_discovery, parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
+from tower.web.gateway.observer import Observation
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
+from tower.web.request_id import VALID_ID, new_request_id
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
@@ -31,6 +33,8 @@ BODY_LIMIT = 1024 * 1024
 #: Longest unread body that is discarded so that the connection can be kept, B.
 DISCARD_LIMIT = 64 * 1024
 
+_CLUSTER = re.compile(rb"/clusters/[^/?]+")
+
 
 class Request:
     """One request.
@@ -43,6 +47,7 @@ class Request:
     :ivar early: the part of the body that arrived together with the head, including framing.
     :ivar identity: the user; set by the router.
     :ivar entry: of the audit log; None without an audit log or before authentication.
+    :ivar observation: for the gateway's observer; None without one, and after the end.
     :ivar started: whether the head of a final answer was sent.
     """
 
@@ -53,6 +58,7 @@ class Request:
         "_deciding",
         "_exchange",
         "_id",
+        "_is_own_id",
         "_reads_body",
         "channel",
         "early",
@@ -62,6 +68,7 @@ class Request:
         "identity",
         "method",
         "minor",
+        "observation",
         "over",
         "started",
         "target",
@@ -88,9 +95,11 @@ class Request:
         self.early = early
         self.identity: AnyIdentity | None = None
         self.entry: Entry | None = None
+        self.observation: Observation | None = None
         self.started = False
         self.over = False
         self._id = ""
+        self._is_own_id = True
         self._deciding: Deferred[Outcome] | None = None
         self._exchange: Exchange | None = None
         self._counted = ""
@@ -115,10 +124,23 @@ class Request:
 
     @property
     def request_id(self) -> str:
-        """The ID of this request in answers and logs."""
+        """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
         if not self._id:
-            self._id = secrets.token_hex(6)
+            given = self.fields.get(b"audit-id")
+            self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
+            self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
         return self._id
+
+    @property
+    def id_line(self) -> bytes:
+        """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
+        return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
+
+    @property
+    def client(self) -> str:
+        """The name of the client: its address and user."""
+        user = "" if self.identity is None else self.identity.user
+        return f"{self.channel.peer.address} {user}"
 
     @property
     def close(self) -> bool:
@@ -152,10 +174,11 @@ class Request:
 
     def audit(self, cluster: str) -> None:
         """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
+        if self.observation is not None:
+            self.observation.cluster = cluster
         audit = self.channel.gateway.audit
         if audit is not None:
-            self.entry = entry = audit.begin(self, cluster)
-            self._id = entry.id
+            self.entry = audit.begin(self, cluster)
 
     # The answer
 
@@ -163,13 +186,12 @@ class Request:
         """Call the router, and act on its result."""
         gateway = self.channel.gateway
         gateway.requests += 1
+        if gateway.observer is not None:
+            self.observation = Observation(gateway.observer, self)
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
-                if gateway.inflight is not None:
-                    self._count(gateway.inflight, outcome)
-                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
-                factory.start()
+                self._relay(outcome)
                 return
         except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             self.fail(e)
@@ -197,13 +219,14 @@ class Request:
     def _act(self, outcome: Outcome) -> None:
         try:
             if isinstance(outcome, Relay):
-                if (inflight := self.channel.gateway.inflight) is not None:
-                    self._count(inflight, outcome)
-                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
-                factory.start()
+                self._relay(outcome)
             elif isinstance(outcome, Response):
+                if self.observation is not None:
+                    self.observation.answered_by_tower(streaming=False)
                 self.respond(outcome)
             elif isinstance(outcome, StreamingResponse):
+                if self.observation is not None:
+                    self.observation.answered_by_tower(streaming=True)
                 self._stream(outcome)
             elif isinstance(outcome, RawStream):
                 self._open_stream(outcome)
@@ -211,6 +234,15 @@ class Request:
                 self._hand_over(outcome)
         except Exception as e:  # noqa: BLE001 - as in process
             self.fail(e)
+
+    def _relay(self, relay: Relay) -> None:
+        inflight = self.channel.gateway.inflight
+        if inflight is not None:
+            self._count(inflight, relay)
+        if self.observation is not None:
+            self.observation.relayed(relay.target, relay.prefix)
+        self._exchange = factory = self.proxyClientFactoryClass(self, relay)
+        factory.start()
 
     def _count(self, inflight: InFlight, relay: Relay) -> None:
         target = relative_target(self.target, relay.prefix)
@@ -228,7 +260,9 @@ class Request:
         """Answer with *response*."""
         keep, date = self.keep, self.channel.gateway.date
         framing = b"Content-Length: %d\r\n" % len(response.body)
-        head = response_head(response.code, response.headers, date, framing=framing, close=not keep)
+        head = response_head(
+            response.code, response.headers, date, framing=framing, close=not keep, request_id=self.request_id
+        )
         self.begun(response.code)
         self.channel.send(head if self.method == b"HEAD" else head + response.body)
         self.finish_with_body(keep=keep)
@@ -243,6 +277,8 @@ class Request:
         if self.identity is None:
             raise Unauthorized(reason="the router accepted a request without an identity")
         self.channel.enter(self.identity, stream.cluster)
+        if self.observation is not None:
+            self.observation.relayed(stream.target, b"")
         self._exchange = opening = StreamOpening(self, stream)
         opening.start()
 
@@ -251,6 +287,7 @@ class Request:
             raise StatusError(400, "an upgrade request must not have a body", close=True)
         channel = self.channel
         self.over = True
+        self.observation = None
         received = self.head + channel.release()
         channel.forget()
         try:
@@ -271,6 +308,8 @@ class Request:
         if self.over:
             return
         refusal = refusal_of(error)
+        if self.observation is not None:
+            self.observation.error = error
         if not isinstance(error, TowerError):
             self._log.failure("request {id} failed", Failure(error), id=self.request_id)
         channel = self.channel
@@ -293,10 +332,21 @@ class Request:
                 self.request_id,
                 close=not keep,
                 without_body=self.method == b"HEAD",
+                warn=self._warns(refusal.code),
                 extra=channel.gateway.date,
             )
         )
         self.finish_with_body(keep=keep)
+
+    def _warns(self, code: int) -> bool:
+        """Return whether the client may show the message of an error answer only as a warning.
+
+        kubectl itself shows the Status of all requests but those for discovery.
+        """
+        prefix = _CLUSTER.match(self.target)
+        if is_discovery(self.target, prefix.end() if prefix is not None else 0):
+            return True
+        return code in (401, 503) and not (self.fields.get(b"user-agent") or b"").startswith(b"kubectl")
 
     def _log_refusal(self, code: int, text: str) -> None:
         """Log it, or count it in a summary if the connection is unauthenticated."""
@@ -309,10 +359,21 @@ class Request:
             channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
-        """Record that the head of the final answer was sent; *reason* and *message* are of our own Status."""
+        """Record that the head of the final answer is about to be sent.
+
+        :param reason: of our own Status, like *message*.
+        """
         self.started = True
+        if self.observation is not None:
+            self.observation.answered(code)
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))
+
+    def begun_by_member(self, code: int) -> None:
+        """Record that the head of the member's final answer is about to be sent."""
+        if self.observation is not None:
+            self.observation.by_member = True
+        self.begun(code)
 
     def finish_with_body(self, *, keep: bool) -> None:
         """End the request after its answer; the rest of its body is discarded first if *keep*."""
@@ -328,16 +389,19 @@ class Request:
     def finish(self, *, keep: bool) -> None:
         """End the request after its answer."""
         self.over = True
-        if self.entry is not None:
-            self.entry.ended()
+        if self.entry is not None or self.observation is not None:
+            self.forget()
         self._exchange = None
         if self._counted:
             self._uncount()
         self.channel.done(keep=keep)
 
-    def switched(self) -> None:
+    def switched(self, *, by_member: bool = False) -> None:
         """Record that the connection has changed its protocol."""
-        self.begun(101)
+        if by_member:
+            self.begun_by_member(101)
+        else:
+            self.begun(101)
         self.over = True
         self._exchange = None  # break the cycle
 
@@ -349,9 +413,12 @@ class Request:
         self.forget()
 
     def forget(self) -> None:
-        """End the audit entry, also after a change of protocol."""
+        """End the audit entry and the observation, also after a change of protocol."""
         if self.entry is not None:
             self.entry.ended()
+        observation, self.observation = self.observation, None
+        if observation is not None:
+            observation.ended()
 
     def _release(self) -> None:
         exchange, self._exchange = self._exchange, None

@@ -2,76 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.registry import Collector
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTCP
+from twisted.logger import Logger
 from twisted.protocols.policies import WrappingFactory
+from twisted.python.failure import Failure
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from tower.metrics.page import CONTENT_TYPE, MetricsPage
 
 #: Maximum number of connections to the port, and idle timeout of one, s.
 CONNECTIONS = 32
 IDLE = 30.0
 
-
-def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """Return a registry with only these collectors."""
-    registry = CollectorRegistry()
-    for collector in collectors:
-        registry.register(collector)
-    return registry
+_log = Logger()
 
 
-def exposition(registry: CollectorRegistry) -> bytes:
-    """Return the metrics of *registry* in Prometheus' text format 0.0.4.
-
-    prometheus_client's writer appends ``_total`` to the name in ``TYPE`` of a counter; upstream's names of
-    node tunnels do not have it.
-    """
-    return "".join(_lines(registry.collect())).encode()
-
-
-def _lines(metrics: Iterable[Metric]) -> Iterator[str]:
-    for metric in metrics:
-        yield f"# HELP {metric.name} {_escaped(metric.documentation)}\n"
-        yield f"# TYPE {metric.name} {metric.type}\n"
-        for sample in metric.samples:
-            labels = ",".join(
-                f'{name}="{_escaped(value, quotes=True)}"' for name, value in sorted(sample.labels.items())
-            )
-            label_set = f"{{{labels}}}" if labels else ""
-            yield f"{sample.name}{label_set} {float(sample.value)!r}\n"
-
-
-def _escaped(text: str, *, quotes: bool = False) -> str:
-    text = text.replace("\\", r"\\").replace("\n", r"\n")
-    return text.replace('"', r"\"") if quotes else text
-
-
-class _MetricsPage(Resource):
+class _MetricsResource(Resource):
     """The page ``/metrics``."""
 
     isLeaf = True
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, page: MetricsPage) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._registry = registry
+        self._page = page
 
-    def render(self, request: Request) -> bytes:
+    def render(self, request: Request) -> Any:
         """Return the metrics; for HEAD, only their length."""
         if request.method not in (b"GET", b"HEAD"):
             request.setResponseCode(405)
             request.setHeader(b"allow", b"GET, HEAD")
             return b""
-        page = exposition(self._registry)
-        request.setHeader(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
-        request.setHeader(b"content-length", b"%d" % len(page))
-        return page if request.method == b"GET" else b""
+        writing = self._page.text()
+        request.notifyFinish().addErrback(lambda _: writing.cancel())
+        writing.addCallbacks(_answer, _failed, callbackArgs=(request,), errbackArgs=(request,))
+        return NOT_DONE_YET
+
+
+def _answer(page: bytes, request: Request) -> None:
+    request.setHeader(b"content-type", CONTENT_TYPE)
+    request.setHeader(b"content-length", b"%d" % len(page))
+    if request.method == b"GET":
+        request.write(page)
+    request.finish()
+
+
+def _failed(failure: Failure, request: Request) -> None:
+    """Answer 500, unless the client disconnected."""
+    if failure.check(CancelledError):
+        return
+    _log.failure("cannot collect the metrics", failure)
+    request.setResponseCode(500)
+    request.finish()
 
 
 class _Request(Request):
@@ -114,9 +100,9 @@ class MetricsPort(Service):
     :ivar port: the actual port, after the start.
     """
 
-    def __init__(self, reactor: IReactorTCP, registry: CollectorRegistry, host: str, port: int) -> None:
+    def __init__(self, reactor: IReactorTCP, page: MetricsPage, host: str, port: int) -> None:
         root = Resource()
-        root.putChild(b"metrics", _MetricsPage(registry))
+        root.putChild(b"metrics", _MetricsResource(page))
         self._reactor = reactor
         site = _Site(root, timeout=IDLE, reactor=reactor)  # type: ignore[no-untyped-call]
         self._site: Any = _LimitedFactory(site)  # type: ignore[no-untyped-call]

@@ -1,0 +1,160 @@
+"""Tests for `tower.web.gateway.observer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import Kit, get, ok
+from tests.fakes.observers import FakeObserver
+from tower.errors import Forbidden
+from tower.web.gateway.observer import Observers, combined
+from tower.web.gateway.request import Request
+from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
+
+PODS = b"/clusters/alpha/api/v1/namespaces/default/pods"
+
+
+class ObserverTests(SynchronousTestCase):
+    """The facts that an observer gets."""
+
+    def setUp(self) -> None:
+        """Observe a gateway."""
+        self.outcome: Any = Relay("alpha", b"/clusters/alpha")
+        self.kit = Kit(self.route)
+        self.observer = FakeObserver()
+        self.kit.gateway.observer = self.observer
+        self.user = self.kit.user
+
+    def route(self, request: Request) -> Any:
+        """Return or raise `outcome`, as jane."""
+        request.identity = self.kit.jane
+        request.audit("alpha")
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def seen(self) -> dict[str, Any]:
+        """Return the facts of the only request since the last call."""
+        (facts,) = self.observer.over
+        self.observer.over.clear()
+        return facts
+
+    def test_relayed(self) -> None:
+        """An answer of a member has its code, source and bytes."""
+        wire = get(PODS)
+        for answer, code in (
+            (ok(b"pods"), 200),
+            (b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno", 404),
+        ):
+            self.user.deliver(wire)
+            self.assertEqual([each.kind for each in self.observer.inside], ["short"])
+            self.kit.pipe.deliver(answer)
+            sent = len(self.user.taken())
+            self.assertEqual(self.observer.inside, [])
+            self.assertEqual(
+                self.seen(),
+                {
+                    "cluster": "alpha",
+                    "target": "kubernetes",
+                    "kind": "short",
+                    "verb_class": "read",
+                    "code": code,
+                    "by_member": True,
+                    "bytes_up": len(wire),
+                    "bytes_down": sent,
+                },
+            )
+
+    def test_body(self) -> None:
+        """A body counts, also in pieces, and the next request after it does not."""
+        wire = get(PODS, b"Content-Length: 6", body=b"abc").replace(b"GET", b"POST")
+        self.user.deliver(wire)
+        self.user.deliver(b"def" + get(PODS))
+        self.kit.pipe.deliver(ok(b"made"))
+        facts = self.seen()
+        self.assertEqual((facts["verb_class"], facts["bytes_up"]), ("write", len(wire) + 3))
+        self.kit.pipe.deliver(ok(b"read"))
+        self.assertEqual(self.seen()["bytes_up"], len(get(PODS)))
+        self.assertEqual(self.observer.inside, [])
+
+    def test_kinds(self) -> None:
+        """The kind follows from the resource, the verb and the upgrade."""
+        upgrade = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
+        for target, fields, kind in (
+            (PODS, (), "short"),
+            (PODS + b"?watch=true", (), "watch"),
+            (PODS + b"/web/log", (), "logs"),
+            (PODS + b"/web/exec?command=ls", upgrade, "exec"),
+            (PODS + b"/web/attach", upgrade, "exec"),
+            (PODS + b"/web/portforward", upgrade, "portforward"),
+            (PODS + b"/web/proxy/", (), "raw"),
+            (b"/clusters/alpha/" + b"a" * 300, (), "short"),
+        ):
+            user = self.kit.connect()
+            user.deliver(get(target, *fields))
+            (observation,) = self.observer.inside
+            self.assertEqual(observation.kind, kind, target)
+            user.lose()
+            facts = self.seen()
+            self.assertEqual((facts["code"], facts["by_member"]), (0, False))
+            self.assertEqual(facts["verb_class"], "read" if kind == "short" else "stream")
+
+    def test_rejected(self) -> None:
+        """A rejected request ends without a begin, and Tower is the source."""
+        self.outcome = Forbidden("no")
+        self.user.deliver(get(PODS))
+        facts = self.seen()
+        self.assertEqual((facts["code"], facts["kind"], facts["by_member"]), (403, "", False))
+        self.assertEqual(facts["bytes_down"], len(self.user.taken()))
+
+    def test_own_answers(self) -> None:
+        """Tower's own answers are short, its streams are watches."""
+        self.outcome = Response(200)
+        self.user.deliver(get(b"/version"))
+        self.assertEqual(self.seen()["kind"], "short")
+        self.outcome = StreamingResponse(lambda body: body.finish())
+        self.user.deliver(get(b"/apis"))
+        facts = self.seen()
+        self.assertEqual((facts["kind"], facts["target"]), ("watch", ""))
+
+    def test_upgrade(self) -> None:
+        """A stream ends with its connection; bytes of both directions count."""
+        self.outcome = RawStream("alpha", "database")
+        wire = get(b"/", b"Connection: Upgrade", b"Upgrade: tower-stream") + b"early"
+        self.user.deliver(wire)
+        self.kit.pipe.deliver(b"there")
+        self.user.deliver(b"here")
+        self.assertEqual([each.kind for each in self.observer.inside], ["raw"])
+        self.user.lose()
+        facts = self.seen()
+        self.assertEqual((facts["code"], facts["target"], facts["by_member"]), (101, "database", False))
+        self.assertEqual((facts["bytes_up"], facts["bytes_down"]), (len(wire) + 4, len(self.user.taken())))
+
+    def test_handed_over(self) -> None:
+        """An agent's connection is not a request."""
+        self.outcome = HandOver(lambda pipe, received: None)
+        self.user.deliver(get(b"/agent"))
+        self.user.lose()
+        self.assertEqual(self.observer.over, [])
+
+    def test_client_that_disconnects_early(self) -> None:
+        """A request ends once, also if the client disconnects before the answer."""
+        self.user.deliver(get(PODS))
+        self.user.lose()
+        self.assertEqual(self.seen()["code"], 0)
+        self.assertEqual(self.observer.inside, [])
+
+    def test_combined(self) -> None:
+        """Several observers are notified alike; without any there is none."""
+        self.assertIsNone(combined([]))
+        self.assertIs(combined([self.observer]), self.observer)
+        other = FakeObserver()
+        both = combined([self.observer, other])
+        self.assertIsInstance(both, Observers)
+        self.kit.gateway.observer = both
+        self.user.deliver(get(PODS))
+        self.kit.pipe.deliver(ok(b"pods"))
+        self.assertEqual(other.over, self.observer.over)
+        self.assertEqual(len(other.over), 1)
