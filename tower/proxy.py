@@ -27,6 +27,9 @@ from tower.control.availability import Availability
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
+from tower.control.last_seen import LastSeen
+from tower.control.member_checks import MemberChecks
 from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
 from tower.control.request_metrics import RequestMetrics
@@ -43,7 +46,7 @@ from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeCluster
-from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
+from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options.base import one_line, one_line_errors
@@ -218,7 +221,13 @@ class Proxy(MultiService):
         opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
         if accepts_v1:
             opened[KUBESPHERE_V1.encode()] = V1AgentAcceptor(
-                sockets, acceptor, v1_tokens, host_keys, keepalive=keepalive, impersonate=v1_impersonates
+                sockets,
+                acceptor,
+                v1_tokens,
+                host_keys,
+                keepalive=keepalive,
+                epoch=epoch,
+                impersonate=v1_impersonates,
             ).opened
         agents = AgentEndpoint(reactor, opened)
         notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
@@ -392,9 +401,12 @@ class Proxy(MultiService):
         ]
 
         # Services
+        last_seen = LastSeen(store, clusters, tunnels)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
+            last_seen,
             Availability(reactor, clusters, tunnels),
+            MemberChecks(reactor, tunnels),
             notices,
             AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
@@ -414,7 +426,7 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.report),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
+            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
