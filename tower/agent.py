@@ -23,6 +23,7 @@ from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.kube.self_test import check_head_policy
+from tower.member.agent_metrics import AgentCollector, metrics_services
 from tower.member.health_page import HealthService
 from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
@@ -138,6 +139,7 @@ class Agent(MultiService):
             "epoch": TimeOfDay(reactor).seconds,
             "limits": TransportLimits(rekey_bytes=options["rekey-bytes"]),
         }
+        policy: HeadPolicy | None = None
         if options.may_speak_v1:
             registrar = Registrar(
                 member,
@@ -147,9 +149,9 @@ class Agent(MultiService):
             )
             self._warnings += registrar.warnings
             pinned = None if options[ANY_HOST_KEY] else known_proxies.pinned
-            self._v1 = v1 = V1Uplink(
-                sockets, dialer, registrar, pinned, V1Outgoing(sockets), budget, **settings
-            )
+            v1_outgoing = V1Outgoing(sockets)
+            tally = v1_outgoing.tally
+            self._v1 = v1 = V1Uplink(sockets, dialer, registrar, pinned, v1_outgoing, budget, **settings)
             connect = v1.connect if options["protocol"] == V1 else EitherUplink(dialer, v1).connect
         else:
             targets = list(options["targets"])
@@ -170,6 +172,7 @@ class Agent(MultiService):
                 cluster=name, key=key, hello=hello, token=options.secret("token") or None
             )
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
+            tally = outgoing.tally
             connect = Uplink(sockets, dialer, identity, known_proxies, outgoing, budget, **settings).connect
 
         # Services
@@ -187,6 +190,15 @@ class Agent(MultiService):
             periodic(reactor, REFRESH, self._refresh),
             periodic(reactor, LOOK, FreedMemory().look),
         ]
+        if options["metrics-port"] is not None:
+            collector = AgentCollector(
+                uplink=uplink,
+                tally=tally,
+                budget=budget,
+                status=lambda: None,
+                refused_heads=lambda: 0 if policy is None else policy.refused,
+            )
+            services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
             services.append(HealthService(reactor, host, port, uplink))

@@ -15,6 +15,7 @@ from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.member.outgoing import Outgoing
+from tower.member.stream_tally import StreamTally
 from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
 from tower.v2.hello import AgentHello
@@ -47,6 +48,7 @@ class FakeOutgoing:
 
     def __init__(self) -> None:
         self.dialing = FakeDialing()
+        self.tally = StreamTally(Clock())
 
     def for_tunnel(self) -> FakeDialing:
         """Be an `Outgoing`."""

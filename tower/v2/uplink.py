@@ -82,7 +82,13 @@ class Uplink:
         dialing = self._outgoing.for_tunnel()
         tunnel.lost.addCallback(dialing.lost)
         tunnel.open_up(
-            proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
+            proxy.name,
+            proxy.fingerprint,
+            proxy.hello.version,
+            self._epoch(),
+            self._budget,
+            dialing.accept,
+            self._outgoing.tally.traffic,
         )
         self._known_proxies.learn(proxy.hello.host_keys)
         return tunnel
