@@ -1,4 +1,4 @@
-"""The proxy, ``twistd -n tower-proxy``: its parts, their settings, and the services that run."""
+"""The proxy, ``tower-proxy``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options.base import one_line, one_line_errors
+from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads, Signals
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
 from tower.trust.authorities import given_authority, own_authority
@@ -82,7 +84,7 @@ from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
-__all__ = ["Options", "Proxy", "makeService"]
+__all__ = ["Options", "Proxy", "main", "makeService"]
 
 #: File of the key that encrypts secrets, without ``--secrets-key-file``.
 SECRETS_KEY = "secrets.key"
@@ -100,9 +102,18 @@ SWEEP_PERIOD = 1.0
 RETRY_PORTS = 30.0
 
 
+def main() -> int:
+    """Run ``tower-proxy``; return its exit code."""
+    return run("tower-proxy", Options(), makeService)
+
+
 @one_line_errors("tower-proxy")
 def makeService(options: Options, reactor: IReactor | None = None) -> IService:
-    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
+    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1.
+
+    :param reactor: None: the installed one, and the proxy handles the process's signals.
+    """
+    is_program = reactor is None
     if reactor is None:
         from twisted.internet import reactor as installed
 
@@ -115,7 +126,10 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     state = StateDir(options["state-dir"])
     state.lock()
     given = options.given_cluster
-    return Proxy(options, state, reactor, None if given is None else read_access(given))
+    proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
+    if is_program:
+        Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
+    return proxy
 
 
 class Proxy(MultiService):
@@ -123,6 +137,7 @@ class Proxy(MultiService):
 
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
+    :ivar reloads: what SIGHUP reloads.
     """
 
     _log = Logger()
@@ -143,6 +158,10 @@ class Proxy(MultiService):
         epoch = day.seconds
         sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
+        self.reloads = reloads = Reloads()
+        reloads.add("log", options.reload_log)
+        if audit_log is not None:
+            reloads.add("audit log", audit_log.reopen)
 
         # Authorities, certificates, host keys
         users = own_authority(state, "users-ca", epoch())
@@ -151,6 +170,7 @@ class Proxy(MultiService):
         else:
             authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
         serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
+        reloads.add("serving certificate", serving.reload)
         host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
 
         # Records
@@ -283,7 +303,7 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 

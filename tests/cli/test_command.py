@@ -12,7 +12,7 @@ import yaml
 
 from tests.fakes.api import HOST_KEY
 from tests.fakes.certificates import NOW
-from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
+from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse, FakeTerminal
 from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
 from tower.web.api.issuer import Published
@@ -38,7 +38,7 @@ class ClusterTests(CommandTestCase):
         self.good("cluster", "add", "alpha", "--port", "6002")
         self.assertEqual(self.clusters.require("alpha").kubernetes_port, 6002)
         self.assertIn("cluster alpha has it", self.bad("cluster", "add", "beta", "--port", "6002"))
-        self.assertIn("1 or more", self.bad("cluster", "add", "beta", "--port", "none"))
+        self.assertIn("1 or more", self.wrong("cluster", "add", "beta", "--port", "none"))
 
     def test_add_what_exists(self) -> None:
         """The error has the name and the cure."""
@@ -98,6 +98,21 @@ class ClusterTests(CommandTestCase):
         self.good("cluster", "remove", "alpha")
         self.assertIsNone(self.clusters.get("alpha"))
 
+    def test_remove_on_a_terminal(self) -> None:
+        """On a terminal the user is asked, unless there is no such cluster or with --yes."""
+        self.add("alpha")
+        for answer in ("", "\n", "n\n", "alpha\n"):
+            self.stdin = FakeTerminal(answer)
+            code, out, err = self.run_tower("cluster", "remove", "alpha")
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("removes cluster alpha", err)
+            self.assertIn("alpha not removed", err)
+        self.assertIn("there is no cluster nope", self.bad("cluster", "remove", "nope"))
+        self.stdin = FakeTerminal("y\n")
+        self.assertEqual(self.run_tower("cluster", "remove", "alpha")[:2], (0, "cluster alpha removed\n"))
+        self.add("beta")
+        self.good("cluster", "remove", "beta", "--yes")
+
     def test_what_is_not_there(self) -> None:
         """Each command names the missing cluster and the cure."""
         for words in (
@@ -129,9 +144,9 @@ class ClusterTests(CommandTestCase):
         said = self.good("cluster", "agents", "alpha").splitlines()
         self.assertEqual(
             re.split(" {3,}", said[0]),
-            ["NAME", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP", "PROTOCOL"],
+            ["NAME", "HOST", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP", "PROTOCOL"],
         )
-        self.assertEqual(said[1].split()[0], FINGERPRINT)
+        self.assertEqual(said[1].split()[:2], [FINGERPRINT, "edge-1"])
         self.assertTrue(said[1].endswith("1.2.3     4.2ms        tower-v2"), said[1])
         answer = json.loads(self.good("cluster", "agents", "alpha", "-o", "json"))
         self.assertEqual(answer["items"][0]["status"]["tunnels"][0]["address"], "192.0.2.1:4711")
@@ -152,7 +167,7 @@ class JoinTests(CommandTestCase):
         """Standard output is exactly the line that scripts rely on."""
         self.add("alpha")
         agent = (
-            r"twistd --pidfile= -n tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
+            r"tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
             r"--host-key SHA256:h{43} --ca-hash sha256:[0-9a-f]{64}"
         )
         token = "tower-[A-Za-z0-9_-]{43}"
@@ -177,7 +192,7 @@ class JoinTests(CommandTestCase):
         self.add("alpha")
         self.assertIn("'soon'", self.bad("join", "alpha", "--ttl", "soon"))
         for value in ("0", "x", "-1"):
-            self.assertIn("--uses", self.bad("join", "alpha", "--uses", value))
+            self.assertIn("--uses", self.wrong("join", "alpha", "--uses", value))
 
 
 class UnpublishedTests(CommandTestCase):
@@ -221,13 +236,16 @@ class KubeconfigTests(CommandTestCase):
         """Errors have the option and the cure."""
         self.add("alpha")
         for words, text in (
-            ((), "--user"),
             (("--user", "system:admin"), "system:"),
             (("--user", "jane", "--ttl", "25h"), "--max-credential-ttl"),
+        ):
+            self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
+        for options, text in (
+            ((), "--user"),
             (("--user", "jane", "--via", "air"), "--via"),
             (("--user", "jane", "--auth", "x"), "--auth"),
         ):
-            self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
+            self.assertIn(text, self.wrong("kubeconfig", "alpha", *options))
 
 
 class OutputFileTests(CommandTestCase):
@@ -279,10 +297,10 @@ class OutputFileTests(CommandTestCase):
             (str(self.folder / "pipe"), "not a regular file"),
             (str(missing), "no such file or directory"),
             (str(other / "file"), "not a directory"),
-            ("", "the value is empty"),
         ):
             self.assertIn(text, self.bad(*self.words[:-1], path))
-            self.assertIn(f"--output{path and ' '}{path}: ", self.bad(*self.words[:-1], path))
+            self.assertIn(f"--output {path}: ", self.bad(*self.words[:-1], path))
+        self.assertIn("--output: the value is empty", self.wrong(*self.words[:-1], ""))
         self.assertEqual(dict(self.store.snapshot("credentials")), {})
         self.assertEqual(other.read_text(), "dear")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["link", "other", "pipe"])
@@ -346,7 +364,7 @@ class WayInTests(CommandTestCase):
 
     def test_which_proxy(self) -> None:
         """Without a state directory or kubeconfig, the error names both options."""
-        said = self.bad("cluster", "list", state=False)
+        said = self.wrong("cluster", "list", state=False)
         self.assertIn("--state-dir", said)
         self.assertIn("--kubeconfig", said)
 
@@ -440,7 +458,7 @@ class WayInTests(CommandTestCase):
             (("clus", "list"), "clus"),
             (("forward", "alpha", "pg"), "--listen"),
         ):
-            self.assertIn(text, self.bad(*words))
+            self.assertIn(text, self.wrong(*words))
 
 
 def _always(code: int, body: bytes) -> FakeConnection:

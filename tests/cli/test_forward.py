@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.cli import CommandTestCase
 from tests.fakes.pipes import FakePipe
-from tower.cli.arguments import listen_address
 from tower.cli.client import CommandFailed
 from tower.cli.forward import ForwardCredential, Forwarder
+from tower.cli.values import listen_address
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.connecting import ConnectFailed
 from tower.streamclient import OPEN_TIMEOUT, FrontDoorAddress, front_door_address

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ class V1Case(CommandTestCase):
 
     def nothing_made(self, *words: str) -> str:
         """Return the error of a command that must fail without making a token."""
-        said = self.bad(*words)
+        said = self.failing(*words)
         self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
         self.assertEqual(dict(self.store.snapshot("jointokens")), {})
         return said
@@ -101,7 +100,7 @@ class ImportTests(V1Case):
 
     def test_standard_input(self) -> None:
         """A token on standard input is imported."""
-        self.patch(sys, "stdin", io.StringIO(f"{OLD}\n"))
+        self.stdin = io.StringIO(f"{OLD}\n")
         self.said(*V1, "--token-file", "-")
         self.v1_tokens.check("alpha", OLD)
 

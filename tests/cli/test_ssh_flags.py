@@ -166,7 +166,7 @@ class AddTests(NodesTestCase):
             (("--allow-system-identity", "kube:admin"), ("--allow-system-identity is for",)),
             (("--member-kubeconfig", "k"), ("--member-kubeconfig is for",)),
         ):
-            said = self.bad("cluster", "add", "beta", *words)
+            said = self.wrong("cluster", "add", "beta", *words)
             for text in texts:
                 self.assertIn(text, said)
         self.assertEqual(self.connection.requests, [])
@@ -222,7 +222,7 @@ class AddTests(NodesTestCase):
             (("--target", "kubernetes=h:1"), ("--target kubernetes: ",)),
             (("--target", "db"), ("--target: 'db' is not NAME=HOST:PORT",)),
         ):
-            said = self.bad("cluster", "add", "beta", *self.least, *words)
+            said = self.failing("cluster", "add", "beta", *self.least, *words)
             for text in texts:
                 self.assertIn(text, said)
         self.member.write_bytes(self_contained(evolve(by_token(), server="http://h:1")))
@@ -275,7 +275,7 @@ class SetTests(NodesTestCase):
             (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is listed twice"),
         ):
             flags = [word for name in names for word in ("--allow-system-identity", name)]
-            self.assertIn(text, self.bad("cluster", "set", "beta", *flags))
+            self.assertIn(text, self.failing("cluster", "set", "beta", *flags))
         self.assertEqual(self.spec().allowed_identities, ())
 
     def test_another_source(self) -> None:
@@ -308,13 +308,13 @@ class SetTests(NodesTestCase):
         """A change without flags, of a missing cluster, of one with an agent, or with a bad value fails."""
         self.added()
         self.add("alpha")
-        self.assertIn("tower cluster set --help", self.bad("cluster", "set", "beta"))
+        self.assertIn("tower cluster set --help", self.wrong("cluster", "set", "beta"))
         self.assertIn("there is no cluster nope", self.bad("cluster", "set", "nope", "--ssh-user", "u"))
         self.assertIn("alpha is of type 'proxy'", self.bad("cluster", "set", "alpha", "--ssh-user", "u"))
         self.assertIn("--ssh-user: required", self.bad("cluster", "set", "beta", "--ssh-user", ""))
-        self.assertIn("--port", self.bad("cluster", "set", "beta", "--port", "6001"))
-        self.assertIn("is an empty list", self.bad("cluster", "set", "beta", "--nodes", ","))
-        said = self.bad("cluster", "set", "beta", "--member-kubeconfig", "")
+        self.assertIn("--port", self.wrong("cluster", "set", "beta", "--port", "6001"))
+        self.assertIn("is an empty list", self.wrong("cluster", "set", "beta", "--nodes", ","))
+        said = self.wrong("cluster", "set", "beta", "--member-kubeconfig", "")
         self.assertIn("--member-kubeconfig: the value is empty", said)
 
 

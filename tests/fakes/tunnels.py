@@ -43,6 +43,7 @@ class FakeTunnel:
 
     name: str = "alpha"
     fingerprint: str = "SHA256:agent"
+    host: str = "edge-1"
     version: str = "1.2.3"
     peer: str = "192.0.2.1:4711"
     server: bytes = b"10.0.0.1:6443"
@@ -60,6 +61,12 @@ class FakeTunnel:
     targets: list[str] = field(factory=list)
     openings: list[Deferred[FakePipe]] = field(factory=list)
     closings: list[str] = field(factory=list)
+    bytes_in: int | None = 0
+    nudges: int = 0
+
+    def nudge(self) -> None:
+        """Count the probe."""
+        self.nudges += 1
 
     def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
         """Return `rewrite`, for the API server."""

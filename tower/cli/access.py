@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.cli import output
-from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.merging import merge
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     """Issue a kubeconfig for one user of one cluster; print it, or write it to a file."""
     return _delivered(
-        options.output,
+        options,
+        f"tower/{options.name}",
         lambda: request_kubeconfig(
             client,
             options.name,
@@ -35,7 +37,7 @@ def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
     return _delivered(
-        options.output, lambda: client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)["status"]
+        options, "tower", lambda: client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)["status"]
     )
 
 
@@ -51,18 +53,25 @@ def request_kubeconfig(
     return status
 
 
-def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
-    """Return the issued kubeconfig, or write it to the file *path* and return a confirmation.
+def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
+    """Return the issued kubeconfig, or write it to the file of --output or --merge and confirm that.
 
-    The file is replaced as a whole, and has mode 0600.  Links and special files are not replaced.
+    The file is replaced as a whole, and has mode 0600.  --output does not replace links and special files.
 
+    :param context: name of the context for --merge.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
     :raise CommandFailed: the file cannot be written.
     """
+    if options.merge is not None:
+        if not options.merge:
+            raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
+        merge(options.merge, context, issue)
+        return f"context {context} written to {options.merge}; use it with 'kubectl --context {context}'"
+    path = options.output
     if path is None:
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:
-        raise CommandFailed("--output: the value is empty: give a file name, or omit the option")
+        raise UsageFailed("--output: the value is empty: give a file name, or omit the option")
     draft = credential = ""
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
@@ -87,13 +96,14 @@ def _delivered(path: str | None, issue: Callable[[], dict[str, Any]]) -> str:
 
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
     """List the issued credentials that have not expired."""
-    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else None
-    path = f"{GROUP_PATH}/credentials"
-    if options.output == "table":
-        return output.table(
-            client.call("GET", path, query=query, accept=TABLE_ACCEPT), empty="no credentials"
-        )
-    return output.structured(client.call("GET", path, query=query), options.output)
+    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else {}
+    if options.selector:
+        query["labelSelector"] = options.selector
+    path, form = f"{GROUP_PATH}/credentials", options.output
+    if form in ("table", "wide"):
+        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
+        return output.table(answer, wide=form == "wide", empty="no credentials")
+    return output.structured(client.call("GET", path, query=query), form)
 
 
 def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,6 +21,10 @@ from tower.net.proxy_environment import ServerURL, find_proxy
 
 class CommandFailed(TowerError):
     """A command failed; the text names the cure."""
+
+
+class UsageFailed(CommandFailed):
+    """The options contradict each other or are incomplete: exit code 2."""
 
 
 class CallFailed(CommandFailed):
@@ -39,6 +45,9 @@ class CallFailed(CommandFailed):
 GROUP_PATH = "/apis/cluster.kubesphere.io/v1alpha1"
 TIMEOUT = 30.0  # s, for each network operation
 ANSWER_LIMIT = 64 << 20  # B
+
+#: TCP keepalives of watches: idle time and interval, s, and count.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 Connect = Callable[[], http.client.HTTPConnection]
 
@@ -68,6 +77,39 @@ class TowerClient:
         :raise CallFailed: the proxy rejected the call.
         :raise CommandFailed: the proxy did not answer.
         """
+        with self._answering(method, path, body, query=query, accept=accept, content=content) as response:
+            answer = response.read(ANSWER_LIMIT)
+        return _object(response.status, answer, self.access.server)
+
+    def watch(self, path: str, *, query: Mapping[str, str], accept: str) -> Iterator[dict[str, Any]]:
+        """Yield the events of a watch until the proxy ends it.
+
+        :raise CallFailed: the proxy rejected the call.
+        :raise CommandFailed: the proxy did not answer, or the connection was cut.
+        """
+        server = self.access.server
+        with self._answering("GET", path, query=query, accept=accept, endless=True) as response:
+            if response.status >= 400:
+                _object(response.status, response.read(ANSWER_LIMIT), server)
+            while line := response.readline(ANSWER_LIMIT):
+                yield _object(200, line, server)
+
+    @contextmanager
+    def _answering(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, str] | None,
+        accept: str,
+        content: str = "",
+        endless: bool = False,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; provide the response and close the connection after it.
+
+        :param endless: the answer may take any time.
+        """
         target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "User-Agent": f"tower/{tower.__version__}"}
         if token := bearer_token(self.access):
@@ -79,13 +121,13 @@ class TowerClient:
         connection = self._connect()
         try:
             connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            answer = response.read(ANSWER_LIMIT)
+            if endless and connection.sock is not None:
+                wait_patiently(connection.sock)
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as e:
             raise CommandFailed(self._unreachable(e)) from e
         finally:
             connection.close()
-        return _object(response.status, answer, self.access.server)
 
     def _unreachable(self, error: Exception) -> str:
         server = self.access.server
@@ -101,6 +143,14 @@ class TowerClient:
         if isinstance(error, OSError):
             return f"cannot reach {server}: {error.strerror or error}: check that tower-proxy runs there"
         return f"{server} is not a Tower proxy: invalid HTTP response ({type(error).__name__})"
+
+
+def wait_patiently(sock: socket.socket) -> None:
+    """Let reads take any time; a dead peer is found by TCP keepalives."""
+    sock.settimeout(None)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def quoted(segment: str) -> str:
@@ -144,7 +194,10 @@ def _object(code: int, answer: bytes, server: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise CallFailed(
-            code, "", f"{server} answered {code} without a Kubernetes object: check that it is a Tower proxy"
+            code,
+            "",
+            f"{server} answered {code} without a Kubernetes object: check that it is a Tower proxy, and that "
+            "the kubeconfig is an administrator's",
         )
     if code >= 400:
         details = value.get("details")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import Any
 
 from tower.cli import output, ssh_flags
-from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, quoted
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.ssh_view import node_facts, node_tables
+from tower.cli.watching import ClusterWatch
 from tower.web.api.table import TABLES
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -74,11 +76,11 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``spec.connection`` of a new cluster."""
     given = ssh_flags.given_flags(options)
     if options.type == "proxy" and given:
-        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: omit it, or add --type ssh")
+        raise UsageFailed(f"--{given[0]} is for clusters of type ssh: omit it, or add --type ssh")
     if options.type == "ssh":
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
-            raise CommandFailed(
+            raise UsageFailed(
                 f"--type ssh requires {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
                 "see 'tower cluster add --help'"
             )
@@ -92,7 +94,7 @@ def change(client: TowerClient, options: argparse.Namespace) -> str:
     """Change the node settings of a cluster of type ssh."""
     changes = ssh_flags.connection(options)
     if not changes:
-        raise CommandFailed("no settings to change: see 'tower cluster set --help'")
+        raise UsageFailed("no settings to change: see 'tower cluster set --help'")
     if "ssh" in changes:
         changes["ssh"] = ssh_flags.with_one_source(changes["ssh"])
     with ssh_flags.errors_by_flag():
@@ -101,24 +103,34 @@ def change(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def list_all(client: TowerClient, options: argparse.Namespace) -> str:
-    """List all clusters."""
-    path = f"{GROUP_PATH}/clusters"
-    if options.output in ("table", "wide"):
-        answer = client.call("GET", path, accept=TABLE_ACCEPT)
-        return output.table(
-            answer,
-            wide=options.output == "wide",
-            empty="there are no clusters yet: 'tower cluster add NAME' adds one",
-        )
-    answer = client.call("GET", path)
-    if options.output == "name":
-        return "\n".join(item["metadata"]["name"] for item in answer["items"])
-    return output.structured(answer, options.output)
+    """List the clusters that the selector matches."""
+    return _listed(
+        client,
+        {"labelSelector": options.selector} if options.selector else {},
+        options,
+        empty="no cluster matches the selector"
+        if options.selector
+        else "there are no clusters yet: 'tower cluster add NAME' adds one",
+    )
+
+
+def _listed(client: TowerClient, query: dict[str, str], options: argparse.Namespace, empty: str = "") -> str:
+    """Return the clusters that *query* selects in the output format; with ``--watch``, print changes."""
+    if options.watch:
+        ClusterWatch(client, query, options.output).run()
+        return ""
+    path, form = f"{GROUP_PATH}/clusters", options.output
+    if form in ("table", "wide"):
+        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
+        return output.table(answer, wide=form == "wide", empty=empty)
+    return output.structured(client.call("GET", path, query=query), form)
 
 
 def show(client: TowerClient, options: argparse.Namespace) -> str:
     """Show one cluster."""
     cluster = call_cluster(client, "GET", options.name)
+    if options.watch or options.output == "wide":
+        return _listed(client, {"fieldSelector": f"metadata.name={options.name}"}, options)
     if options.output != "table":
         return output.structured(cluster, options.output)
     is_ssh = cluster["spec"].get("connection", {}).get("type") == "ssh"
@@ -141,15 +153,34 @@ def disable(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def remove(client: TowerClient, options: argparse.Namespace) -> str:
-    """Remove a cluster, its agents' keys and its users' credentials."""
+    """Remove a cluster, its agents' keys and its users' credentials; ask first on a terminal."""
+    if not options.yes and sys.stdin.isatty():
+        call_cluster(client, "GET", options.name)
+        _confirm(options.name)
     call_cluster(client, "DELETE", options.name)
     return f"cluster {options.name} removed"
 
 
+def _confirm(name: str) -> None:
+    """Ask whether to remove cluster *name*.
+
+    :raise CommandFailed: the answer is not yes.
+    """
+    print(
+        f"This removes cluster {name}, its agents' keys and its users' credentials, and closes all "
+        "connections to it.  Continue? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed(f"cluster {name} not removed: answer y, or add --yes")
+
+
 def agents(client: TowerClient, options: argparse.Namespace) -> str:
     """List a cluster's agent keys and tokens, and its live tunnels."""
-    if options.output == "table":
-        return _agents(client, options.name)
+    if options.output in ("table", "wide"):
+        return _agents(client, options.name, wide=options.output == "wide")
     return output.structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
 
 
@@ -207,8 +238,9 @@ def _conditions(cluster: dict[str, Any]) -> str:
     return output.columns(("Condition", "Status", "Since", "Reason", "Message"), rows) if rows else ""
 
 
-def _agents(client: TowerClient, name: str) -> str:
+def _agents(client: TowerClient, name: str, *, wide: bool = False) -> str:
     return output.table(
         call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
+        wide=wide,
         empty=f"no agent has joined cluster {name} yet: run the line of 'tower join {name}'",
     )

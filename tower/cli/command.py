@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import tower
 from tower.cli.arguments import parser
-from tower.cli.client import CallFailed, CommandFailed, TowerClient
+from tower.cli.client import CallFailed, CommandFailed, TowerClient, UsageFailed
+from tower.cli.completion import complete
+from tower.cli.parser import USAGE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+
+#: Path of a cluster at the front door, in the server of a user's kubeconfig.
+_CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
+
+#: Denial of Tower's API by a cluster's own API server.
+_OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
 
 #: The administrator's kubeconfig in the state directory of a running proxy.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
@@ -29,23 +39,27 @@ def main(
     :param argv: arguments; default: of this process.
     :param client: makes the client of the API.
     """
-    options = parser(environ).parse_args(argv)
+    known = parser(environ)
+    if "_ARGCOMPLETE" in environ:
+        complete(known, lambda options: client(find_access(options)))
+    options = known.parse_args(argv)
     try:
         text = _run(options, client)
+        if text:
+            print(text, flush=True)
     except TowerError as e:
         print(f"tower: {_described(e)}", file=sys.stderr)
-        return 1
+        return USAGE if isinstance(e, UsageFailed) else 1
     except KeyboardInterrupt:
         return 130
-    if text:
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:  # keeps the interpreter from flushing again when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # keeps the interpreter from flushing again when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
+    if "text" in options:
+        return str(options.text(options))
     if "version" in options:
         return _version(options, client)
     access = find_access(options)
@@ -64,9 +78,11 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
     :raise CommandFailed: no option gives them, or the proxy's state directory has none.
     """
     if options.kubeconfig:
-        return load_kubeconfig(options.kubeconfig, options.context)
+        access = load_kubeconfig(options.kubeconfig, options.context)
+        _check_scope(access, options)
+        return access
     if not options.state_dir:
-        raise CommandFailed(
+        raise UsageFailed(
             "no proxy is given: give --state-dir DIR on the proxy's machine, or --kubeconfig FILE with an "
             "administrator's kubeconfig"
         )
@@ -81,6 +97,20 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
         raise
 
 
+def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:
+    """Reject a user's kubeconfig, which has no access to Tower's API.
+
+    :raise UsageFailed: *access* is for one cluster, and not the one to forward to.
+    """
+    only = _CLUSTER_PATH.fullmatch(urlsplit(access.server).path)
+    if only is None or ("forward" in options and options.name == only[1]):
+        return
+    raise UsageFailed(
+        f"this kubeconfig is for cluster {only[1]} only: {options.kubeconfig}: use --state-dir or an "
+        "administrator's kubeconfig"
+    )
+
+
 def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     text = f"tower {tower.__version__}"
     if options.client or not (options.kubeconfig or options.state_dir):
@@ -92,4 +122,9 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerCl
 def _described(error: TowerError) -> str:
     if isinstance(error, CallFailed) and error.code == 401:
         return f"{escaped(str(error))} (the proxy renews the file in its state directory while it runs)"
+    if isinstance(error, CallFailed) and error.code == 403 and _OF_MEMBER.search(str(error)):
+        return (
+            f"this kubeconfig is for one cluster only ({escaped(str(error))}): use --state-dir or an "
+            "administrator's kubeconfig"
+        )
     return escaped(str(error).replace("\n", " "))

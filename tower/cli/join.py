@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tower.cli.client import CommandFailed, TowerClient
+from tower.cli.client import CommandFailed, TowerClient, UsageFailed
 from tower.cli.clusters import call_cluster
 from tower.cli.manifest import IMAGE, v1_manifest
 from tower.escaping import escaped
@@ -27,13 +27,13 @@ def join(client: TowerClient, options: argparse.Namespace) -> str:
     for name, protocol in _ONLY_FOR.items():
         if getattr(options, name) is not None and options.protocol != protocol:
             flag = name.replace("_", "-")
-            raise CommandFailed(f"--{flag} requires --protocol {protocol}: set that, or omit --{flag}")
+            raise UsageFailed(f"--{flag} requires --protocol {protocol}: set that, or omit --{flag}")
     return _join_v1(client, options) if options.protocol == "v1" else _join_v2(client, options)
 
 
 def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
     if options.format == "manifest":
-        raise CommandFailed(
+        raise UsageFailed(
             "--format manifest requires --protocol v1: a v2 agent needs a persistent directory for its "
             "key, so start it with the line of --format command; see docs/install.md"
         )
@@ -57,8 +57,7 @@ def environment_line(name: str, status: dict[str, Any]) -> str:
 
 
 def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
-    words = ["twistd", "--pidfile=", "-n", "tower-agent"]
-    words += ["--name", name, "--proxy-server", status["proxyServer"]]
+    words = ["tower-agent", "--name", name, "--proxy-server", status["proxyServer"]]
     for fingerprint in status["hostKeys"]:
         words += ["--host-key", fingerprint]
     return [*words, "--ca-hash", status["caHash"]]
@@ -67,12 +66,12 @@ def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
 def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
     name, ca_file = options.name, options.ca_file
     if options.format == "env":
-        raise CommandFailed("--format env requires --protocol v2: a v1 agent takes its token as an argument")
+        raise UsageFailed("--format env requires --protocol v2: a v1 agent takes its token as an argument")
     manifest = options.format == "manifest"
     if manifest and ca_file is not None:
-        raise CommandFailed("--ca-file requires --format command: a manifest contains the CA")
+        raise UsageFailed("--ca-file requires --format command: a manifest contains the CA")
     if not manifest and options.image is not None:
-        raise CommandFailed("--image requires --format manifest: set that, or omit --image")
+        raise UsageFailed("--image requires --format manifest: set that, or omit --image")
     spec = {"protocol": "v1"}
     if options.token_file is not None:
         spec["token"] = _read_token(options.token_file)

@@ -14,7 +14,10 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table like kubectl's: *header* in capitals, three blanks between columns."""
     lines = [[title.upper() for title in header]]
     lines += [[_cell(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return _aligned(lines, [max(map(len, column)) for column in zip(*lines, strict=True)])
+
+
+def _aligned(lines: Iterable[Sequence[str]], widths: Sequence[int]) -> str:
     return "\n".join(
         "   ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
@@ -27,15 +30,51 @@ def table(answer: dict[str, Any], *, wide: bool = False, empty: str = "No resour
     :param wide: include the columns of lower priority.
     :param empty: text for a table without rows.
     """
-    if not answer.get("rows"):
-        return empty
+    return columns(*_shown(answer, wide=wide)) if answer.get("rows") else empty
+
+
+class GrowingTable:
+    """A table whose rows arrive over time; the columns keep at least the widths of earlier rows.
+
+    :param wide: include the columns of lower priority.
+    """
+
+    def __init__(self, *, wide: bool = False) -> None:
+        self._wide = wide
+        self._widths: list[int] = []
+
+    def add(self, answer: dict[str, Any]) -> str:
+        """Return the text of the rows in *answer*, with the header before the first row."""
+        if not answer.get("rows"):
+            return ""
+        header, rows = _shown(answer, wide=self._wide)
+        lines = [[_cell(value) for value in row] for row in rows]
+        if len(self._widths) != len(header):
+            lines.insert(0, [title.upper() for title in header])
+            self._widths = [0] * len(header)
+        self._widths = [
+            max(width, *map(len, column))
+            for width, column in zip(self._widths, zip(*lines, strict=True), strict=True)
+        ]
+        return _aligned(lines, self._widths)
+
+
+def _shown(answer: dict[str, Any], *, wide: bool) -> tuple[list[str], list[list[object]]]:
+    """Return the titles and rows of the shown columns."""
     shown = [
         (index, definition["name"])
         for index, definition in enumerate(answer["columnDefinitions"])
         if wide or not definition.get("priority")
     ]
-    rows = [[row["cells"][index] for index, _ in shown] for row in answer["rows"]]
-    return columns([name for _, name in shown], rows)
+    return [name for _, name in shown], [
+        [row["cells"][index] for index, _ in shown] for row in answer["rows"]
+    ]
+
+
+def names(answer: dict[str, Any]) -> str:
+    """Return the names of the objects in a list, or of one object; one per line."""
+    items = answer.get("items", [answer])
+    return "\n".join(item["metadata"]["name"] for item in items)
 
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:
@@ -46,7 +85,9 @@ def pairs(values: Iterable[tuple[str, object]]) -> str:
 
 
 def structured(value: dict[str, Any], form: str) -> str:
-    """Return *value* in the format *form*, ``json`` or ``yaml``."""
+    """Return *value* in the format *form*: ``json``, ``yaml`` or ``name``."""
+    if form == "name":
+        return names(value)
     return as_json(value) if form == "json" else as_yaml(value)
 
 

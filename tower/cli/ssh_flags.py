@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.cli.client import CallFailed, CommandFailed
+from tower.cli.client import CallFailed, CommandFailed, UsageFailed
 from tower.errors import ConfigurationError
 from tower.escaping import escaped
 from tower.kube.flatten import self_contained, warnings_of
@@ -31,7 +31,7 @@ class _Flag:
     """One flag.
 
     :ivar field: its field in ``spec.connection.ssh``.
-    :ivar read: returns the value of a text that is not empty; raises `CommandFailed`.
+    :ivar read: returns the value of a text that is not empty; raises `UsageFailed`.
     """
 
     name: str
@@ -49,13 +49,13 @@ class _Flag:
 def _list(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise CommandFailed(f"{text!r} is an empty list")
+        raise UsageFailed(f"{text!r} is an empty list")
     return parts
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5):
-        raise CommandFailed(f"{text!r} is not a port")
+        raise UsageFailed(f"{text!r} is not a port")
     return int(text)
 
 
@@ -201,11 +201,11 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     """Return the fields of ``spec.connection`` that the flags set, as a merge patch: None removes one.
 
     :param is_new: of a new cluster, where no field can be removed.
-    :raise CommandFailed: a flag or the kubeconfig is not valid.
+    :raise UsageFailed: a flag or the kubeconfig is not valid.
     """
     for name in given_flags(options):
         if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
-            raise CommandFailed(f"--{name}: the value is empty: give one, or omit the option")
+            raise UsageFailed(f"--{name}: the value is empty: give one, or omit the option")
     ssh = _fields(options)
     if options.target is not None:
         ssh["targets"] = _targets(options.target)
@@ -223,8 +223,8 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
         if text is not None:
             try:
                 ssh[flag.field] = flag.read(text) if text else None
-            except CommandFailed as e:
-                raise CommandFailed(f"--{flag.name}: {e}") from e
+            except UsageFailed as e:
+                raise UsageFailed(f"--{flag.name}: {e}") from e
     for flag in _SWITCHES:
         if getattr(options, flag.attribute) is not None:
             ssh[flag.field] = getattr(options, flag.attribute)
@@ -260,7 +260,7 @@ def _targets(texts: Sequence[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, address in map(_target, texts):
         if name in found:
-            raise CommandFailed(f"--target: {name!r} is given twice: omit one of them")
+            raise UsageFailed(f"--target: {name!r} is given twice: omit one of them")
         found[name] = address
     return found
 
@@ -268,14 +268,14 @@ def _targets(texts: Sequence[str]) -> dict[str, str | None]:
 def _target(text: str) -> tuple[str, str | None]:
     name, equals, address = text.partition("=")
     if not equals or not name:
-        raise CommandFailed(f"--target: {text!r} is not NAME=HOST:PORT")
+        raise UsageFailed(f"--target: {text!r} is not NAME=HOST:PORT")
     return name, address or None
 
 
 def _kubeconfig(path: str) -> str:
     """Return the kubeconfig at *path* in base64, with the contents of the files that it names."""
     if not path:
-        raise CommandFailed(
+        raise UsageFailed(
             "--member-kubeconfig: the value is empty, but a cluster requires a credential: give a file"
         )
     try:

@@ -52,6 +52,7 @@ def _read_megabytes(text: str) -> int:
 class Options(NodeOptions):
     """Options of ``tower-proxy``; see docs/install.md."""
 
+    program = "tower-proxy"
     synopsis = "[options]"
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(

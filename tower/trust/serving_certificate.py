@@ -86,6 +86,31 @@ class ServingCertificate:
                 "cannot renew the serving certificate, which expires at {until}", until=self.not_after
             )
 
+    def sign_with(self, authority: Authority) -> None:
+        """Replace the certificate by one of another CA, for new connections.
+
+        :raise ConfigurationError: the state directory cannot be written; the certificate stays.
+        """
+        previous, self._authority = self._authority, authority
+        try:
+            self._issue()
+        except ConfigurationError:
+            self._authority = previous
+            raise
+
+    def reload(self) -> str:
+        """Use the certificate in the state directory for new connections, or a new one if it is unusable.
+
+        :return: until when it is valid.
+        :raise ConfigurationError: the state directory cannot be read or written; the certificate stays.
+        """
+        stored = self._stored()
+        if stored is not None and not self._due(stored) and self._load():
+            self._certificate = stored
+        else:
+            self._issue()
+        return f"valid until {self._certificate.not_valid_after_utc:%Y-%m-%d}"
+
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())
         self._state.write(STATE_FILE, issued.key_pem + issued.certificate_pem + self._authority.pem)

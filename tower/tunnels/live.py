@@ -22,6 +22,7 @@ class Tunnel(Protocol):
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
+    :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it accepts no new streams.
     :ivar member_status: the state of the API server behind it, as the agent or the proxy found it; None: not
@@ -31,6 +32,7 @@ class Tunnel(Protocol):
 
     name: str
     fingerprint: str
+    host: str
     version: str
     peer: str
     since: float
@@ -63,6 +65,13 @@ class Tunnel(Protocol):
     @property
     def streams(self) -> int:
         """Number of open streams."""
+
+    @property
+    def bytes_in(self) -> int | None:
+        """Bytes received from the agent, answers to probes included; None: not counted."""
+
+    def nudge(self) -> None:
+        """Send the agent a probe, which it answers at once."""
 
     def open(self, target: str) -> Deferred[Any]:
         """Open a stream to *target*; fires with a paused `TunnelChannel`."""

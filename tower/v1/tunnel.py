@@ -43,6 +43,9 @@ class V1Tunnel:
 
     protocol: ClassVar[str] = KUBESPHERE_V1
 
+    #: Old agents do not report it.
+    host = ""
+
     #: Old agents have no drain message.
     draining = False
 
@@ -78,6 +81,15 @@ class V1Tunnel:
     def streams(self) -> int:
         """Number of open streams."""
         return self._tunnel.streams
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received from the agent."""
+        return self._tunnel.bytes_in
+
+    def nudge(self) -> None:
+        """Send the agent a probe."""
+        self._tunnel.nudge()
 
     def open(self, target: str) -> Deferred[Any]:
         """Open a stream to ``kubernetes``, with TLS, or to ``kubesphere``.

@@ -36,12 +36,12 @@ class AgentTests(ApiTestCase):
         )
         rows = self.get(AGENTS, accept=TABLE)["rows"]
         self.assertEqual(rows[1]["cells"][0], FINGERPRINT)
-        self.assertEqual(rows[1]["cells"][2:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"])
+        self.assertEqual(rows[1]["cells"][3:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"])
 
     def test_without_tunnel(self) -> None:
         """A key without a tunnel has a row too."""
         (row,) = self.get(AGENTS, accept=TABLE)["rows"]
-        self.assertEqual(row["cells"], [FINGERPRINT, timestamp(NOW), "", "", "", "", "tower-v2"])
+        self.assertEqual(row["cells"], [FINGERPRINT, "", timestamp(NOW), "", "", "", "", "tower-v2"])
 
     def test_one(self) -> None:
         """One agent, its fingerprint written for a path."""

@@ -30,6 +30,7 @@ class SSHTunnel:
 
     :param reactor: see `tower.conch.tunnel.outlet.Outlet`.
     :param pipe: the connection, paused.
+    :ivar host: name of the agent's host or pod; empty if unknown.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar member_status: the state of the API server that the peer reported; None: none so far.
@@ -44,6 +45,7 @@ class SSHTunnel:
         "_ssh",
         "draining",
         "fingerprint",
+        "host",
         "inlet",
         "lost",
         "member_status",
@@ -72,7 +74,7 @@ class SSHTunnel:
         self.inlet = Inlet(ssh, reader, self.outlet)
         self.mux: Mux | None = None
         self._over = False
-        self.name = self.fingerprint = self.version = ""
+        self.name = self.fingerprint = self.host = self.version = ""
         self.server = b""
         self.since = 0.0
         self.draining = False
@@ -150,6 +152,11 @@ class SSHTunnel:
     def bytes_out(self) -> int:
         """Bytes sent on the connection."""
         return self.outlet.bytes_out
+
+    def nudge(self) -> None:
+        """Send the peer a probe, which it answers at once."""
+        if not self._over:
+            self._ssh.nudge()
 
     # Ends
 

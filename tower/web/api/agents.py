@@ -99,6 +99,7 @@ class AgentsApi:
 
 def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
     shown: dict[str, Any] = {
+        "host": tunnel.host,
         "address": tunnel.peer,
         "since": timestamp(tunnel.since),
         "version": tunnel.version,
@@ -122,6 +123,11 @@ def _by_tunnel(items: list[Object]) -> list[Object]:
 
 AGENT_COLUMNS = (
     name_column("Fingerprint of the agent's key, or ID of its token."),
+    Column(
+        "Host",
+        "Name of the agent's host or pod.",
+        lambda item, _: item["status"]["tunnel"].get("host", ""),
+    ),
     Column(
         "Enrolled",
         "Time of enrolment, or of creation of the token.",

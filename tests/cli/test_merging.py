@@ -1,0 +1,162 @@
+"""Tests for `tower.cli.merging`: `tower kubeconfig --merge`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.fakes.cli import CommandTestCase
+from tower.cli.merging import default_file
+from tower.kube.kubeconfig import load_kubeconfig
+
+OTHER: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "kind", "cluster": {"server": "https://192.0.2.1:6443"}}],
+    "users": [{"name": "kind", "user": {"exec": {"command": "aws"}}}],
+    "contexts": [{"name": "kind", "context": {"cluster": "kind", "user": "kind"}}],
+    "current-context": "kind",
+    "preferences": {"colors": True},
+}
+
+
+class MergeTests(CommandTestCase):
+    """`tower kubeconfig --merge`."""
+
+    def setUp(self) -> None:
+        """Add a cluster and write a kubeconfig."""
+        super().setUp()
+        self.add("alpha")
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+        self.file = self.folder / "config"
+        self.write(OTHER)
+        self.words = ("kubeconfig", "alpha", "--user", "jane", "--merge", str(self.file))
+
+    def write(self, content: object) -> None:
+        """Write the kubeconfig."""
+        self.file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+
+    def merged(self) -> dict[str, Any]:
+        """Return the kubeconfig, which is private and the only file of its folder."""
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["config"])
+        self.assertEqual(stat.S_IMODE(self.file.stat().st_mode), 0o600)
+        content: dict[str, Any] = yaml.safe_load(self.file.read_text())
+        return content
+
+    def test_added(self) -> None:
+        """The context is added; all other entries and the current context stay."""
+        self.assertIn("kubectl --context tower/alpha", self.good(*self.words))
+        content = self.merged()
+        for section in ("clusters", "users", "contexts"):
+            self.assertEqual(content[section][0], OTHER[section][0])
+            self.assertEqual([entry["name"] for entry in content[section]], ["kind", "tower/alpha"])
+        self.assertEqual(content["current-context"], "kind")
+        self.assertEqual(content["preferences"], OTHER["preferences"])
+        access = load_kubeconfig(self.file, "tower/alpha")
+        self.assertEqual(access.server, "https://tower.example.org:8443/clusters/alpha")
+        self.assertIsNotNone(access.client_certificate)
+
+    def test_again(self) -> None:
+        """A second merge replaces the credential and the address, and keeps the namespace of the user."""
+        self.good(*self.words)
+        content = self.merged()
+        content["contexts"][1]["context"]["namespace"] = "dev"
+        self.write(content)
+        self.good(*self.words, "--via", "port", "--auth", "token")
+        access = load_kubeconfig(self.file, "tower/alpha")
+        self.assertEqual((access.server, access.namespace), ("https://tower.example.org:6000", "dev"))
+        self.assertIsNotNone(access.token)
+        self.assertEqual(len(self.merged()["users"]), 2)
+
+    def test_new_file(self) -> None:
+        """A missing or empty file is created, with its folder, and the context is the current one."""
+        self.file.unlink()
+        self.folder.rmdir()
+        self.good(*self.words)
+        self.assertEqual(self.merged()["current-context"], "tower/alpha")
+        self.write("")
+        self.good(*self.words)
+        self.assertEqual(self.merged()["current-context"], "tower/alpha")
+
+    def test_administrator(self) -> None:
+        """An administrator's context is named tower."""
+        self.good("admin-kubeconfig", "--user", "ops", "--merge", str(self.file))
+        self.assertEqual(load_kubeconfig(self.file, "tower").server, "https://tower.example.org:8443")
+
+    def test_default(self) -> None:
+        """Without a value, the file is that of kubectl."""
+        self.assertEqual(default_file({"KUBECONFIG": ":/a:/b"}), "/a")
+        self.assertTrue(default_file({}).endswith("/.kube/config"))
+        self.environ["KUBECONFIG"] = str(self.file)
+        self.good(*self.words[:-1])
+        self.assertEqual(len(self.merged()["contexts"]), 2)
+
+    def test_link(self) -> None:
+        """A link to the file stays, and the file that it names is changed."""
+        link = Path(self.mktemp())
+        link.symlink_to(self.file.absolute())
+        self.good(*self.words[:-1], str(link))
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(len(self.merged()["contexts"]), 2)
+
+    def test_refused_first(self) -> None:
+        """If the file cannot be changed, nothing is issued and the file stays."""
+        for content, text in (
+            ("{", "is not YAML"),
+            ("[]", "is not a kubeconfig"),
+            ("users: {}\nclusters: 5", "clusters is not a list"),
+        ):
+            self.write(content)
+            self.assertIn(text, self.bad(*self.words))
+            self.assertEqual(self.file.read_text(), content)
+        (self.folder / "config.lock").touch()
+        self.assertIn("another program is changing the file", self.bad(*self.words))
+        self.assertIn("not a directory", self.bad(*self.words[:-1], str(self.file / "x" / "y")))
+        self.assertIn("not a regular file", self.bad(*self.words[:-1], str(self.folder)))
+        self.assertIn("the value is empty", self.wrong(*self.words[:-1], ""))
+        self.assertIn("not allowed with", self.wrong(*self.words, "--output", "f"))
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+
+    def test_foreign_names(self) -> None:
+        """A context or cluster of that name that is for another server is kept; the line has two cures."""
+        foreign = {
+            **OTHER,
+            "clusters": [{"name": "tower/alpha", "cluster": {"server": "https://192.0.2.9"}}],
+        }
+        for content, text in (
+            (foreign, "https://192.0.2.9"),
+            (
+                {
+                    **OTHER,
+                    "contexts": [{"name": "tower/alpha", "context": {"cluster": "kind", "user": "kind"}}],
+                },
+                "kubectl config rename-context tower/alpha",
+            ),
+        ):
+            self.write(content)
+            before = self.file.read_text()
+            said = self.bad(*self.words)
+            self.assertIn(text, said)
+            self.assertIn("--output", said)
+            self.assertIn("tower credential revoke", said)
+            self.assertEqual(self.file.read_text(), before)
+
+    def test_full_disk(self) -> None:
+        """If writing fails late, the old file stays, and the error has the command that revokes."""
+
+        def replace(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        self.patch(os, "replace", replace)
+        said = self.bad(*self.words)
+        (name,) = self.store.snapshot("credentials")
+        self.assertIn(
+            f"no space left on device; revoke what was issued: tower credential revoke {name}", said
+        )
+        self.assertEqual(yaml.safe_load(self.file.read_text()), OTHER)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["config"])

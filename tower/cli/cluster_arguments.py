@@ -1,0 +1,94 @@
+"""Arguments of ``tower cluster``."""
+
+from __future__ import annotations
+
+from tower.cli import clusters, ssh_flags
+from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.values import choice, count, output_option, selector_option, watch_option
+
+
+def add_cluster_commands(commands: Commands[Parser]) -> None:
+    """Add ``cluster`` and its commands."""
+    cluster = add_command(commands, "cluster", "add, change, show, enable, disable and remove clusters")
+    inner = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    for name, run, summary, more in (
+        (
+            "add",
+            clusters.add,
+            "add a cluster to the proxy",
+            "Its agent joins with 'tower join'; with --type ssh, the proxy connects to its nodes.",
+        ),
+        (
+            "set",
+            clusters.change,
+            "change the node settings of a cluster of type ssh",
+            "An empty value removes a setting; NAME= removes a target.",
+        ),
+        ("show", clusters.show, "show a cluster, its conditions, and its agents or nodes", ""),
+        ("enable", clusters.enable, "enable a disabled cluster", ""),
+        (
+            "disable",
+            clusters.disable,
+            "disable a cluster and keep its record",
+            "Closes its tunnels, its port and its users' connections at once.  Credentials are kept.",
+        ),
+        (
+            "remove",
+            clusters.remove,
+            "remove a cluster, its agents' keys and its users' credentials",
+            "Closes all connections to it at once.",
+        ),
+        (
+            "agents",
+            clusters.agents,
+            "list a cluster's agent keys, tokens of KubeSphere Tower agents, and live tunnels",
+            "One line for each tunnel, and one for each key or token without a tunnel.",
+        ),
+        (
+            "revoke",
+            clusters.revoke,
+            "revoke an agent's key, or a token of KubeSphere Tower agents",
+            "Closes its tunnels at once.  To join again, the agent needs a new join token.",
+        ),
+        (
+            "forget-host-key",
+            clusters.forget_host_key,
+            "forget the learned host key of a node",
+            "The node's next key is learned.  First compare it with 'ssh-keygen -lf' on the node.",
+        ),
+    ):
+        command = add_command(inner, name, summary, more)
+        command.add_argument("name", metavar="NAME", help="name of the cluster")
+        command.set_defaults(run=run)
+        if name in ("show", "agents"):
+            output_option(command, "table", "wide", "json", "yaml", "name")
+        if name == "show":
+            watch_option(command)
+        if name == "remove":
+            command.add_argument(
+                "-y", "--yes", action="store_true", help="do not ask; without a terminal, it never asks"
+            )
+        if name == "add":
+            text = "proxy: its agent connects to the proxy; ssh: the proxy connects to its nodes"
+            choice(command, "--type", text, "proxy", "ssh")
+            command.add_argument(
+                "--port",
+                metavar="N",
+                type=count,
+                help="the cluster's own port at the proxy (default: a free port of --cluster-ports)",
+            )
+        if name in ("add", "set"):
+            ssh_flags.add_arguments(command)
+        if name == "forget-host-key":
+            command.add_argument("node", metavar="NODE", help="name, host or host:port of the node")
+        if name == "revoke":
+            command.add_argument(
+                "fingerprint",
+                metavar="AGENT",
+                help="key (SHA256:...) or token (v1:...), from 'tower cluster agents'",
+            )
+    listing = add_command(inner, "list", "list all clusters")
+    output_option(listing, "table", "wide", "json", "yaml", "name")
+    selector_option(listing)
+    watch_option(listing)
+    listing.set_defaults(run=clusters.list_all)

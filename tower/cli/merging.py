@@ -1,0 +1,158 @@
+"""``--merge``: entries of an issued kubeconfig in an existing file, such as ``~/.kube/config``."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import yaml
+
+from tower.cli.client import CommandFailed
+from tower.kube.kubeconfig import FILE_LIMIT
+
+#: Lists of a kubeconfig, and the key of their entries' content.
+_SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+
+
+def default_file(environ: Mapping[str, str]) -> str:
+    """Return the file that kubectl would change: the first of $KUBECONFIG, or ``~/.kube/config``."""
+    listed = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    return listed[0] if listed else os.path.join(os.path.expanduser("~"), ".kube", "config")
+
+
+def merge(path: str, name: str, issue: Callable[[], dict[str, Any]]) -> None:
+    """Add the entries of a new kubeconfig to the file *path*, as the context *name*; keep all others.
+
+    The file is replaced as a whole and gets mode 0600; a link to it stays.
+
+    :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
+    :raise CommandFailed: the file is not a kubeconfig, cannot be written, or has a foreign context *name*.
+    """
+    path = os.path.realpath(path)
+    credential = ""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with _locked(path), _draft(path) as draft:
+            content = _read(path)
+            status = issue()
+            credential = str(status["credential"])
+            _add(content, yaml.safe_load(status["kubeconfig"]), name)
+            with open(draft, "w", encoding="utf-8") as file:
+                yaml.safe_dump(content, file, sort_keys=False, allow_unicode=True)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+    except OSError as e:
+        raise CommandFailed(f"--merge {path}: {(e.strerror or str(e)).lower()}{_cure(credential)}") from e
+    except _CannotMerge as e:
+        raise CommandFailed(f"--merge {path}: {e}{_cure(credential)}") from e
+
+
+class _CannotMerge(Exception):
+    """The file does not allow it; the text has the reason and the cure."""
+
+
+def _cure(credential: str) -> str:
+    return f"; revoke what was issued: tower credential revoke {credential}" if credential else ""
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold kubectl's lock of the file *path*."""
+    lock = f"{path}.lock"
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0))
+    except FileExistsError:
+        raise _CannotMerge(
+            f"{lock} exists: another program is changing the file; if not, remove {lock}"
+        ) from None
+    try:
+        yield
+    finally:
+        os.unlink(lock)
+
+
+@contextmanager
+def _draft(path: str) -> Iterator[str]:
+    """Provide a new private file, which is removed unless it was renamed."""
+    descriptor, draft = tempfile.mkstemp(prefix=".kubeconfig.", dir=os.path.dirname(path))
+    os.close(descriptor)
+    try:
+        yield draft
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return the kubeconfig at *path*; an empty one if there is no file."""
+    if not os.path.exists(path):
+        return {"apiVersion": "v1", "kind": "Config", **{section: [] for section in _SECTIONS}}
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise _CannotMerge("is not a regular file: choose another name")
+    with open(path, "rb") as file:
+        data = file.read(FILE_LIMIT + 1)
+    if len(data) > FILE_LIMIT:
+        raise _CannotMerge(f"larger than {FILE_LIMIT} B: choose another file")
+    try:
+        content = yaml.safe_load(data)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+        raise _CannotMerge("is not YAML: repair it, or choose another file") from e
+    if content is None:
+        content = {"apiVersion": "v1", "kind": "Config"}
+    if not isinstance(content, dict):
+        raise _CannotMerge("is not a kubeconfig: choose another file")
+    for section in _SECTIONS:
+        entries = content.get(section) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise _CannotMerge(f"is not a kubeconfig: {section} is not a list of entries")
+        content[section] = entries
+    return content
+
+
+def _add(content: dict[str, Any], issued: dict[str, Any], name: str) -> None:
+    """Put the only cluster, user and context of *issued* into *content*, all as *name*."""
+    new = {section: dict(issued[section][0][kind]) for section, kind in _SECTIONS.items()}
+    new["contexts"] |= {"cluster": name, "user": name}
+    old = {section: _entry(content, section, name) for section in _SECTIONS}
+    _check_own(name, old, new)
+    for section, kind in _SECTIONS.items():
+        entry = old[section]
+        if entry is None:
+            content[section].append({"name": name, kind: new[section]})
+        elif section == "contexts":
+            entry[kind] = {**(entry.get(kind) or {}), **new[section]}  # the user may have set a namespace
+        else:
+            entry[kind] = new[section]
+    if not content.get("current-context"):
+        content["current-context"] = name
+
+
+def _check_own(name: str, old: dict[str, dict[str, Any] | None], new: dict[str, dict[str, Any]]) -> None:
+    """Raise `_CannotMerge` if the entries *old* are not those of an earlier merge for the same proxy."""
+    cure = f"rename it with 'kubectl config rename-context {name} NEW', or use --output"
+    context = (old["contexts"] or {}).get("context") or {}
+    if old["contexts"] is not None and (context.get("cluster"), context.get("user")) != (name, name):
+        raise _CannotMerge(f"context {name} exists, and was not made by --merge: {cure}")
+    if old["clusters"] is not None:
+        cluster = old["clusters"].get("cluster") or {}
+        key = "certificate-authority-data"
+        same = cluster.get("server") == new["clusters"]["server"] or cluster.get(key) == new["clusters"][key]
+        if not same:
+            raise _CannotMerge(
+                f"cluster {name} exists for another server, {cluster.get('server')}, not "
+                f"{new['clusters']['server']}: delete it with 'kubectl config delete-cluster {name}', or use "
+                "--output"
+            )
+
+
+def _entry(content: dict[str, Any], section: str, name: str) -> dict[str, Any] | None:
+    """Return the first entry *name*, which kubectl uses."""
+    found: dict[str, Any] | None = next(
+        (entry for entry in content[section] if entry.get("name") == name), None
+    )
+    return found

@@ -1,0 +1,62 @@
+"""Options and values that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import re
+
+
+def output_option(command: argparse.ArgumentParser, *forms: str) -> None:
+    """Add ``--output`` with *forms*, the default first."""
+    choice(command, "-o --output", "output format", *forms)
+
+
+def choice(command: argparse.ArgumentParser, flags: str, text: str, *choices: str) -> None:
+    """Add an option whose default is the first of *choices*."""
+    text += " (default: %(default)s)"
+    command.add_argument(*flags.split(), choices=choices, default=choices[0], help=text)
+
+
+def selector_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--selector``, for lists."""
+    command.add_argument(
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        default="",
+        help="only objects with these labels, such as env=prod,tier!=test",
+    )
+
+
+def watch_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--watch``, for lists."""
+    command.add_argument(
+        "-w", "--watch", action="store_true", help="after the list, print each change until Ctrl-C"
+    )
+
+
+def count(text: str) -> int:
+    """Return a whole number of 1 or more."""
+    if re.fullmatch(r"[0-9]{1,6}", text) is None or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[IPv6]:PORT` or `PORT` (on 127.0.0.1)."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if host == "localhost" or not host:
+        host = "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: {host!r} is not an IP address: give HOST:PORT, such as 127.0.0.1:5432"
+        ) from None
+    if re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no port from 0 to 65535: give one, as in 127.0.0.1:5432"
+        )
+    return host, int(port)
