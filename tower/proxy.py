@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, cast
 
 from twisted.application.internet import TCPServer
@@ -323,6 +324,7 @@ class Proxy(MultiService):
                         "memory": shared.unproven.evicted,
                     },
                     rejections=lambda: tunnels.counters.rejections,
+                    free_space=lambda: disk_usage(state.path).free,
                 ),
                 ClusterCollector(clusters, tunnels, member_credentials),
                 requests,

@@ -56,7 +56,7 @@ class ClusterCollectorTests(SynchronousTestCase):
             self.assertEqual(self.value("tower_cluster_member_reachable"), expected)
 
     def test_credential(self) -> None:
-        """The end of the credential is the one that the agent reported."""
+        """The agent reports the end of the credential."""
         self.assertIsNone(self.value("tower_member_credential_expiry_timestamp_seconds"))
         tunnel = FakeTunnel("alpha")
         tunnel.member_status = MemberStatus(credential_expires=NOW + 3600)

@@ -62,6 +62,15 @@ class MetricsPortTests(SynchronousTestCase):
         """It listens on the given host and port."""
         self.assertEqual((self.listening[0], self.listening[3]), (21899, "127.0.0.1"))
 
+    def test_listens_once(self) -> None:
+        """A port that listens before its start is not opened again by the start."""
+        reactor = MemoryReactorClock()
+        port = MetricsPort(reactor, MetricsPage(reactor, registry_of(self.opens)), "127.0.0.1", 21899)
+        port.listen()
+        port.startService()
+        self.assertEqual(len(reactor.tcpServers), 1)
+        port.stopService()
+
     def test_get(self) -> None:
         """The page has the metrics in Prometheus' text format."""
         head, body = self.ask(b"GET /metrics HTTP/1.1")

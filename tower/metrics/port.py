@@ -113,6 +113,12 @@ class MetricsPort(Service):
     def startService(self) -> None:
         """Listen; raise `CannotListenError` if the port is in use."""
         super().startService()  # type: ignore[no-untyped-call]
+        self.listen()
+
+    def listen(self) -> None:
+        """Listen before the start, if not done yet; raise `CannotListenError` if the port is in use."""
+        if self._listening is not None:
+            return
         self._listening = self._reactor.listenTCP(self.port, self._site, interface=self._host)
         address: Any = self._listening.getHost()
         self.port = address.port
