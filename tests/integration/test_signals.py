@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import ssl
+from functools import partial
 
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, script, wait_for
 
-SIZE = 64 << 20  # B; more than all buffers on the way
+SIZE = 64 << 20  # B; more than all buffers in between
 PIECE = 1 << 20  # B
 
 
@@ -46,10 +47,14 @@ class SignalTests(harness.TowerTestCase):
 
     def hang_up(self, program: Program, times: int) -> None:
         """Send SIGHUP, and wait for each reload."""
-        for _ in range(times):
-            before = self.reloads()
+        before = self.reloads()
+        for number in range(times):
             program.signal(signal.SIGHUP)
-            wait_for("the reload", lambda before=before: self.reloads() > before)
+            wait_for("the reload", partial(self.reloaded, before + number + 1))
+
+    def reloaded(self, count: int) -> bool:
+        """Return whether the proxy has reloaded so often."""
+        return self.reloads() >= count
 
     def reloads(self) -> int:
         """Return how often the proxy has reloaded, by the present log file."""
@@ -152,7 +157,7 @@ class SignalTests(harness.TowerTestCase):
         proxy = self.tower.proxy
         proxy.signal(signal.SIGTERM)
         for number in (self.tower.secure_port, port, self.tower.port):
-            wait_for(f"the end of port {number}", lambda number=number: not listens(number))
+            wait_for(f"the end of port {number}", partial(is_closed, number))
         proxy.signal(signal.SIGHUP)
         for each in downloads:
             self.assertEqual(len(each.read()), SIZE - PIECE)
@@ -203,7 +208,7 @@ class LogTests(harness.TowerTestCase):
             self.assertNotIn(word, self.tower.proxy.output())
 
 
-def listens(port: int) -> bool:
-    """Return whether a connection to a port succeeds."""
+def is_closed(port: int) -> bool:
+    """Return whether connections to a port fail."""
     with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+        return probe.connect_ex((LOOPBACK, port)) != 0
