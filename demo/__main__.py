@@ -70,14 +70,15 @@ def run(folder: Path, programs: Programs) -> None:
     words = shlex.split(output_of([*tower, "join", CLUSTER, "--format", "env"]))
     secrets = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
     health = port_near(8081)
-    argv = [
-        script("tower-agent"),
-        *words[words.index("tower-agent") + 1 :],
+    argv = [script("tower-agent"), *words[words.index("tower-agent") + 1 :]]
+    argv += [
         f"--state-dir={folder / 'agent'}",
+        f"--kubeconfig={behind.kubeconfig}",
+        f"--health-address={HOST}:{health}",
+        *behind.options,
     ]
-    argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
     programs.start("agent", argv, secrets)
-    programs.wait("the tunnel", lambda: answers(health, "/readyz"))
+    programs.wait("the tunnel", lambda: answers(health, "/readyz/tunnel"))
 
     jane = folder / "jane.kubeconfig"
     output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev", "--output", str(jane)])

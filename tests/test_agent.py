@@ -121,7 +121,7 @@ class AgentTests(SynchronousTestCase):
         self.write_kubeconfig()
         self.reactor: Any = MemoryReactorClock()
 
-    def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
+    def write_kubeconfig(self, server: str = "https://member.example:6443") -> None:
         """Write the kubeconfig."""
         content = {
             "current-context": "c",
@@ -189,9 +189,25 @@ class AgentTests(SynchronousTestCase):
         """A changed kubeconfig is followed."""
         agent = self.make()
         self.start(agent)
-        self.write_kubeconfig("https://10.0.0.22:6443")
+        self.write_kubeconfig("https://other.example:6443")
         self.reactor.advance(REFRESH)
-        self.assertEqual(agent.member.host, "10.0.0.22")
+        self.assertEqual(agent.member.host, "other.example")
+
+    def test_follows_the_member(self) -> None:
+        """A changed or damaged kubeconfig is checked at once; the state is that of the API server."""
+        checked: list[bool] = []
+        agent = self.make()
+        self.start(agent)
+        agent.member_health.credential_changed = lambda: checked.append(True)  # type: ignore[method-assign]
+        for text in ("nothing", "nothing", None, "still nothing"):
+            if text is None:
+                self.write_kubeconfig("https://other.example:6443")
+            else:
+                self.kubeconfig.write_text(text)
+            self.reactor.advance(REFRESH)
+        self.assertEqual(len(checked), 3)
+        self.assertIsNotNone(agent.member_health.status)
+        self.assertIn("did not answer", agent.member_health.problem)
 
     def test_warnings(self) -> None:
         """Risks are logged; insecure options repeatedly, as critical."""
@@ -253,7 +269,7 @@ class AgentTests(SynchronousTestCase):
 
     def test_v1_impossible(self) -> None:
         """An API server that old proxies cannot use ends the program."""
-        self.write_kubeconfig("https://10.0.0.1:6443/prefix")
+        self.write_kubeconfig("https://member.example:6443/prefix")
         ended = self.assertRaises(SystemExit, self.old, "--insecure-v1-any-host-key")
         self.assertIn("kubesphere-v1", str(ended))
         self.write_kubeconfig()
@@ -273,7 +289,7 @@ class AgentTests(SynchronousTestCase):
             self.kubeconfig.write_text(self.kubeconfig.read_text() + "\n")
             self.reactor.advance(REFRESH)
             self.assertEqual(renewed, [])
-            self.write_kubeconfig("https://10.0.0.22:6443")
+            self.write_kubeconfig("https://other.example:6443")
             self.reactor.advance(REFRESH)
             self.assertEqual(len(renewed), renewals)
             self.successResultOf(agent.stopService())

@@ -19,8 +19,11 @@ from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
+from tower.kube.member_failures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.health_page import HealthService
+from tower.member.member_access import create_checker
+from tower.member.member_health import MemberHealth
 from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
 from tower.member.reconnecting import Backoff, Reconnecting
@@ -43,7 +46,7 @@ from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
-from tower.v2.hello import LONGEST_TEXT, AgentHello
+from tower.v2.hello import LONGEST_TEXT, MEMBER_STATUS, AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
@@ -112,6 +115,7 @@ class Agent(MultiService):
 
     :ivar member: the API server.
     :ivar reloads: what SIGHUP reloads.
+    :ivar member_health: the state of the API server and of the credential.
     :ivar targets: of streams; set with tower-v2 only.
     :ivar uplink: the service that keeps the tunnel open.
     """
@@ -138,6 +142,13 @@ class Agent(MultiService):
             else APIServer.in_cluster(os.environ, service)
         )
 
+        # Its health
+        time_of_day = TimeOfDay(reactor).seconds
+        impersonate = not (options["no-impersonation"] or options.may_speak_v1)
+        texts = agent_texts(str(options["kubeconfig"] or ""))
+        checker = create_checker(reactor, sockets, member, texts, epoch=time_of_day, impersonate=impersonate)
+        self.member_health = health = MemberHealth(reactor, checker.check)
+
         # The tunnel
         hashes, ca_file = options["ca-hashes"], options["ca-cert"]
         context = None
@@ -146,7 +157,7 @@ class Agent(MultiService):
         dialer = Dialer(sockets, url, context=context, hashes=hashes, proxy=find_proxy(url, os.environ))
         settings: Any = {
             "keepalive": options["keepalive"],
-            "epoch": TimeOfDay(reactor).seconds,
+            "epoch": time_of_day,
             "limits": TransportLimits(rekey_bytes=options["rekey-bytes"]),
         }
         if options.may_speak_v1:
@@ -174,6 +185,7 @@ class Agent(MultiService):
                 __version__,
                 socket.gethostname()[:255],
                 tuple(self.targets.names),
+                (MEMBER_STATUS,),
                 server=member.address[:LONGEST_TEXT],
             )
             key = load_or_create(state, AGENT_KEY)
@@ -181,7 +193,10 @@ class Agent(MultiService):
                 cluster=name, key=key, hello=hello, token=options.secret("token") or None
             )
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
-            connect = Uplink(sockets, dialer, identity, known_proxies, outgoing, budget, **settings).connect
+            outgoing.on_dialed = health.dialed
+            connect = Uplink(
+                sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
+            ).connect
 
         # Services
         self.uplink = uplink = Reconnecting(
@@ -199,11 +214,12 @@ class Agent(MultiService):
         services: list[Service] = [
             uplink,
             periodic(reactor, REFRESH, self._refresh),
+            health,
             periodic(reactor, LOOK, FreedMemory().look),
         ]
         if options["health-address"]:
             host, port = options["health-address"]
-            services.append(HealthService(reactor, host, port, uplink))
+            services.append(HealthService(reactor, host, port, uplink, health))
         for option, text in _INSECURE.items():
             if options[option]:
                 services.append(periodic(reactor, REMINDER, partial(self._log.critical, text)))
@@ -212,7 +228,11 @@ class Agent(MultiService):
 
     def _refresh(self) -> None:
         """Follow the credential files; reconnect if a KubeSphere Tower proxy has an old credential."""
-        if self.member.refresh() and self._v1 is not None and self._v1.is_stale:
+        problem = self.member.problem
+        is_changed = self.member.refresh()
+        if is_changed or self.member.problem != problem:
+            self.member_health.credential_changed()
+        if is_changed and self._v1 is not None and self._v1.is_stale:
             self._log.info("reconnecting to send the changed credential to the proxy")
             self.uplink.renew()
 

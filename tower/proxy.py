@@ -23,18 +23,19 @@ from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import load_or_create
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
-from tower.control.cluster_metrics import AgentRejections, ClusterCollector
+from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
+from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.loop_lag import LoopLag
-from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.page import MetricsPage
 from tower.metrics.port import MetricsPort
-from tower.metrics.process import ProcessInfo
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
@@ -269,14 +270,52 @@ class Proxy(MultiService):
             check_files=nodes.check_files,
         )
 
+        # Metrics
+        requests, lag = RequestMetrics(clusters), LoopLag(reactor)
+        page = MetricsPage(
+            reactor,
+            proxy_registry(
+                lag,
+                ProxyCollector(
+                    budget=budget,
+                    store_writes=store.write_times,
+                    expiries=lambda: {
+                        "serving": serving.not_after,
+                        "serving-ca": authority.not_after,
+                        "users-ca": users.not_after,
+                    },
+                    throttled=lambda: {
+                        "requests": requests.too_many,
+                        "connections": slots.ended + slots.refused,
+                        "tunnels": tunnels.counters.rejections["too-many-tunnels"],
+                        "memory": shared.unproven.evicted,
+                    },
+                    rejections=lambda: tunnels.counters.rejections,
+                ),
+                ClusterCollector(clusters, tunnels, member_credentials),
+                requests,
+                TunnelCollector(nodes.readings),
+                SlotsCollector(slots),
+                None if audit_log is None else AuditCollector(audit_log),
+            ),
+        )
+
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
+                day,
+                router,
+                pool,
+                sessions,
+                budget=budget,
+                inflight=inflight,
+                audit=audit,
+                observer=requests,
+                shared=shared,
             )
 
         front = gateway(
@@ -289,6 +328,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
+                metrics=page.text,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -335,6 +375,7 @@ class Proxy(MultiService):
             notices,
             acceptor,
             nodes,
+            lag,
             cluster_ports,
             kubesphere_ports,
             *self._ports,
@@ -355,22 +396,8 @@ class Proxy(MultiService):
             periodic(reactor, PURGE_PERIOD, credentials.purge),
         ]
         if options["metrics-port"] is not None:
-            lag = LoopLag(reactor)
-            registry = registry_of(
-                ProcessInfo("proxy", __version__),
-                lag,
-                ClusterCollector(clusters, tunnels, member_credentials),
-                AgentRejections(lambda: tunnels.counters.rejections),
-                TunnelCollector(nodes.readings),
-                SlotsCollector(slots),
-            )
-            self._services.append(lag)
-            if audit_log is not None:
-                registry.register(AuditCollector(audit_log))
             self._services.append(
-                MetricsPort(
-                    reactor, MetricsPage(reactor, registry), options["metrics-host"], options["metrics-port"]
-                )
+                MetricsPort(reactor, page, options["metrics-host"], options["metrics-port"])
             )
 
     def startService(self) -> None:
