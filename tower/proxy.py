@@ -26,6 +26,7 @@ from tower.control.availability import Availability
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.host_key import HOST_KEY, check_host_key
 from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
 from tower.control.request_metrics import RequestMetrics
@@ -161,6 +162,8 @@ class Proxy(MultiService):
         reloads.add("log", options.reload_log)
         if audit_log is not None:
             reloads.add("audit log", audit_log.reopen)
+        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
+        check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
 
         # Authorities, certificates, host keys
         users = own_authority(state, "users-ca", epoch())
@@ -170,10 +173,9 @@ class Proxy(MultiService):
             authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
         serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
         reloads.add("serving certificate", serving.reload)
-        host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
+        host_keys = [load_or_create(state, HOST_KEY)]
 
         # Records
-        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
@@ -429,6 +431,8 @@ class Proxy(MultiService):
             secure=join_address(host, self._options["secure-port"]),
             plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
+        for text in self._options.warnings:
+            self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options["publish-service-address"] is None:
             self._log.warn(
                 "--publish-service-address is not set, and --host {host} is not an address that users and "
