@@ -7,8 +7,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.keys import load_or_create
-from tower.control.host_key import HOST_KEY, check_host_key
+from tower.control.host_key import check_host_key
 from tower.errors import ConfigurationError
+from tower.rotation.host_key import FILE
 from tower.store import MemoryStore
 from tower.store.records import Create
 from tower.trust.statedir import StateDir
@@ -36,7 +37,7 @@ class HostKeyTests(SynchronousTestCase):
         self.successResultOf(self.store.transact([Create("agentkeys", "a", {"cluster_uid": "1"})]))
         text = self.error()
         for part in (
-            str(self.state.path / HOST_KEY),
+            str(self.state.path / FILE),
             "1 enrolled agents",
             "backup",
             "--new-host-key",
@@ -44,21 +45,21 @@ class HostKeyTests(SynchronousTestCase):
         ):
             self.assertIn(part, text)
         self.assertEqual(self.error(new_allowed=True), "")
-        self.assertIsNone(self.state.read(HOST_KEY))
-        load_or_create(self.state, HOST_KEY)
+        self.assertIsNone(self.state.read(FILE))
+        load_or_create(self.state, FILE)
         self.assertEqual(self.error(), "")
 
     def test_damaged(self) -> None:
         """A damaged key is never replaced."""
         for content in (b"", b"rubbish"):
-            self.state.write(HOST_KEY, content)
+            self.state.write(FILE, content)
             for new_allowed in (False, True):
                 text = self.error(new_allowed=new_allowed)
                 for part in (
-                    str(self.state.path / HOST_KEY),
+                    str(self.state.path / FILE),
                     "is damaged",
                     "backup",
                     "every agent has to join",
                 ):
                     self.assertIn(part, text)
-            self.assertEqual(self.state.read(HOST_KEY), content)
+            self.assertEqual(self.state.read(FILE), content)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tower.conch.transport.keys import KeyPair
 from tower.errors import ConfigurationError
+from tower.rotation.host_key import FILE
 from tower.store.store import IStore
 from tower.trust.statedir import StateDir
-
-#: File of the host key in the state directory.
-HOST_KEY = "ssh_host_ed25519_key"
 
 
 def check_host_key(state: StateDir, store: IStore, *, new_allowed: bool) -> None:
@@ -17,8 +15,8 @@ def check_host_key(state: StateDir, store: IStore, *, new_allowed: bool) -> None
     :param new_allowed: whether enrolled agents may lose their proxy (``--new-host-key``).
     :raise ConfigurationError: with the file, the consequence and the cure.
     """
-    path = state.path / HOST_KEY
-    text = state.read(HOST_KEY)
+    path = state.path / FILE
+    text = state.read(FILE)
     count = len(store.snapshot("agentkeys"))
     if text is None:
         if count and not new_allowed:

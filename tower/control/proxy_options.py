@@ -231,10 +231,8 @@ class Options(NodeOptions):
         if ports is None or len(ports) > 1:
             return []
         first = ports.start
-        return [
-            f"--cluster-ports {first} is a single port, so only one cluster gets a port: give a range such "
-            f"as {first}-{first + 1000}, or none"
-        ]
+        text = f"--cluster-ports {first} is a single port, so only one cluster gets a port"
+        return [f"{text}: give a range such as {first}-{first + 1000}, or none"]
 
     def check_listening(self) -> None:
         """Check that the addresses are this machine's and the ports are free.

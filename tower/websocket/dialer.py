@@ -45,6 +45,8 @@ class Dialer:
     :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns the CA by another
         connection.
     :param epoch: returns the time of day, s since the epoch; compared with the dates of certificates.
+    :param announced: returns more such hashes, which the proxy announced to this agent; they also help if
+        *context* rejects the proxy.
     """
 
     _reactor: ISocketReactor
@@ -54,6 +56,8 @@ class Dialer:
     _proxy: HTTPProxy | None = None
     _connect: Callable[..., Deferred[Connection]] = connect
     _epoch: Callable[[], float] = time.time
+    _announced: Callable[[], Sequence[str]] = tuple
+    _learned: ssl.SSLContext | None = field(default=None, init=False)
     _factory: WebSocketClientFactory = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -72,12 +76,8 @@ class Dialer:
         :raise DialFailed: the proxy cannot be reached.
         """
         try:
-            if self.url.secure and self._context is None:
-                self._context = await self._learn()
-            connection = await self._reach(self._context if self.url.secure else None)
+            connection = await self._reach_verified() if self.url.secure else await self._reach(None)
         except ConnectFailed as e:
-            if e.kind == "tls" and self._hashes:
-                self._context = None  # the proxy may have changed to another CA with a known hash
             raise await self._explained(e) from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
             raise self._failed(f"{e}{tls_cure(str(e), self.url, pinned=True)}", permanent=e.permanent) from e
@@ -102,9 +102,35 @@ class Dialer:
         failure.permanent = permanent
         return failure
 
+    async def _reach_verified(self) -> Connection:
+        """Connect with TLS, by the context that worked last.
+
+        If it fails, the proxy may have changed to another CA with a known hash.
+        """
+        context = self._learned or self._context
+        if context is not None:
+            try:
+                return await self._reach(context)
+            except ConnectFailed as e:
+                self._learned = None
+                if e.kind != "tls" or not self._announced():
+                    raise
+                failure = e
+            try:
+                return await self._reach_learned()
+            except NotThePinnedCA:
+                raise failure from None
+        return await self._reach_learned()
+
+    async def _reach_learned(self) -> Connection:
+        learned = await self._learn()
+        connection = await self._reach(learned)
+        self._learned = learned
+        return connection
+
     async def _learn(self) -> ssl.SSLContext:
         """Return a context with the proxy's CA, found by its hash."""
-        return pinned_context(find_authority(await self._chain(), self._hashes))
+        return pinned_context(find_authority(await self._chain(), (*self._hashes, *self._announced())))
 
     async def _chain(self) -> list[x509.Certificate]:
         """Return the proxy's certificates, which are not verified."""
