@@ -1,4 +1,4 @@
-"""The proxy, ``twistd -n tower-proxy``: its parts, their settings, and the services that run."""
+"""The proxy, ``tower-proxy``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from tower.clusters.v1_tokens import V1Tokens
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
-from tower.control.cluster_metrics import AgentRejections, ClusterCollector
+from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
+from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.loop_lag import LoopLag
-from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.page import MetricsPage
 from tower.metrics.port import MetricsPort
-from tower.metrics.process import ProcessInfo
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
@@ -46,11 +47,13 @@ from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options.base import one_line, one_line_errors
+from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
 from tower.store.audit_log import AuditCollector, open_audit_log
@@ -83,7 +86,7 @@ from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
-__all__ = ["Options", "Proxy", "makeService"]
+__all__ = ["Options", "Proxy", "main", "makeService"]
 
 #: File of the key that encrypts secrets, without ``--secrets-key-file``.
 SECRETS_KEY = "secrets.key"
@@ -101,9 +104,18 @@ SWEEP_PERIOD = 1.0
 RETRY_PORTS = 30.0
 
 
+def main() -> int:
+    """Run ``tower-proxy``; return its exit code."""
+    return run("tower-proxy", Options(), makeService)
+
+
 @one_line_errors("tower-proxy")
 def makeService(options: Options, reactor: IReactor | None = None) -> IService:
-    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
+    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1.
+
+    :param reactor: None: the installed one, and the proxy handles the process's signals.
+    """
+    is_program = reactor is None
     if reactor is None:
         from twisted.internet import reactor as installed
 
@@ -117,7 +129,10 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     state.lock()
     state.require_complete()
     given = options.given_cluster
-    return Proxy(options, state, reactor, None if given is None else read_access(given))
+    proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
+    if is_program:
+        Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
+    return proxy
 
 
 class Proxy(MultiService):
@@ -125,6 +140,7 @@ class Proxy(MultiService):
 
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
+    :ivar reloads: what SIGHUP reloads.
     """
 
     _log = Logger()
@@ -145,6 +161,10 @@ class Proxy(MultiService):
         epoch = day.seconds
         sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
+        self.reloads = reloads = Reloads()
+        reloads.add("log", options.reload_log)
+        if audit_log is not None:
+            reloads.add("audit log", audit_log.reopen)
 
         # Authorities, certificates, host keys
         given = None
@@ -154,6 +174,7 @@ class Proxy(MultiService):
         users, authority, host_keys = keys.users, keys.authority, keys.host_keys
         names = serving_names(published.address, host)
         serving = ServingCertificate(state, authority.current, users, names, epoch)
+        reloads.add("serving certificate", serving.reload)
 
         # Records
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
@@ -272,14 +293,52 @@ class Proxy(MultiService):
             agent_keys=agent_keys,
         )
 
+        # Metrics
+        requests, lag = RequestMetrics(clusters), LoopLag(reactor)
+        page = MetricsPage(
+            reactor,
+            proxy_registry(
+                lag,
+                ProxyCollector(
+                    budget=budget,
+                    store_writes=store.write_times,
+                    expiries=lambda: {
+                        "serving": serving.not_after,
+                        "serving-ca": authority.current.not_after,
+                        "users-ca": users.current.not_after,
+                    },
+                    throttled=lambda: {
+                        "requests": requests.too_many,
+                        "connections": slots.ended + slots.refused,
+                        "tunnels": tunnels.counters.rejections["too-many-tunnels"],
+                        "memory": shared.unproven.evicted,
+                    },
+                    rejections=lambda: tunnels.counters.rejections,
+                ),
+                ClusterCollector(clusters, tunnels, member_credentials),
+                requests,
+                TunnelCollector(nodes.readings),
+                SlotsCollector(slots),
+                None if audit_log is None else AuditCollector(audit_log),
+            ),
+        )
+
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
+                day,
+                router,
+                pool,
+                sessions,
+                budget=budget,
+                inflight=inflight,
+                audit=audit,
+                observer=requests,
+                shared=shared,
             )
 
         front = gateway(
@@ -292,6 +351,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
+                metrics=page.text,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -340,6 +400,7 @@ class Proxy(MultiService):
             rotations,
             acceptor,
             nodes,
+            lag,
             cluster_ports,
             kubesphere_ports,
             *self._ports,
@@ -362,22 +423,8 @@ class Proxy(MultiService):
             periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
         if options["metrics-port"] is not None:
-            lag = LoopLag(reactor)
-            registry = registry_of(
-                ProcessInfo("proxy", __version__),
-                lag,
-                ClusterCollector(clusters, tunnels, member_credentials),
-                AgentRejections(lambda: tunnels.counters.rejections),
-                TunnelCollector(nodes.readings),
-                SlotsCollector(slots),
-            )
-            self._services.append(lag)
-            if audit_log is not None:
-                registry.register(AuditCollector(audit_log))
             self._services.append(
-                MetricsPort(
-                    reactor, MetricsPage(reactor, registry), options["metrics-host"], options["metrics-port"]
-                )
+                MetricsPort(reactor, page, options["metrics-host"], options["metrics-port"])
             )
 
     def startService(self) -> None:

@@ -87,7 +87,7 @@ class MemoryTower:
         self.budget = Budget(32 << 20)
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
-        self.pool = ChannelPool(self.tunnels)
+        self.pool = ChannelPool(self.tunnels, machine.seconds)
         self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,

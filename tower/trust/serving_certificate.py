@@ -103,6 +103,19 @@ class ServingCertificate:
         """Also accept client certificates of another CA."""
         self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
 
+    def reload(self) -> str:
+        """Use the certificate in the state directory for new connections, or a new one if it is unusable.
+
+        :return: until when it is valid.
+        :raise ConfigurationError: the state directory cannot be read or written; the certificate stays.
+        """
+        stored = self._stored()
+        if stored is not None and not self._due(stored) and self._load():
+            self._certificate = stored
+        else:
+            self._issue()
+        return f"valid until {self._certificate.not_valid_after_utc:%Y-%m-%d}"
+
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())
         self._state.write(STATE_FILE, issued.key_pem + issued.certificate_pem + self._authority.pem)

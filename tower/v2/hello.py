@@ -20,6 +20,8 @@ from tower.escaping import VERSION_LIMIT, shortened
 HELLO = b"hello@tower.kubesphere.io"
 #: Name of the proxy's request that updates the pins of its hello.
 ANNOUNCE = b"announce@tower.kubesphere.io"
+#: Capability of both sides: the agent reports the state of its API server.
+MEMBER_STATUS = "member-status"
 #: Longest hello accepted, B.
 LONGEST_HELLO = 16 * 1024
 #: Longest list and longest text accepted in a hello.
@@ -33,7 +35,7 @@ class AgentHello:
 
     :ivar version: of the agent, for display; truncated to `VERSION_LIMIT` characters.
     :ivar name: of this replica, for display: the host's name; truncated likewise.
-    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar capabilities: extensions of the protocol, such as `MEMBER_STATUS`.
     :ivar server: the agent's name for its API server, ``HOST[:PORT][/PATH]``: the proxy rewrites absolute
         ``Location`` headers that point to it.
     """
@@ -69,7 +71,7 @@ class ProxyHello:
     """The proxy's hello, the reply.
 
     :ivar version: of the proxy, for display; truncated to `VERSION_LIMIT` characters.
-    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar capabilities: extensions of the protocol, such as `MEMBER_STATUS`.
     :ivar proxies: other proxies to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
     :ivar ca_hashes: hashes of the CAs of its serving certificate, also future ones, likewise.

@@ -21,12 +21,20 @@ from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
 from tower.conch.connection.server import Server
 from tower.conch.transport.keys import KeyPair, fingerprint
-from tower.conch.transport.limits import DEFAULT_LIMITS, TransportLimits
+from tower.conch.transport.limits import DEFAULT_LIMITS, TokenBucket, TransportLimits
 from tower.errors import PeerError
+from tower.kube.member_status import MemberStatus
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
-from tower.v2.hello import ANNOUNCE, HELLO, AgentHello, Announcement, ProxyHello
+from tower.v2.hello import ANNOUNCE, HELLO, MEMBER_STATUS, AgentHello, Announcement, ProxyHello
 from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
+
+#: Name of the request with a `MemberStatus`.
+STATUS_REPORT = b"member-status@tower.kubesphere.io"
+
+#: Status reports accepted from an agent: burst, and rate per second.
+REPORTS = 20.0
+REPORTS_RATE = 0.5
 
 
 class HostKeyMismatch(PeerError):
@@ -92,12 +100,20 @@ class ProxyPeer:
 @lru_cache(maxsize=16)
 def _proxy_hello(host_keys: tuple[str, ...], keepalive: float, ca_hashes: tuple[str, ...]) -> bytes:
     return ProxyHello(
-        version=__version__, host_keys=host_keys, keepalive=keepalive, ca_hashes=ca_hashes
+        version=__version__,
+        capabilities=(MEMBER_STATUS,),
+        host_keys=host_keys,
+        keepalive=keepalive,
+        ca_hashes=ca_hashes,
     ).encode()
 
 
 def _refuse(_: Announcement) -> None:
     raise RequestRefused("announcements are not stored")
+
+
+def _ignore(status: MemberStatus) -> None:
+    """No-op: no tunnel follows the connection."""
 
 
 class ServerTransport(Server):
@@ -107,9 +123,10 @@ class ServerTransport(Server):
     :param keepalive: interval of keepalives, s.
     :param ca_hashes: announced, too; see `ProxyHello`.
     :ivar ready: fires with an `AgentPeer`, or fails with the reason.
+    :ivar on_member_status: called for each status that the agent reports.
     """
 
-    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "ready")
+    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "_reports", "on_member_status", "ready")
 
     def __init__(
         self,
@@ -128,6 +145,8 @@ class ServerTransport(Server):
         self._claim: Claim | None = None
         self._accepted_at = 0.0
         self._hello: AgentHello | None = None
+        self._reports: TokenBucket | None = None
+        self.on_member_status: Callable[[MemberStatus], None] = _ignore
 
     @property
     def peer(self) -> str:
@@ -145,7 +164,18 @@ class ServerTransport(Server):
         self._hello = AgentHello.decode(data)
         return self._answer
 
-    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet}
+    def _report(self, data: bytes) -> bytes:
+        if self._hello is None:
+            raise PeerError("a member status before the hello")
+        now = self.clock.seconds()
+        if self._reports is None:
+            self._reports = TokenBucket(REPORTS, REPORTS_RATE, now)
+        if not self._reports.take(now):
+            raise PeerError("too many member statuses")
+        self.on_member_status(MemberStatus.decode(data))
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet, STATUS_REPORT: _report}
 
     def answered(self, name: bytes) -> None:
         """Finish the handshake: the hello was answered."""
@@ -157,10 +187,15 @@ class ServerTransport(Server):
         """Fail `ready`; the reasons for rejections are for the log, the agent does not get them."""
         auth = self.auth
         super().ended(reason)
+        self.on_member_status = _ignore
         if isinstance(auth, UserAuthServer) and auth.refusals:
             reason = AuthenticationFailed(auth.cluster, auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
+
+
+def _connection_over(failure: Failure) -> None:
+    failure.trap(Unanswered)
 
 
 class ClientTransport(Client):
@@ -202,6 +237,10 @@ class ClientTransport(Client):
     def peer(self) -> str:
         """See `PacketTransport.peer`."""
         return "the proxy"
+
+    def report(self, status: MemberStatus) -> None:
+        """Send *status* to a proxy with the capability `MEMBER_STATUS`."""
+        self.request(STATUS_REPORT, status.encode(), want_reply=False).addErrback(_connection_over)
 
     def host_key_error(self, host_key: bytes) -> PeerError | None:
         """See `Client.host_key_error`."""

@@ -13,13 +13,14 @@ from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.member.member_health import MemberHealth
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
 from tower.tunnels.version_skew import skew
-from tower.v2.hello import AgentHello, Announcement
+from tower.v2.hello import MEMBER_STATUS, AgentHello, Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport
 from tower.websocket.dialer import Dialer, SubprotocolRefused
@@ -47,6 +48,7 @@ class Uplink:
 
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
+    :param health: the state of the member, which proxies get that support it.
     """
 
     _log = Logger()
@@ -60,6 +62,7 @@ class Uplink:
     _keepalive: float = field(kw_only=True)
     _epoch: Callable[[], float] = field(kw_only=True)
     _limits: TransportLimits | None = field(default=None, kw_only=True)
+    _health: MemberHealth | None = field(default=None, kw_only=True)
 
     @deferred
     async def connect(self) -> SSHTunnel:
@@ -92,7 +95,20 @@ class Uplink:
         if problem := skew(identity.hello.version, proxy.hello.version):
             self._log.warn("{problem}", problem=problem)
         self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
+        if self._health is not None and MEMBER_STATUS in proxy.hello.capabilities:
+            tunnel.lost.addCallback(self._follow(self._health, ssh))
         return tunnel
+
+    @staticmethod
+    def _follow(health: MemberHealth, ssh: ClientTransport) -> Callable[[Exception], Exception]:
+        """Report the member's status by *ssh*; call the result when the tunnel is lost."""
+        health.follow(ssh.report)
+
+        def lost(reason: Exception) -> Exception:
+            health.unfollow(ssh.report)
+            return reason
+
+        return lost
 
     async def _dial(self) -> tuple[Pipe, bytes]:
         """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""

@@ -157,6 +157,11 @@ class SSHTunnel:
         """Bytes sent on the connection."""
         return self.outlet.bytes_out
 
+    def nudge(self) -> None:
+        """Send the peer a probe, which it answers at once."""
+        if not self._over:
+            self._ssh.nudge()
+
     # Ends
 
     def drain(self) -> None:
