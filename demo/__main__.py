@@ -70,8 +70,13 @@ def run(folder: Path, programs: Programs) -> None:
     words = shlex.split(output_of([*tower, "join", CLUSTER, "--format", "env"]))
     secrets = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
     health = port_near(8081)
-    argv = [script("tower-agent"), *words[words.index("tower-agent") + 1 :], f"--state-dir={folder / 'agent'}"]
-    argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
+    argv = [script("tower-agent"), *words[words.index("tower-agent") + 1 :]]
+    argv += [
+        f"--state-dir={folder / 'agent'}",
+        f"--kubeconfig={behind.kubeconfig}",
+        f"--health-address={HOST}:{health}",
+        *behind.options,
+    ]
     programs.start("agent", argv, secrets)
     programs.wait("the tunnel", lambda: answers(health, "/readyz/tunnel"))
 

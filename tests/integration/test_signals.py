@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+from functools import partial
 
 from tests.integration import harness
 from tests.integration.backends import Backend
@@ -49,7 +50,11 @@ class SignalTests(harness.TowerTestCase):
         for _ in range(times):
             before = self.reloads()
             program.signal(signal.SIGHUP)
-            wait_for("the reload", lambda before=before: self.reloads() > before)
+            wait_for("the reload", partial(self.reloaded, before))
+
+    def reloaded(self, before: int) -> bool:
+        """Return whether there were more than *before* reloads."""
+        return self.reloads() > before
 
     def reloads(self) -> int:
         """Return how often the proxy has reloaded, by the present log file."""
@@ -152,7 +157,7 @@ class SignalTests(harness.TowerTestCase):
         proxy = self.tower.proxy
         proxy.signal(signal.SIGTERM)
         for number in (self.tower.secure_port, port, self.tower.port):
-            wait_for(f"the end of port {number}", lambda number=number: not listens(number))
+            wait_for(f"the end of port {number}", partial(closed, number))
         proxy.signal(signal.SIGHUP)
         for each in downloads:
             self.assertEqual(len(each.read()), SIZE - PIECE)
@@ -203,7 +208,7 @@ class LogTests(harness.TowerTestCase):
             self.assertNotIn(word, self.tower.proxy.output())
 
 
-def listens(port: int) -> bool:
-    """Return whether a connection to a port succeeds."""
+def closed(port: int) -> bool:
+    """Return whether a port refuses connections."""
     with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+        return probe.connect_ex((LOOPBACK, port)) != 0

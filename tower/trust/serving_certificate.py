@@ -99,10 +99,6 @@ class ServingCertificate:
             self._authority = previous
             raise
 
-    def trust_users(self, users: Authority) -> None:
-        """Also accept client certificates of another CA."""
-        self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
-
     def reload(self) -> str:
         """Use the certificate in the state directory for new connections, or a new one if it is unusable.
 
@@ -115,6 +111,10 @@ class ServingCertificate:
         else:
             self._issue()
         return f"valid until {self._certificate.not_valid_after_utc:%Y-%m-%d}"
+
+    def trust_users(self, users: Authority) -> None:
+        """Also accept client certificates of another CA."""
+        self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
 
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())

@@ -18,10 +18,10 @@ from tower.escaping import VERSION_LIMIT, shortened
 
 #: Name of the request.
 HELLO = b"hello@tower.kubesphere.io"
-#: Name of the proxy's request that updates the pins of its hello.
-ANNOUNCE = b"announce@tower.kubesphere.io"
 #: Capability of both sides: the agent reports the state of its API server.
 MEMBER_STATUS = "member-status"
+#: Name of the proxy's request that updates the pins of its hello.
+ANNOUNCE = b"announce@tower.kubesphere.io"
 #: Longest hello accepted, B.
 LONGEST_HELLO = 16 * 1024
 #: Longest list and longest text accepted in a hello.

@@ -108,12 +108,12 @@ def _proxy_hello(host_keys: tuple[str, ...], keepalive: float, ca_hashes: tuple[
     ).encode()
 
 
-def _refuse(_: Announcement) -> None:
-    raise RequestRefused("announcements are not stored")
-
-
 def _ignore(status: MemberStatus) -> None:
     """No-op: no tunnel follows the connection."""
+
+
+def _refuse(_: Announcement) -> None:
+    raise RequestRefused("announcements are not stored")
 
 
 class ServerTransport(Server):

@@ -42,7 +42,10 @@ class Resource:
 
 
 RESOURCES = (
-    Resource("clusters", "cluster", "Cluster", ("create", "delete", "get", "list", "patch", "watch")),
+    Resource(
+        "clusters", "cluster", "Cluster", ("create", "delete", "get", "list", "patch", "update", "watch")
+    ),
+    Resource("clusters/status", "", "Cluster", ("get", "patch", "update")),
     Resource("clusters/agents", "", "Agent", ("delete", "get")),
     Resource("clusters/jointokens", "", "JoinToken", ("create",)),
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),

@@ -17,7 +17,8 @@ from tower.rotation.rotations import Rotations
 from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.web.api.agents import AgentsApi
-from tower.web.api.clusters import CheckFiles, ClusterApi, Subresource
+from tower.web.api.cluster_writer import CheckFiles
+from tower.web.api.clusters import ClusterApi, Subresource
 from tower.web.api.credentials import CredentialsApi
 from tower.web.api.dispatch import Api
 from tower.web.api.issue import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
