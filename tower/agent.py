@@ -155,7 +155,14 @@ class Agent(MultiService):
         context = None
         if url.secure and not hashes:
             context = strict_context(None if ca_file is None else str(ca_file))
-        dialer = Dialer(sockets, url, context=context, hashes=hashes, proxy=find_proxy(url, os.environ))
+        dialer = Dialer(
+            sockets,
+            url,
+            context=context,
+            hashes=hashes,
+            proxy=find_proxy(url, os.environ),
+            announced=known_proxies.ca_hashes,
+        )
         settings: Any = {
             "keepalive": options["keepalive"],
             "epoch": time_of_day,

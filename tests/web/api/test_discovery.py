@@ -34,7 +34,8 @@ class DiscoveryTests(SynchronousTestCase):
             (group,) = body["items"]
             (entry,) = group["versions"]
             self.assertEqual(
-                [r["resource"] for r in entry["resources"]], ["clusters", "kubeconfigs", "credentials"]
+                [r["resource"] for r in entry["resources"]],
+                ["clusters", "kubeconfigs", "credentials", "rotations"],
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],

@@ -53,6 +53,7 @@ RESOURCES = (
     Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
     Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
+    Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
 
 

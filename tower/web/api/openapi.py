@@ -71,6 +71,15 @@ def group_document() -> dict[str, Any]:
                 "delete": _operation("delete", "Credential"),
                 "parameters": [name],
             },
+            f"{base}/rotations": {
+                "get": _operation("list", "Rotation"),
+                "post": _operation("post", "Rotation"),
+            },
+            f"{base}/rotations/{{name}}": {
+                "get": _operation("get", "Rotation"),
+                "delete": _operation("delete", "Rotation"),
+                "parameters": [name],
+            },
         },
         "components": {
             "schemas": {f"{_PREFIX}.{kind}": _identified(schema, kind) for kind, schema in KINDS.items()}
