@@ -363,7 +363,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
-                metrics=page.text,
+                metrics=page.pieces,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))

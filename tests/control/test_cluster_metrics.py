@@ -7,11 +7,12 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import NOW, Bench
+from tests.fakes.pages import page_of
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
 from tower.control.cluster_metrics import ClusterCollector
 from tower.kube.member_status import MemberStatus
-from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.page import registry_of
 from tower.trust.vault import Vault
 
 #: Most series of a cluster, all collectors together; the limit is 100.
@@ -98,7 +99,7 @@ class ClusterCollectorTests(SynchronousTestCase):
         """A removed cluster has no series, although its counters existed."""
         self.tunnels.counters.of("alpha").not_opened("busy")
         self.successResultOf(self.bench.clusters.remove("alpha"))
-        page = self.successResultOf(MetricsPage(self.bench.clock, self.registry).text())
+        page = page_of(self.registry)
         self.assertNotIn(b"alpha", page)
 
     def test_series(self) -> None:

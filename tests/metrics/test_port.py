@@ -7,9 +7,11 @@ from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
+from twisted.internet import reactor as installed
 from twisted.internet.address import IPv4Address
+from twisted.internet.task import deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tower.metrics.families import counter
 from tower.metrics.page import MetricsPage, registry_of
@@ -126,3 +128,26 @@ class MetricsPortTests(SynchronousTestCase):
         self.port.stopService()
         self.assertTrue(transport.disconnected)
         self.port.stopService()
+
+
+class LongPageTests(TestCase):
+    """A page of several pieces; Twisted resumes its producer in the global reactor."""
+
+    async def test_long(self) -> None:
+        """It is sent piece by piece, and is complete."""
+        reactor = MemoryReactorClock()
+        times = iter(range(1_000_000))  # each look at the clock is a second later
+        page = MetricsPage(reactor, registry_of(_Opens(), _Opens()), lambda: float(next(times)))
+        port = MetricsPort(reactor, page, "127.0.0.1", 21900)
+        port.startService()
+        self.addCleanup(port.stopService)
+        protocol: Any = reactor.tcpServers[0][1].buildProtocol(PEER)
+        transport = StringTransport(peerAddress=PEER)
+        protocol.makeConnection(transport)
+        protocol.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        reactor.advance(0)
+        body = b""
+        while body.count(b"opens_total{") < 2:
+            await deferLater(installed, 0)
+            head, _, body = transport.value().partition(b"\r\n\r\n")
+        self.assertIn(b"content-length: %d" % len(body), head.lower())
