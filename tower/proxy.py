@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.clusters import Clusters
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -26,6 +27,7 @@ from tower.control.availability import Availability
 from tower.control.cluster_metrics import AgentRejections, ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.event_recorder import EventRecorder
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.errors import TowerError
@@ -235,6 +237,7 @@ class Proxy(MultiService):
             published,
             day,
         )
+        events = ClusterEvents(store, day)
         api = tower_api(
             store,
             clusters,
@@ -247,6 +250,7 @@ class Proxy(MultiService):
             member_credentials,
             nodes.status,
             check_files=nodes.check_files,
+            events=events,
         )
 
         # HTTP ports
@@ -331,6 +335,8 @@ class Proxy(MultiService):
             periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
+            EventRecorder(store, clusters, tunnels, events),
+            periodic(reactor, PURGE_PERIOD, events.sweep),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
         ]

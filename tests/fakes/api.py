@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW, authority
 from tower.clusters import Clusters
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -111,6 +112,7 @@ class ApiTestCase(SynchronousTestCase):
             self.published,
             clock,
         )
+        self.events = ClusterEvents(self.store, clock)
         self.api = tower_api(
             self.store,
             self.clusters,
@@ -123,6 +125,7 @@ class ApiTestCase(SynchronousTestCase):
             self.accesses,
             self.ssh.get,
             check_files=NodeFiles(self.node_files).check,
+            events=self.events,
         )
 
     def ask(
@@ -137,7 +140,18 @@ class ApiTestCase(SynchronousTestCase):
     ) -> Outcome:
         """Return the answer to a request, or raise its error; *body* is JSON, or raw bytes."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        call = Call(method, tuple(path.split("/")[1:]), query, accept, content, lambda: succeed(raw))
+        segments = tuple(path.split("/")[1:])
+        call = Call(
+            method,
+            segments,
+            query,
+            accept,
+            content,
+            lambda: succeed(raw),
+            "jane",
+            ("tower:admins",),
+            "kubectl/v1",
+        )
         results: list[Outcome] = []
         failures: list[Failure] = []
         Deferred.fromCoroutine(self.api.answer(call)).addCallbacks(results.append, failures.append)
