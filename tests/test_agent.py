@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
@@ -18,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
 from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
-from tower.agent import REFRESH, Agent, Hangup, Options, makeService
+from tower.agent import REFRESH, Agent, Options, makeService
 from tower.tunnels.targets import Target
 
 
@@ -124,7 +121,7 @@ class AgentTests(SynchronousTestCase):
         self.write_kubeconfig()
         self.reactor: Any = MemoryReactorClock()
 
-    def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
+    def write_kubeconfig(self, server: str = "https://member.example:6443") -> None:
         """Write the kubeconfig."""
         content = {
             "current-context": "c",
@@ -192,9 +189,25 @@ class AgentTests(SynchronousTestCase):
         """A changed kubeconfig is followed."""
         agent = self.make()
         self.start(agent)
-        self.write_kubeconfig("https://10.0.0.22:6443")
+        self.write_kubeconfig("https://other.example:6443")
         self.reactor.advance(REFRESH)
-        self.assertEqual(agent.member.host, "10.0.0.22")
+        self.assertEqual(agent.member.host, "other.example")
+
+    def test_follows_the_member(self) -> None:
+        """A changed or damaged kubeconfig is checked at once; the state is that of the API server."""
+        checked: list[bool] = []
+        agent = self.make()
+        self.start(agent)
+        agent.member_health.credential_changed = lambda: checked.append(True)  # type: ignore[method-assign]
+        for text in ("nothing", "nothing", None, "still nothing"):
+            if text is None:
+                self.write_kubeconfig("https://other.example:6443")
+            else:
+                self.kubeconfig.write_text(text)
+            self.reactor.advance(REFRESH)
+        self.assertEqual(len(checked), 3)
+        self.assertIsNotNone(agent.member_health.status)
+        self.assertIn("did not answer", agent.member_health.problem)
 
     def test_warnings(self) -> None:
         """Risks are logged; insecure options repeatedly, as critical."""
@@ -256,7 +269,7 @@ class AgentTests(SynchronousTestCase):
 
     def test_v1_impossible(self) -> None:
         """An API server that old proxies cannot use ends the program."""
-        self.write_kubeconfig("https://10.0.0.1:6443/prefix")
+        self.write_kubeconfig("https://member.example:6443/prefix")
         ended = self.assertRaises(SystemExit, self.old, "--insecure-v1-any-host-key")
         self.assertIn("kubesphere-v1", str(ended))
         self.write_kubeconfig()
@@ -276,7 +289,7 @@ class AgentTests(SynchronousTestCase):
             self.kubeconfig.write_text(self.kubeconfig.read_text() + "\n")
             self.reactor.advance(REFRESH)
             self.assertEqual(renewed, [])
-            self.write_kubeconfig("https://10.0.0.22:6443")
+            self.write_kubeconfig("https://other.example:6443")
             self.reactor.advance(REFRESH)
             self.assertEqual(len(renewed), renewals)
             self.successResultOf(agent.stopService())
@@ -320,30 +333,3 @@ class AgentTests(SynchronousTestCase):
         text = self.ends("--health-address=127.0.0.1:8081")
         self.assertIn("8081", text)
         self.assertIn("in use", text)
-
-
-class FakeReactor:
-    """A reactor that runs calls of threads at once."""
-
-    def callFromThread(self, call: Callable[[], object]) -> None:
-        """Run *call*."""
-        call()
-
-
-class HangupTests(SynchronousTestCase):
-    def test_signal(self) -> None:
-        """SIGHUP retries in the reactor; a stop restores the previous handler."""
-        handlers: list[Any] = ["before"]
-
-        def set_handler(number: int, handler: Any) -> Any:
-            self.assertEqual(number, signal.SIGHUP)
-            handlers.append(handler)
-            return handlers[-2]
-
-        retries: list[bool] = []
-        hangup = Hangup(cast(IReactorFromThreads, FakeReactor()), lambda: retries.append(True), set_handler)
-        hangup.startService()
-        handlers[-1](signal.SIGHUP, None)
-        self.assertEqual(retries, [True])
-        hangup.stopService()
-        self.assertEqual(handlers[-1], "before")

@@ -39,8 +39,8 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
     return answer
 
 
-def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
-    """Return whether a program's health page reports that it is ready; a slow page is waited for."""
+def is_ready(port: int, path: str = "/readyz/tunnel", host: str = LOOPBACK) -> bool:
+    """Return whether a health page answers 200: by default that of an agent's tunnel; wait if it is slow."""
     connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     try:
         connection.request("GET", path)

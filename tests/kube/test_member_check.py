@@ -404,7 +404,7 @@ class ImpersonationTests(CheckCase):
             )
 
     def test_restricted(self) -> None:
-        """A grant that is limited to names has a reason of its own, and lists the names."""
+        """A grant that is limited to names is a restriction; the message lists them."""
         self.allowed, self.rules = (
             {"groups"},
             [rule("users", "jane", "joe"), rule("groups", "x"), {"verbs": 1}],

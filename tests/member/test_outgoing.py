@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from attrs import define
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
@@ -163,6 +163,21 @@ class OutgoingTests(SynchronousTestCase):
             incoming = self.want(b"kubernetes")
             self.dialed[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: connection refused"))
             self.assertEqual(incoming.refusal, (kind, "10.0.0.1:6443: connection refused"))
+
+    def test_on_dialed(self) -> None:
+        """The result of each connection to the API server is passed on, those of other targets are not."""
+        results: list[object] = []
+        self.outgoing.on_dialed = results.append
+        self.want(b"db")
+        self.dialed[-1].errback(ConnectFailed("refused", "no"))
+        error = ConnectFailed("timeout", "late")
+        for result in (FakePipe(), error, CancelledError()):
+            self.want(b"kubernetes")
+            if isinstance(result, Exception):
+                self.dialed[-1].errback(result)
+            else:
+                self.dialed[-1].callback(result)
+        self.assertEqual(results, [None, error])
 
     def test_mistake(self) -> None:
         """A mistake of ours is logged, and the proxy is not left waiting."""

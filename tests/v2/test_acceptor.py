@@ -13,12 +13,13 @@ from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.member_status import Check, MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
 from tower.v2.acceptor import AgentAcceptor
 from tower.v2.hello import AgentHello
-from tower.v2.transport import AgentRefused, ClientTransport
+from tower.v2.transport import STATUS_REPORT, AgentRefused, ClientTransport
 from tower.websocket.frames import FrameReader, FrameWriter
 
 
@@ -31,7 +32,7 @@ class Agent:
 
     def __init__(self, clock: Clock, host_key: KeyPair, key: KeyPair, token: str | None) -> None:
         self.pipe = MemoryPipe()
-        ssh = ClientTransport(
+        self.ssh = ssh = ClientTransport(
             clock, key, "alpha", [host_key.fingerprint], AgentHello(version="9.9"), token=token
         )
         self.tunnel = SSHTunnel(
@@ -175,6 +176,30 @@ class AcceptorTests(SynchronousTestCase):
             )
             self.pipes[0].lose()
             self.assertEqual(self.bench.tunnels.live("alpha"), [])
+
+    def test_member_status(self) -> None:
+        """A tunnel keeps the agent's last report, and announces each change; before, it has none."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(token)
+        (tunnel,) = self.bench.tunnels.live("alpha")
+        self.assertIsNone(tunnel.member_status)
+        changes: list[str] = []
+        self.bench.tunnels.watch(changes.append)
+        good = MemberStatus(Check("True", "Reachable", "it answers"), version="v1.36.2")
+        for status in (good, good, MemberStatus(), good):
+            agent.ssh.report(status)
+            self.pump()
+            self.assertEqual(tunnel.member_status, status)
+        self.assertEqual(changes, ["alpha"] * 3)
+
+    def test_hostile_status(self) -> None:
+        """An invalid report ends the tunnel."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(token)
+        agent.ssh.request(STATUS_REPORT, b"{}x", want_reply=False)
+        self.pump()
+        self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.assertIsNotNone(agent.lost)
 
     def test_not_let_in(self) -> None:
         """Without a key or token that is good there is no tunnel, and the connection is free again."""

@@ -18,11 +18,22 @@ from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import Closed, HandshakeTimeout
 from tower.errors import PeerError
+from tower.kube.member_status import Check, MemberStatus
 from tower.v2.hello import AgentHello, ProxyHello
-from tower.v2.transport import AgentRefused, AuthenticationFailed, ClientTransport, HostKeyMismatch
+from tower.v2.transport import (
+    REPORTS,
+    STATUS_REPORT,
+    AgentRefused,
+    AuthenticationFailed,
+    ClientTransport,
+    HostKeyMismatch,
+)
 from tower.v2.userauth import UserAuthClient
 
 TOKEN = "tower-SECRET"
+
+
+STATUS = MemberStatus(Check("False", "Timeout", "no answer: restart it"), version="v1.36.2")
 
 
 class HandshakeTests(SynchronousTestCase):
@@ -39,7 +50,12 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual((proxy.name, proxy.fingerprint), ("alpha", HOST_KEY.fingerprint))
         self.assertEqual(
             proxy.hello,
-            ProxyHello(version=__version__, host_keys=(HOST_KEY.fingerprint,), keepalive=10),
+            ProxyHello(
+                version=__version__,
+                capabilities=("member-status",),
+                host_keys=(HOST_KEY.fingerprint,),
+                keepalive=10,
+            ),
         )
 
     def test_enrolment(self) -> None:
@@ -384,3 +400,84 @@ class LiveTests(SynchronousTestCase):
         pair.client.loseConnection()
         pair.pump()
         self.assertIsInstance(pair.lost[pair.client], Closed)
+
+
+class MemberStatusTests(SynchronousTestCase):
+    """Reports about the agent's API server."""
+
+    def setUp(self) -> None:
+        """Connect a pair, and record the reports."""
+        self.pair = Pair()
+        self.reports: list[MemberStatus] = []
+        self.pair.connect()
+        self.pair.server.on_member_status = self.reports.append
+
+    def test_report(self) -> None:
+        """The proxy gets the agent's reports; there is no answer."""
+        self.pair.client.report(STATUS)
+        self.pair.client.report(MemberStatus())
+        self.pair.carried.clear()
+        self.pair.pump()
+        self.assertEqual(self.reports, [STATUS, MemberStatus()])
+        self.assertEqual([end for end, _ in self.pair.carried], [self.pair.client])
+
+    def test_limit(self) -> None:
+        """An agent that reports too often is disconnected."""
+        for _ in range(int(REPORTS)):
+            self.pair.client.report(STATUS)
+        self.pair.pump()
+        self.assertEqual(len(self.reports), REPORTS)
+        self.pair.clock.advance(2)
+        self.pair.client.report(STATUS)
+        self.pair.pump()
+        self.assertEqual(self.pair.lost, {})
+        self.pair.client.report(STATUS)
+        self.pair.pump()
+        self.assertIsInstance(self.pair.lost[self.pair.server], PeerError)
+        self.assertIn("too many member statuses", str(self.pair.lost[self.pair.server]))
+
+    def test_invalid(self) -> None:
+        """An invalid report ends the connection."""
+        for data in (
+            b"",
+            b"[]",
+            b"{",
+            b'{"apiServer":1}',
+            b'{"version":"\\u001b"}',
+            b"[" * 9000,
+            b" " * 20_000,
+        ):
+            self.setUp()
+            self.pair.client.request(STATUS_REPORT, data, want_reply=False)
+            self.pair.pump()
+            self.assertIsInstance(self.pair.lost[self.pair.server], PeerError)
+            self.assertIn("member status", str(self.pair.lost[self.pair.server]))
+            self.assertEqual(self.reports, [])
+
+    def test_before_the_hello(self) -> None:
+        """A report before the hello ends the connection."""
+        pair = Pair()
+
+        def early() -> None:
+            pair.client.start_connection()
+            pair.client.report(STATUS)
+
+        pair.client.auth._succeeded = early  # type: ignore[union-attr]
+        pair.connect()
+        self.assertIn("before the hello", str(pair.lost[pair.server]))
+
+    def test_after_the_end(self) -> None:
+        """A report after the end of the connection is dropped."""
+        self.pair.client.close("done")
+        self.pair.pump()
+        self.pair.client.report(STATUS)
+        self.assertEqual(self.reports, [])
+
+    def test_old_proxy(self) -> None:
+        """A proxy without the capability refuses the request and keeps the connection."""
+        answers = dict(self.pair.server.connection.answers)
+        del answers[STATUS_REPORT]
+        self.pair.server.connection.answers = answers
+        self.pair.client.report(STATUS)
+        self.pair.pump()
+        self.assertEqual((self.pair.lost, self.reports), ({}, []))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
@@ -14,10 +14,12 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.member_status import MemberStatus
+from tower.member.member_health import MemberHealth
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
-from tower.v2.hello import AgentHello
+from tower.v2.hello import AgentHello, ProxyHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
 from tower.v2.uplink import AgentIdentity, Uplink
@@ -62,6 +64,7 @@ class UplinkTests(SynchronousTestCase):
         self.dialer = FakeDialer()
         self.outgoing = FakeOutgoing()
         self.host_keys = KnownProxies(StateDir(Path(self.mktemp())), [HOST_KEY.fingerprint])
+        self.health: MemberHealth | None = None
         self.near = FakePipe()
         self.far = FakePipe()
 
@@ -76,11 +79,17 @@ class UplinkTests(SynchronousTestCase):
             Budget(1 << 20),
             keepalive=10.0,
             epoch=lambda: NOW,
+            health=self.health,
         )
         return self.uplink.connect()
 
     def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
-        """Run the proxy's end until no more messages are sent."""
+        """Run the proxy's end; return its result."""
+        ready: Deferred[AgentPeer] = self.serve(*keys).ready
+        return ready
+
+    def serve(self, *keys: KeyPair) -> Any:
+        """Run the proxy's end, and return it."""
         self.dialer.answers["tower-v2"] = succeed((self.near, b""))
         ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
         tunnel = SSHTunnel(
@@ -89,7 +98,7 @@ class UplinkTests(SynchronousTestCase):
         ssh.ready.addErrback(lambda _: None)
         tunnel.lost.addBoth(lambda _: None)
         tunnel.start()
-        return ssh.ready
+        return ssh
 
     def pump(self) -> None:
         """Carry bytes between both until there are none."""
@@ -122,6 +131,35 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual(self.host_keys.pinned, {HOST_KEY.fingerprint, AGENT_KEY.fingerprint})
         self.over()
         self.assertTrue(self.outgoing.dialing.stopped)
+
+    def test_member_status(self) -> None:
+        """A proxy with the capability gets the member's status after the hello, and its changes."""
+        reports: list[MemberStatus] = []
+        health = self.health = MemberHealth(self.clock, Deferred)
+        health.status = MemberStatus(version="v1.36.2")
+        ssh = self.serve()
+        ssh.on_member_status = reports.append
+        connected = self.connect()
+        self.pump()
+        self.successResultOf(connected)
+        self.assertEqual(reports, [health.status])
+        self.assertEqual(len(health._followers), 1)
+        self.over()
+        self.assertEqual(health._followers, [])
+
+    def test_proxy_without_status(self) -> None:
+        """An agent does not send reports to a proxy of an earlier version."""
+        self.health = MemberHealth(self.clock, Deferred)
+        self.health.status = MemberStatus(version="v1.36.2")
+        ssh = self.serve()
+        ssh._answer = ProxyHello("1.0.0", host_keys=(HOST_KEY.fingerprint,)).encode()
+        requests: list[bytes] = []
+        ssh.refused = requests.append
+        connected = self.connect()
+        self.pump()
+        self.successResultOf(connected)
+        self.assertEqual((requests, self.health._followers), ([], []))
+        self.over()
 
     def test_token(self) -> None:
         """A new agent enrols with its token, and then has it no more, even if it would be good again."""

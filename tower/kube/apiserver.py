@@ -160,6 +160,11 @@ class APIServer:
         return self._loaded
 
     @property
+    def problem(self) -> str:
+        """Why changed files are not used; empty if they are."""
+        return self._last_error
+
+    @property
     def warnings(self) -> list[str]:
         """Warnings about this access, for the cluster's owner."""
         access, found = self._loaded.access, []
@@ -179,6 +184,7 @@ class APIServer:
         try:
             signature = _signature(self._loaded.access)
             if signature == self._signature:
+                self._last_error = ""
                 return False
             access = self._load()
             if access.files != self._loaded.access.files:

@@ -105,7 +105,15 @@ _CERTIFICATES = (
         "has a certificate of a CA that is not trusted",
     ),
 )
+#: Reasons of checks that succeeded with a problem that does not affect users yet.
+WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInvalid"))
+
 _DATED = frozenset(("CertificateExpired", "CertificateNotYetValid"))
+
+
+def is_about_clock(check: Check) -> bool:
+    """Return whether the message of *check* may have the offset of a clock."""
+    return check.reason == "ClockSkew" or is_about_dates(check)
 
 
 def is_about_dates(check: Check) -> bool:

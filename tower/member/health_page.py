@@ -1,7 +1,8 @@
-"""The agent's health page: liveness, and whether the tunnel is up."""
+"""The agent's health page: liveness, whether the tunnel is up, and whether the member is usable."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import Service
@@ -11,17 +12,24 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
+from tower.member.member_health import MemberHealth
 from tower.member.reconnecting import Reconnecting
 
 
 class HealthPage(Resource):
-    """`/healthz` is 200 while the process runs; `/readyz` is 200 while the tunnel is up, else 503."""
+    """The answers to probes, in the form of kube-apiserver's.
+
+    `/healthz` is 200 while the process runs.  `/readyz` is 200 while the tunnel is up and the member is
+    usable, else 503 with the first reason; with ``?verbose`` it has a line for each check.  `/readyz/NAME` is
+    one check.
+    """
 
     isLeaf = True
 
-    def __init__(self, subject: Reconnecting) -> None:
+    def __init__(self, uplink: Reconnecting, health: MemberHealth) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._subject = subject
+        self._uplink = uplink
+        self._health = health
 
     def render_GET(self, request: Any) -> bytes:
         """Answer GET and HEAD."""
@@ -29,13 +37,52 @@ class HealthPage(Resource):
         request.setHeader(b"cache-control", b"no-store")
         if request.path == b"/healthz":
             return b"ok\n"
-        if request.path != b"/readyz":
-            request.setResponseCode(404)
-            return b"not found: the paths are /healthz and /readyz\n"
-        if self._subject.ready:
-            return b"ok\n"
+        if request.path == b"/readyz":
+            problem, text = self._verbose() if _is_verbose(request) else self._brief()
+            return _answer(request, problem, text)
+        for name, problem, note in self._checks():
+            if request.path == b"/readyz/" + name.encode():
+                return _answer(request, problem, f"not ready: {problem}" if problem else note)
+        request.setResponseCode(404)
+        return b"not found: the paths are /healthz, /readyz and /readyz/CHECK\n"
+
+    def _brief(self) -> tuple[str, str]:
+        problem = next((problem for _, problem, _ in self._checks() if problem), "")
+        lines = [f"not ready: {problem}"] if problem else ["ok"]
+        return problem, "\n".join([*lines, *(f"warning: {text}" for text in self._health.warnings)])
+
+    def _verbose(self) -> tuple[str, str]:
+        checks = list(self._checks())
+        lines = [
+            f"[-]{name} failed: {problem}" if problem else f"[+]{name} {note}"
+            for name, problem, note in checks
+        ]
+        failed = next((problem for _, problem, _ in checks if problem), "")
+        return failed, "\n".join([*lines, f"readyz check {'failed' if failed else 'passed'}"])
+
+    def _checks(self) -> Iterator[tuple[str, str, str]]:
+        """Return the name, the problem and, without a problem, the result of each check."""
+        ready = self._uplink.ready
+        yield "tunnel", "" if ready else self._uplink.state, "ok"
+        for name, check in self._health.checks:
+            if self._health.status is None:
+                yield name, self._health.problem, ""
+            elif check.status == "False":
+                yield name, check.message, ""
+            else:
+                yield name, "", "ok" if check.status == "True" else "unknown"
+
+
+def _is_verbose(request: Any) -> bool:
+    """Return whether the query has ``verbose``, with or without a value, which Twisted requires."""
+    query: bytes = request.uri.partition(b"?")[2]
+    return any(pair.partition(b"=")[0] == b"verbose" for pair in query.split(b"&"))
+
+
+def _answer(request: Any, problem: str, text: str) -> bytes:
+    if problem:
         request.setResponseCode(503)
-        return f"not ready: {self._subject.state}\n".encode()
+    return f"{text}\n".encode()
 
 
 class _QuietSite(Site):
@@ -53,8 +100,10 @@ class HealthService(Service):
     :raise twisted.internet.error.CannotListenError: the port is in use or cannot be bound.
     """
 
-    def __init__(self, reactor: IReactorTCP, host: str, port: int, subject: Reconnecting) -> None:
-        site: Any = _QuietSite(HealthPage(subject), timeout=10)  # type: ignore[no-untyped-call]
+    def __init__(
+        self, reactor: IReactorTCP, host: str, port: int, uplink: Reconnecting, health: MemberHealth
+    ) -> None:
+        site: Any = _QuietSite(HealthPage(uplink, health), timeout=10)  # type: ignore[no-untyped-call]
         self._port: IListeningPort = reactor.listenTCP(port, site, interface=host)
 
     def stopService(self) -> Deferred[None]:

@@ -104,6 +104,10 @@ class StreamTally:
             incoming.refuse("failed", "the agent could not dial the target: see the agent's log")
 
 
+def _ignore(error: ConnectFailed | None) -> None:
+    """No-op: nothing follows the connections."""
+
+
 @define(eq=False)
 class Outgoing:
     """Dials the targets of one agent's streams.
@@ -112,6 +116,7 @@ class Outgoing:
     user gets the reason of a failure.
 
     :param connect: `tower.net.connecting.connect`, or a replacement in tests.
+    :ivar on_dialed: called after each attempt to connect to the API server, with its error or None.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
     """
 
@@ -124,6 +129,7 @@ class Outgoing:
     _opening: int = field(default=0, init=False)  # to the API server
     tally: StreamTally = field(init=False)
     unfinished: UnfinishedHeads = field(init=False)
+    on_dialed: Callable[[ConnectFailed | None], None] = field(default=_ignore, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Start without streams."""
@@ -178,6 +184,10 @@ class Outgoing:
 
     def _opened(self, result: Any) -> Any:
         self._opening -= 1
+        if not isinstance(result, Failure):
+            self.on_dialed(None)
+        elif isinstance(result.value, ConnectFailed):
+            self.on_dialed(result.value)
         return result
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from attrs import define, field
@@ -20,6 +21,7 @@ from tower.conch.transport.limits import HandshakeTimeout, TooManyTunnels
 from tower.conch.tunnel.endings import CONNECTION_LOST, PROTOCOL_ERROR, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
+from tower.kube.member_status import MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import prove
 from tower.net.pipes import Pipe
@@ -48,6 +50,7 @@ class AgentAcceptor(Service):
     :param grace: time that a stop waits for connections to close, s.
     :param per_key: most tunnels of one key into one cluster; 0: unlimited.
     :param per_cluster: most tunnels of one cluster; 0: unlimited.
+    :param ca_hashes: returns the hashes of the CAs of the serving certificate, for the hello.
     :ivar wheel: clock of all connections.
     :ivar slots: of the tunnels, held from authentication on.
     :ivar rejections: rate-limited log lines that unauthenticated clients can cause.
@@ -65,6 +68,7 @@ class AgentAcceptor(Service):
     _grace: float = field(default=5.0, kw_only=True)
     _per_key: int = field(default=0, kw_only=True)
     _per_cluster: int = field(default=0, kw_only=True)
+    _ca_hashes: Callable[[], Sequence[str]] = field(default=tuple, kw_only=True)
     _open: dict[SSHTunnel, LiveTunnel | None] = field(factory=dict, init=False)
     _all_closed: Deferred[None] | None = field(default=None, init=False)
 
@@ -82,9 +86,11 @@ class AgentAcceptor(Service):
         """
         slot = TunnelSlot(self.slots)
         gate = Gatekeeper(self._tokens, slot)
-        ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
+        ssh = ServerTransport(
+            self.wheel, self._host_keys, gate, keepalive=self._keepalive, ca_hashes=self._ca_hashes()
+        )
         slot.attach(ssh)
-        return self.accept(ssh, ssh.ready, pipe, leftover, self._authenticated)
+        return self.accept(ssh, ssh.ready, pipe, leftover, partial(self._authenticated, ssh))
 
     def accept(
         self,
@@ -117,9 +123,12 @@ class AgentAcceptor(Service):
         traffic = self._tunnels.counters.of(name).traffic
         tunnel.open_up(name, fingerprint, version, self._epoch(), self._budget, traffic=traffic)
 
-    def _authenticated(self, peer: AgentPeer, tunnel: SSHTunnel) -> tuple[LiveTunnel, str | None]:
+    def _authenticated(
+        self, ssh: ServerTransport, peer: AgentPeer, tunnel: SSHTunnel
+    ) -> tuple[LiveTunnel, str | None]:
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
+        ssh.on_member_status = partial(_reported, tunnel)
         tunnel.host = peer.hello.name
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
@@ -192,6 +201,13 @@ class AgentAcceptor(Service):
         self._all_closed = None
         for tunnel in list(self._open):
             tunnel.abort()
+
+
+def _reported(tunnel: SSHTunnel, status: MemberStatus) -> None:
+    """Keep the *status* that the agent reported."""
+    if status != tunnel.member_status:
+        tunnel.member_status = status
+        tunnel.on_change()
 
 
 def _rejection(failure: Failure) -> str:

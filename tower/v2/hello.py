@@ -18,6 +18,10 @@ from tower.escaping import VERSION_LIMIT, shortened
 
 #: Name of the request.
 HELLO = b"hello@tower.kubesphere.io"
+#: Capability of both sides: the agent reports the state of its API server.
+MEMBER_STATUS = "member-status"
+#: Name of the proxy's request that updates the pins of its hello.
+ANNOUNCE = b"announce@tower.kubesphere.io"
 #: Longest hello accepted, B.
 LONGEST_HELLO = 16 * 1024
 #: Longest list and longest text accepted in a hello.
@@ -31,7 +35,7 @@ class AgentHello:
 
     :ivar version: of the agent, for display; truncated to `VERSION_LIMIT` characters.
     :ivar name: of this replica, for display: the host's name; truncated likewise.
-    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar capabilities: extensions of the protocol, such as `MEMBER_STATUS`.
     :ivar server: the agent's name for its API server, ``HOST[:PORT][/PATH]``: the proxy rewrites absolute
         ``Location`` headers that point to it.
     """
@@ -67,9 +71,10 @@ class ProxyHello:
     """The proxy's hello, the reply.
 
     :ivar version: of the proxy, for display; truncated to `VERSION_LIMIT` characters.
-    :ivar capabilities: extensions of the protocol; none so far.
+    :ivar capabilities: extensions of the protocol, such as `MEMBER_STATUS`.
     :ivar proxies: other proxies to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
+    :ivar ca_hashes: hashes of the CAs of its serving certificate, also future ones, likewise.
     :ivar keepalive: interval of its keepalives, s; 0: unknown.
     """
 
@@ -78,6 +83,7 @@ class ProxyHello:
     proxies: tuple[str, ...] = ()
     host_keys: tuple[str, ...] = ()
     keepalive: float = 0.0
+    ca_hashes: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the encoded hello."""
@@ -87,6 +93,7 @@ class ProxyHello:
                 "capabilities": self.capabilities,
                 "proxies": self.proxies,
                 "hostKeys": self.host_keys,
+                "caHashes": self.ca_hashes,
                 "keepalive": self.keepalive,
             }
         )
@@ -109,7 +116,33 @@ class ProxyHello:
             proxies=_texts(fields, "proxies"),
             host_keys=_texts(fields, "hostKeys"),
             keepalive=float(keepalive),
+            ca_hashes=_texts(fields, "caHashes"),
         )
+
+
+@frozen
+class Announcement:
+    """Pins of the proxy, for now and for after a rotation: sent to live agents with `ANNOUNCE`.
+
+    :ivar host_keys: as in `ProxyHello`.
+    :ivar ca_hashes: as in `ProxyHello`.
+    """
+
+    host_keys: tuple[str, ...] = ()
+    ca_hashes: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the encoded announcement."""
+        return _encode({"hostKeys": self.host_keys, "caHashes": self.ca_hashes})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Announcement:
+        """Return the decoded announcement.
+
+        :raise Malformed: *data* is not a valid announcement.
+        """
+        fields = _decode(data)
+        return cls(_texts(fields, "hostKeys"), _texts(fields, "caHashes"))
 
 
 def _encode(fields: dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ owner may then `release` the parsing of packets and take over the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -21,12 +21,20 @@ from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
 from tower.conch.connection.server import Server
 from tower.conch.transport.keys import KeyPair, fingerprint
-from tower.conch.transport.limits import DEFAULT_LIMITS, TransportLimits
+from tower.conch.transport.limits import DEFAULT_LIMITS, TokenBucket, TransportLimits
 from tower.errors import PeerError
+from tower.kube.member_status import MemberStatus
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
-from tower.v2.hello import HELLO, AgentHello, ProxyHello
+from tower.v2.hello import ANNOUNCE, HELLO, MEMBER_STATUS, AgentHello, Announcement, ProxyHello
 from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
+
+#: Name of the request with a `MemberStatus`.
+STATUS_REPORT = b"member-status@tower.kubesphere.io"
+
+#: Status reports accepted from an agent: burst, and rate per second.
+REPORTS = 20.0
+REPORTS_RATE = 0.5
 
 
 class HostKeyMismatch(PeerError):
@@ -90,8 +98,22 @@ class ProxyPeer:
 
 
 @lru_cache(maxsize=16)
-def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
-    return ProxyHello(version=__version__, host_keys=host_keys, keepalive=keepalive).encode()
+def _proxy_hello(host_keys: tuple[str, ...], keepalive: float, ca_hashes: tuple[str, ...]) -> bytes:
+    return ProxyHello(
+        version=__version__,
+        capabilities=(MEMBER_STATUS,),
+        host_keys=host_keys,
+        keepalive=keepalive,
+        ca_hashes=ca_hashes,
+    ).encode()
+
+
+def _ignore(status: MemberStatus) -> None:
+    """No-op: no tunnel follows the connection."""
+
+
+def _refuse(_: Announcement) -> None:
+    raise RequestRefused("announcements are not stored")
 
 
 class ServerTransport(Server):
@@ -99,10 +121,12 @@ class ServerTransport(Server):
 
     :param host_keys: the first is used, all are announced: the next key is the second.
     :param keepalive: interval of keepalives, s.
+    :param ca_hashes: announced, too; see `ProxyHello`.
     :ivar ready: fires with an `AgentPeer`, or fails with the reason.
+    :ivar on_member_status: called for each status that the agent reports.
     """
 
-    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "ready")
+    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "_reports", "on_member_status", "ready")
 
     def __init__(
         self,
@@ -112,14 +136,17 @@ class ServerTransport(Server):
         *,
         keepalive: float = 10.0,
         limits: TransportLimits | None = None,
+        ca_hashes: Sequence[str] = (),
     ) -> None:
         super().__init__(clock, host_keys[0], keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[AgentPeer] = Deferred()
-        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
+        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive, tuple(ca_hashes))
         self.auth = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
         self._accepted_at = 0.0
         self._hello: AgentHello | None = None
+        self._reports: TokenBucket | None = None
+        self.on_member_status: Callable[[MemberStatus], None] = _ignore
 
     @property
     def peer(self) -> str:
@@ -137,7 +164,18 @@ class ServerTransport(Server):
         self._hello = AgentHello.decode(data)
         return self._answer
 
-    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet}
+    def _report(self, data: bytes) -> bytes:
+        if self._hello is None:
+            raise PeerError("a member status before the hello")
+        now = self.clock.seconds()
+        if self._reports is None:
+            self._reports = TokenBucket(REPORTS, REPORTS_RATE, now)
+        if not self._reports.take(now):
+            raise PeerError("too many member statuses")
+        self.on_member_status(MemberStatus.decode(data))
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet, STATUS_REPORT: _report}
 
     def answered(self, name: bytes) -> None:
         """Finish the handshake: the hello was answered."""
@@ -149,10 +187,15 @@ class ServerTransport(Server):
         """Fail `ready`; the reasons for rejections are for the log, the agent does not get them."""
         auth = self.auth
         super().ended(reason)
+        self.on_member_status = _ignore
         if isinstance(auth, UserAuthServer) and auth.refusals:
             reason = AuthenticationFailed(auth.cluster, auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
+
+
+def _connection_over(failure: Failure) -> None:
+    failure.trap(Unanswered)
 
 
 class ClientTransport(Client):
@@ -162,9 +205,10 @@ class ClientTransport(Client):
     :param token: a join token, if the key is not enrolled yet.
     :param keepalive: interval of keepalives, s.
     :ivar ready: fires with a `ProxyPeer`, or fails with the reason.
+    :ivar on_announcement: stores what pins the proxy after a rotation, or raises `RequestRefused`.
     """
 
-    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "ready")
+    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "on_announcement", "ready")
 
     def __init__(
         self,
@@ -186,6 +230,7 @@ class ClientTransport(Client):
         self._pinned = frozenset(pinned)
         self._hello = hello
         self._asked_at = 0.0
+        self.on_announcement: Callable[[Announcement], None] = _refuse
         self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
     @property
@@ -193,10 +238,20 @@ class ClientTransport(Client):
         """See `PacketTransport.peer`."""
         return "the proxy"
 
+    def report(self, status: MemberStatus) -> None:
+        """Send *status* to a proxy with the capability `MEMBER_STATUS`."""
+        self.request(STATUS_REPORT, status.encode(), want_reply=False).addErrback(_connection_over)
+
     def host_key_error(self, host_key: bytes) -> PeerError | None:
         """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
+
+    def _announced(self, data: bytes) -> bytes:
+        self.on_announcement(Announcement.decode(data))
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Client.answers, ANNOUNCE: _announced}
 
     def _accepted(self) -> None:
         self.start_connection()
@@ -230,5 +285,6 @@ class ClientTransport(Client):
     def ended(self, reason: Exception) -> None:
         """Fail `ready`."""
         super().ended(reason)
+        self.on_announcement = _refuse
         if not self.ready.called:
             self.ready.errback(Failure(reason))

@@ -7,17 +7,20 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.member.member_health import MemberHealth
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
-from tower.v2.hello import AgentHello
+from tower.tunnels.version_skew import skew
+from tower.v2.hello import MEMBER_STATUS, AgentHello, Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport
 from tower.websocket.dialer import Dialer, SubprotocolRefused
@@ -45,7 +48,10 @@ class Uplink:
 
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
+    :param health: the state of the member, which proxies get that support it.
     """
+
+    _log = Logger()
 
     _reactor: Clock
     _dialer: Dialer
@@ -56,6 +62,7 @@ class Uplink:
     _keepalive: float = field(kw_only=True)
     _epoch: Callable[[], float] = field(kw_only=True)
     _limits: TransportLimits | None = field(default=None, kw_only=True)
+    _health: MemberHealth | None = field(default=None, kw_only=True)
 
     @deferred
     async def connect(self) -> SSHTunnel:
@@ -75,6 +82,7 @@ class Uplink:
             keepalive=self._keepalive,
             limits=self._limits,
         )
+        ssh.on_announcement = self._known_proxies.update
         tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
         proxy = await start(tunnel, pipe, ssh.ready, leftover)
         if identity.token is not None:  # from now on the key is enough
@@ -84,8 +92,23 @@ class Uplink:
         tunnel.open_up(
             proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
         )
-        self._known_proxies.learn(proxy.hello.host_keys)
+        if problem := skew(identity.hello.version, proxy.hello.version):
+            self._log.warn("{problem}", problem=problem)
+        self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
+        if self._health is not None and MEMBER_STATUS in proxy.hello.capabilities:
+            tunnel.lost.addCallback(self._follow(self._health, ssh))
         return tunnel
+
+    @staticmethod
+    def _follow(health: MemberHealth, ssh: ClientTransport) -> Callable[[Exception], Exception]:
+        """Report the member's status by *ssh*; call the result when the tunnel is lost."""
+        health.follow(ssh.report)
+
+        def lost(reason: Exception) -> Exception:
+            health.unfollow(ssh.report)
+            return reason
+
+        return lost
 
     async def _dial(self) -> tuple[Pipe, bytes]:
         """Dial the proxy.  Never fall back to v1 automatically; name the option instead."""

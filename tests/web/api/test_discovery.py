@@ -38,7 +38,16 @@ class DiscoveryTests(SynchronousTestCase):
             (entry,) = group["versions"]
             self.assertEqual(
                 [r["resource"] for r in entry["resources"]],
-                ["clusters", "agents", "jointokens", "kubeconfigs", "credentials", "nodes", "hostkeys"],
+                [
+                    "clusters",
+                    "agents",
+                    "jointokens",
+                    "kubeconfigs",
+                    "credentials",
+                    "nodes",
+                    "hostkeys",
+                    "rotations",
+                ],
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],

@@ -77,6 +77,7 @@ RESOURCES = (
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
     Resource("nodes", "node", "Node", ("list",)),
     Resource("hostkeys", "hostkey", "HostKey", ("list",)),
+    Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
 _EVENTS = (Resource("events", "event", "Event", ("get", "list", "watch"), is_namespaced=True, short=("ev",)),)
 _SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", ("create",))

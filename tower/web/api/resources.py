@@ -7,12 +7,14 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Clusters
+from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.v1_tokens import V1Tokens
+from tower.rotation.rotations import Rotations
 from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.web.api import discovery
@@ -26,6 +28,7 @@ from tower.web.api.issue import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsA
 from tower.web.api.issuer import Issuer
 from tower.web.api.nodes import HOST_KEY_COLUMNS, NODE_COLUMNS, HostKeysApi, NodesApi
 from tower.web.api.reviews import ReviewsApi
+from tower.web.api.rotations import RotationsApi
 from tower.web.api.writes.cluster_writer import CheckFiles
 
 
@@ -43,9 +46,11 @@ def tower_api(
     *,
     check_files: CheckFiles,
     events: ClusterEvents,
+    rotations: Rotations,
+    agent_keys: AgentKeys,
 ) -> Api:
     """Return the API; for the parameters see `ClusterApi`.  *clock* counts from the epoch."""
-    agents = AgentsApi(tokens, v1_tokens, tunnels, clock)
+    agents = AgentsApi(tokens, v1_tokens, tunnels, clock, agent_keys)
     join_tokens = JoinTokensApi(issuer)
     nodes = NodesApi(ssh_status, clock)
     host_keys = HostKeysApi(store, clock)
@@ -80,6 +85,7 @@ def tower_api(
             "nodes": AcrossClusters(clusters, "Node", nodes, NODE_COLUMNS, clock),
             "hostkeys": AcrossClusters(clusters, "HostKey", host_keys, HOST_KEY_COLUMNS, clock),
             "jointokens": AnyJoinTokens(clusters, join_tokens),
+            "rotations": RotationsApi(rotations, clock),
         },
         {
             discovery.CORE.group: EventsApi(discovery.CORE, events, version, clock),

@@ -1,0 +1,73 @@
+"""The agent's clients of its API server for `tower.kube.member_check`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+from tower.kube.apiserver import APIServer
+from tower.kube.client import APIClient
+from tower.kube.connection_settings import CredentialFacts
+from tower.kube.head_policy import Upstream
+from tower.kube.member_check import CHECK_LIMIT, TIMEOUT, MemberChecker
+from tower.kube.member_failures import MemberTexts
+from tower.net.connecting import connect
+from tower.net.pipes import Pipe
+from tower.reactor.interfaces import ISocketReactor
+
+_PROGRAM = b"tower-agent"
+
+
+def create_checker(
+    reactor: IReactorTime,
+    sockets: ISocketReactor,
+    member: APIServer,
+    texts: MemberTexts,
+    *,
+    epoch: Callable[[], float],
+    impersonate: bool,
+) -> MemberChecker:
+    """Return the checker of *member*; see `MemberChecker`."""
+
+    def open_with(tls: ssl.SSLContext | None) -> Awaitable[Pipe]:
+        return connect(
+            sockets,
+            member.host,
+            member.port,
+            tls=tls,
+            server_hostname=member.server_name,
+            timeout=TIMEOUT,
+        )
+
+    def client(open_pipe: Callable[[], Awaitable[Pipe]], upstream: Callable[[], Upstream]) -> APIClient:
+        return APIClient(reactor, open_pipe, upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM)
+
+    def facts() -> CredentialFacts:
+        material = member.material
+        return CredentialFacts.of(material.certificate, material.token, member.problem)
+
+    def without_credential() -> Upstream:
+        upstream = member.upstream()
+        return Upstream(upstream.prefix, upstream.host_line, b"")
+
+    return MemberChecker(
+        reactor,
+        client(lambda: open_with(member.tls), member.upstream),
+        lambda: member.address,
+        facts,
+        texts,
+        epoch=epoch,
+        impersonate=impersonate,
+        unverified=client(lambda: open_with(_unverified()), without_credential),
+    )
+
+
+def _unverified() -> ssl.SSLContext:
+    """Return a context that accepts every certificate, and that has none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,155 @@
+"""Follows the state of the agent's API server: checks it, logs changes, and passes them on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
+
+from attrs import evolve
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger, LogLevel
+
+from tower.kube.member_failures import WARNINGS, is_about_clock
+from tower.kube.member_status import UNCHECKED, Check, MemberStatus
+from tower.net.connecting import ConnectFailed
+from tower.reactor.repeating import RepeatingTask
+
+#: Time between two checks, s.
+PERIOD = 15.0
+
+#: Shortest time between checks because of streams, s.
+PAUSE = 5.0
+
+#: Time limit of one check, s: twice that of `tower.kube.member_check`, which may read the clock as well.
+LIMIT = 20.0
+
+#: Changes of the clock offset that are not reported, s.
+_STEADY = 30.0
+_AT_THRESHOLD = {"Reachable", "ClockSkew"}
+
+#: Gets each changed status.
+Follower = Callable[[MemberStatus], None]
+
+
+class NamedCheck(NamedTuple):
+    """A check with its name on the health page."""
+
+    name: str
+    check: Check
+
+
+class MemberHealth(Service):
+    """Runs the checks, one at a time, while the service runs.
+
+    :param check: returns the current status.
+    :ivar status: the last status; None before the first.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, check: Callable[[], Awaitable[MemberStatus]]) -> None:
+        self._check = check
+        self._task = RepeatingTask(clock, PERIOD, self._update, LIMIT)
+        self._followers: list[Follower] = []
+        self._logged: dict[str, Check] = {}
+        self.status: MemberStatus | None = None
+
+    def startService(self) -> None:
+        """Start with a check."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._task.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop, and cancel the current check."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self._task.stopService()
+
+    # Reasons for a check before its time
+
+    def credential_changed(self) -> None:
+        """Check now: the credential files have changed."""
+        self._task.run_soon()
+
+    def dialed(self, error: ConnectFailed | None) -> None:
+        """Check soon if the result of a stream's connection to the API server contradicts the status."""
+        if self.status is None or (error is not None and error.kind == "busy"):
+            return
+        if (error is None) is not (self.status.api_server.status == "True"):
+            self._task.run_soon_at_most_every(PAUSE)
+
+    # The state
+
+    @property
+    def checks(self) -> Iterator[NamedCheck]:
+        """The results, in the order of their dependence."""
+        status = self.status or MemberStatus()
+        yield NamedCheck("api-server", status.api_server)
+        yield NamedCheck("credential", status.credential)
+        yield NamedCheck("impersonation", status.impersonation)
+
+    @property
+    def problem(self) -> str:
+        """Why the member is not usable, with the cure; empty if it is usable."""
+        if self.status is None:
+            return "the first check of the API server is not finished"
+        return next((check.message for _, check in self.checks if check.status == "False"), "")
+
+    @property
+    def warnings(self) -> list[str]:
+        """Problems that do not affect users yet."""
+        return [check.message for _, check in self.checks if check.reason in WARNINGS]
+
+    # Followers
+
+    def follow(self, follower: Follower) -> None:
+        """Call *follower* now, if there is a status, and at each change."""
+        self._followers.append(follower)
+        if self.status is not None:
+            follower(self.status)
+
+    def unfollow(self, follower: Follower) -> None:
+        """Call *follower* no longer."""
+        self._followers.remove(follower)
+
+    # Checks
+
+    async def _update(self) -> None:
+        status = _steady(self.status, await self._check())
+        if status == self.status:
+            return
+        self.status = status
+        for name, check in self.checks:
+            self._report(name, check)
+        for follower in list(self._followers):
+            follower(status)
+
+    def _report(self, name: str, check: Check) -> None:
+        """Log a changed result, unless it is unknown because another check failed."""
+        before = self._logged.get(name)
+        if check in (before, UNCHECKED):
+            return
+        self._logged[name] = check
+        is_bad = check.status != "True" or check.reason in WARNINGS
+        self._log.emit(
+            LogLevel.warn if is_bad else LogLevel.info,
+            "{name}: {text} ({reason})",
+            name=name,
+            text=check.message,
+            reason=check.reason,
+        )
+
+
+def _steady(before: MemberStatus | None, now: MemberStatus) -> MemberStatus:
+    """Return *now* without jitter of the clock; an unknown version does not replace a known one."""
+    if before is None:
+        return now
+    now = evolve(now, version=now.version or before.version)
+    old, new = before.clock_offset, now.clock_offset
+    if old is None or new is None or abs(old - new) > _STEADY:
+        return now
+    reasons = {before.api_server.reason, now.api_server.reason}
+    if reasons == _AT_THRESHOLD or (len(reasons) == 1 and is_about_clock(now.api_server)):
+        return evolve(now, clock_offset=old, api_server=before.api_server)
+    return evolve(now, clock_offset=old)
