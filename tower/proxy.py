@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from tower import __version__
 from tower.clusters import Clusters
 from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -28,6 +29,7 @@ from tower.control.availability import Availability
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.event_recorder import EventRecorder
 from tower.control.host_key import check_host_key
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
@@ -288,6 +290,7 @@ class Proxy(MultiService):
             published,
             day,
         )
+        events = ClusterEvents(store, day)
         api = tower_api(
             store,
             clusters,
@@ -300,6 +303,7 @@ class Proxy(MultiService):
             member_credentials,
             nodes.status,
             check_files=nodes.check_files,
+            events=events,
             rotations=rotations,
             agent_keys=agent_keys,
         )
@@ -432,6 +436,8 @@ class Proxy(MultiService):
             periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
+            EventRecorder(store, clusters, tunnels, events),
+            periodic(reactor, PURGE_PERIOD, events.sweep),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
             periodic(reactor, PURGE_PERIOD, agent_keys.purge),
