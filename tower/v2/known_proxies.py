@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 from twisted.logger import Logger
 
-from tower.conch.transport.keys import checked_fingerprint
+from tower.conch.transport.keys import Folder, checked_fingerprint
 from tower.errors import ConfigurationError
-from tower.trust.statedir import StateDir
 
 _HOST_KEYS = "host-keys.json"
 
@@ -25,7 +24,7 @@ class KnownProxies:
 
     _log = Logger()
 
-    def __init__(self, state: StateDir, given: Collection[str]) -> None:
+    def __init__(self, state: Folder, given: Collection[str]) -> None:
         self._state = state
         self._given = sorted(given)
         self._announced = self._load()
