@@ -95,15 +95,19 @@ def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
 
 
 class Product:
-    """Tower's proxy as users run it; clusters are added to it."""
+    """Tower's proxy as users run it; clusters are added to it.
 
-    def __init__(self, ground: Ground) -> None:
+    :param options: further options of the proxy.
+    """
+
+    def __init__(self, ground: Ground, name: str = "tower-proxy", *options: str) -> None:
         self._ground = ground
-        self._state = ground.folder / "state"
+        self._name = name
+        self._state = ground.folder / f"{name}-state"
         self._plain, front = free_port(), free_port()
         self._ports = list(free_ports(_CLUSTERS))
         self._proxy = ground.start(
-            "tower-proxy",
+            name,
             *_TWISTD,
             "tower-proxy",
             f"--state-dir={self._state}",
@@ -111,6 +115,7 @@ class Product:
             f"--port={self._plain}",
             f"--secure-port={front}",
             f"--cluster-ports={self._ports[0]}-{self._ports[-1]}",
+            *options,
         )
         self._proxy.wait_until(lambda: listens(front), "its ports")
 
@@ -158,7 +163,7 @@ class Product:
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
-        credential = [f"-ca={self._ground.write('front.crt', shown)}", f"-bearer-file={bearer}"]
+        credential = [f"-ca={self._ground.write(f'{self._name}.crt', shown)}", f"-bearer-file={bearer}"]
         front = config["clusters"][0]["cluster"]["server"]
         return {
             "stream": [f"-stream={front}/targets/stream", *credential],

@@ -10,6 +10,7 @@
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with a pool of 100 or 2 idle connections |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
+| tower-access | the product with an access log |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
 | tower-old, tower-old-far | the product with an old agent, without and with the link |
@@ -56,6 +57,11 @@ class Systems:
     def product(self) -> Product:
         """The product with its one proxy."""
         return Product(self.ground)
+
+    @cached_property
+    def logging_product(self) -> Product:
+        """The product with an access log."""
+        return Product(self.ground, "tower-proxy-access", f"--access-log={self.folder / 'access.log'}")
 
     @cached_property
     def member(self) -> Member:
@@ -145,6 +151,9 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tower": lambda systems: systems.product.cluster("tower", "alpha", systems.ground.backend),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
+    ),
+    "tower-access": lambda systems: systems.logging_product.cluster(
+        "tower-access", "delta", systems.ground.backend
     ),
     "link": lambda systems: wan.direct(systems.ground),
     "tower-far": lambda systems: wan.tower(systems.ground, systems.product),
