@@ -68,8 +68,8 @@ class MemberHealth(Service):
 
     # Reasons for a check before its time
 
-    def credential_changed(self) -> None:
-        """Check now: the credential files have changed."""
+    def check_now(self) -> None:
+        """Check now: the credential files have changed, or the administrator requests it."""
         self._task.run_soon()
 
     def dialed(self, error: ConnectFailed | None) -> None:
