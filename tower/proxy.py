@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, cast
 
 from twisted.application.internet import TCPServer
@@ -15,17 +16,21 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.clusters import Clusters
+from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
-from tower.conch.transport.keys import load_or_create
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
+from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.event_recorder import EventRecorder
+from tower.control.host_key import check_host_key
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
@@ -33,6 +38,7 @@ from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
 from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
+from tower.control.serving_reload import given_ca, reload_serving
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -56,9 +62,10 @@ from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
 from tower.reactor.signals import Reloads, Signals
+from tower.rotation.assembly import ProxyKeys, rotations_of
+from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
-from tower.trust.authorities import given_authority, own_authority
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
@@ -127,6 +134,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     options.check_listening()
     state = StateDir(options["state-dir"])
     state.lock()
+    state.require_complete()
     given = options.given_cluster
     proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
     if is_program:
@@ -164,19 +172,19 @@ class Proxy(MultiService):
         reloads.add("log", options.reload_log)
         if audit_log is not None:
             reloads.add("audit log", audit_log.reopen)
+        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
+        check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
 
         # Authorities, certificates, host keys
-        users = own_authority(state, "users-ca", epoch())
-        if options["ca-cert"] is None:
-            authority = own_authority(state, "serving-ca", epoch())
-        else:
-            authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
-        serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
-        reloads.add("serving certificate", serving.reload)
-        host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
+        keys = ProxyKeys.load(state, given_ca(options, epoch()), epoch())
+        users, authority, host_keys = keys.users, keys.authority, keys.host_keys
+        names = serving_names(published.address, host)
+        serving = ServingCertificate(state, authority.current, users, names, epoch)
+        reloads.add(
+            "serving certificate", partial(reload_serving, keys, serving, lambda: given_ca(options, epoch()))
+        )
 
         # Records
-        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
@@ -212,6 +220,7 @@ class Proxy(MultiService):
             epoch=epoch,
             per_key=options["max-tunnels-per-key"],
             per_cluster=options["max-tunnels-per-cluster"],
+            ca_hashes=lambda: authority.hashes,
         )
         opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
         if accepts_v1:
@@ -219,7 +228,7 @@ class Proxy(MultiService):
                 sockets,
                 acceptor,
                 v1_tokens,
-                host_keys[0],
+                host_keys,
                 keepalive=keepalive,
                 epoch=epoch,
                 impersonate=v1_impersonates,
@@ -247,6 +256,22 @@ class Proxy(MultiService):
         )
         nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
+        # Rotation of keys
+        agent_keys = AgentKeys(store, day)
+        self._rotations = rotations = rotations_of(
+            keys,
+            serving,
+            store,
+            credentials,
+            tokens,
+            agent_keys,
+            member_credentials,
+            tunnels,
+            day,
+            admin.renew,
+            admin.owns,
+        )
+
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
         sessions = Sessions(authenticator)
@@ -261,10 +286,11 @@ class Proxy(MultiService):
             v1_tokens if accepts_v1 else None,
             users,
             authority,
-            lambda: [key.fingerprint for key in host_keys],
+            keys.fingerprints,
             published,
             day,
         )
+        events = ClusterEvents(store, day)
         api = tower_api(
             store,
             clusters,
@@ -277,6 +303,9 @@ class Proxy(MultiService):
             member_credentials,
             nodes.status,
             check_files=nodes.check_files,
+            events=events,
+            rotations=rotations,
+            agent_keys=agent_keys,
         )
 
         # Metrics
@@ -290,8 +319,8 @@ class Proxy(MultiService):
                     store_writes=store.write_times,
                     expiries=lambda: {
                         "serving": serving.not_after,
-                        "serving-ca": authority.not_after,
-                        "users-ca": users.not_after,
+                        "serving-ca": authority.current.not_after,
+                        "users-ca": users.current.not_after,
                     },
                     throttled=lambda: {
                         "requests": requests.too_many,
@@ -300,6 +329,7 @@ class Proxy(MultiService):
                         "memory": shared.unproven.evicted,
                     },
                     rejections=lambda: tunnels.counters.rejections,
+                    free_space=lambda: disk_usage(state.path).free,
                 ),
                 ClusterCollector(clusters, tunnels, member_credentials),
                 requests,
@@ -337,7 +367,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
-                metrics=page.text,
+                metrics=page.pieces,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -385,6 +415,8 @@ class Proxy(MultiService):
             Availability(reactor, clusters, tunnels),
             MemberChecks(reactor, tunnels),
             notices,
+            AgentVersions(reactor, clusters, tunnels, __version__),
+            rotations,
             acceptor,
             nodes,
             lag,
@@ -404,8 +436,12 @@ class Proxy(MultiService):
             periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
+            EventRecorder(store, clusters, tunnels, events),
+            periodic(reactor, PURGE_PERIOD, events.sweep),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
+            periodic(reactor, PURGE_PERIOD, agent_keys.purge),
+            periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
         if options["metrics-port"] is not None:
             self._services.append(
@@ -422,6 +458,7 @@ class Proxy(MultiService):
         await self._admin.renew()
         await self._clusters.assign_ports()
         await self._member_credentials.reseal()
+        await self._rotations.resume()
         given = self._options.given_cluster
         if given is not None:
             await ensure_default_cluster(self._clusters, given, self._access)
@@ -441,6 +478,8 @@ class Proxy(MultiService):
             secure=join_address(host, self._options["secure-port"]),
             plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
+        for text in self._options.warnings:
+            self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options["publish-service-address"] is None:
             self._log.warn(
                 "--publish-service-address is not set, and --host {host} is not an address that users and "

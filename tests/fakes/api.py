@@ -15,6 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW, authority
 from tower.clusters import Clusters
+from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -22,7 +24,10 @@ from tower.clusters.node_status import SSHStatus
 from tower.clusters.v1_tokens import V1Tokens
 from tower.kube.status import StatusError
 from tower.nodes.record_files import NodeFiles
+from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.store import MemoryStore
+from tower.trust.serving_certificate import ServingCertificate
+from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
 from tower.web.api.dispatch import Call
@@ -111,6 +116,23 @@ class ApiTestCase(SynchronousTestCase):
             self.published,
             clock,
         )
+        self.events = ClusterEvents(self.store, clock)
+        state = StateDir(Path(self.mktemp()))
+        self.keys = ProxyKeys.load(state, None, NOW)
+        self.agent_keys = AgentKeys(self.store, clock)
+        self.rotations = rotations_of(
+            self.keys,
+            ServingCertificate(state, self.keys.authority.current, self.keys.users, ["a"], clock.seconds),
+            self.store,
+            self.credentials,
+            self.tokens,
+            self.agent_keys,
+            self.accesses,
+            self.tunnels,
+            clock,
+            self.renew_admin,
+            lambda credential: credential.user == "tower-admin",
+        )
         self.api = tower_api(
             self.store,
             self.clusters,
@@ -123,7 +145,13 @@ class ApiTestCase(SynchronousTestCase):
             self.accesses,
             self.ssh.get,
             check_files=NodeFiles(self.node_files).check,
+            events=self.events,
+            rotations=self.rotations,
+            agent_keys=self.agent_keys,
         )
+
+    async def renew_admin(self) -> None:
+        """Write no kubeconfig."""
 
     def ask(
         self,
@@ -137,7 +165,18 @@ class ApiTestCase(SynchronousTestCase):
     ) -> Outcome:
         """Return the answer to a request, or raise its error; *body* is JSON, or raw bytes."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        call = Call(method, tuple(path.split("/")[1:]), query, accept, content, lambda: succeed(raw))
+        segments = tuple(path.split("/")[1:])
+        call = Call(
+            method,
+            segments,
+            query,
+            accept,
+            content,
+            lambda: succeed(raw),
+            "jane",
+            ("tower:admins",),
+            "kubectl/v1",
+        )
         results: list[Outcome] = []
         failures: list[Failure] = []
         Deferred.fromCoroutine(self.api.answer(call)).addCallbacks(results.append, failures.append)

@@ -102,7 +102,7 @@ class MemoryTower:
             machine,
             self.acceptor,
             self.old_tokens,
-            HOST_KEY,
+            [HOST_KEY],
             keepalive=KEEPALIVE,
             epoch=machine.seconds,
         )

@@ -55,7 +55,7 @@ class InstallTests(SynchronousTestCase):
         return built
 
     def test_wheel(self) -> None:
-        """The wheel has both programs, ``twistd``'s services and kubectl's plugin; the documented unit starts."""
+        """The wheel has both programs, twistd's services and kubectl's plugin; the documented unit starts."""
         wheel = self.wheel()
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("twisted/plugins/tower_plugins.py", names)

@@ -68,7 +68,7 @@ class V1AcceptorTests(SynchronousTestCase):
             epoch=clock.seconds,
         )
         self.old = V1AgentAcceptor(
-            clock, self.acceptor, self.tokens, host_key, keepalive=10.0, epoch=clock.seconds
+            clock, self.acceptor, self.tokens, [host_key], keepalive=10.0, epoch=clock.seconds
         )
         self.acceptor.startService()
 

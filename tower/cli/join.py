@@ -60,7 +60,9 @@ def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
     words = ["tower-agent", "--name", name, "--proxy-server", status["proxyServer"]]
     for fingerprint in status["hostKeys"]:
         words += ["--host-key", fingerprint]
-    return [*words, "--ca-hash", status["caHash"]]
+    for digest in status.get("caHashes", [status["caHash"]]):
+        words += ["--ca-hash", digest]
+    return words
 
 
 def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:

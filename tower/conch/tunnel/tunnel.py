@@ -133,6 +133,10 @@ class SSHTunnel:
             return fail(TunnelLost("the tunnel is closed"))
         return self.mux.open(kind, data)
 
+    def request(self, name: bytes, data: bytes) -> Deferred[bytes]:
+        """Send a global request; see `tower.conch.connection.global_requests.ConnectionService.request`."""
+        return self._ssh.request(name, data)
+
     @property
     def streams(self) -> int:
         """Number of open streams."""

@@ -132,6 +132,50 @@ def _credential() -> dict[str, Any]:
     )
 
 
+def _rotation() -> dict[str, Any]:
+    agent = object_schema(
+        "An agent that has not confirmed the new key.",
+        {
+            "cluster": text("Its cluster."),
+            "agent": text("Fingerprint of its key, or ID of its token."),
+            "reason": text("Human-readable reason."),
+        },
+    )
+    remaining = object_schema(
+        "Agents, tokens, credentials and records that a rotation in progress waits for.",
+        {
+            "readyAgents": number("Number of agents that have confirmed the new key."),
+            "lackingAgents": number("Number of agents that have not."),
+            "joinTokens": number("Number of valid join tokens that were issued with the old key."),
+            "credentials": number("Number of valid credentials of users that depend on the old key."),
+            "secrets": number("Number of records that are sealed with the old key."),
+            "agents": {"type": "array", "items": agent, "description": "The first 100 such agents."},
+        },
+    )
+    spec = object_schema(
+        "The requested rotation.",
+        {
+            "target": text("host-key, serving-ca, users-ca or secrets-key."),
+            "after": text("Latest end after the request, such as 30d; 0s: now."),
+            "untilTimestamp": text("Latest end; read only.", format="date-time"),
+        },
+    )
+    status = object_schema(
+        "Current status of the rotation; read only.",
+        {
+            "phase": text("InProgress or Finished."),
+            "old": text("Fingerprint, hash or ID of the old key."),
+            "new": text("Fingerprint, hash or ID of the new key."),
+            "remaining": remaining,
+            "finishedTimestamp": text("Time of the end.", format="date-time"),
+        },
+    )
+    return object_schema(
+        "A rotation of a key or CA of the proxy; deleting it cancels it.",
+        {**kind_properties(), "spec": spec, "status": status},
+    )
+
+
 #: The schema of each kind of the API group.
 KINDS = {
     "Cluster": cluster(),
@@ -141,6 +185,7 @@ KINDS = {
     "Node": _node_kind(),
     "HostKey": _host_key(),
     "Credential": _credential(),
+    "Rotation": _rotation(),
 }
 
 #: The schema of clusters.
