@@ -157,7 +157,7 @@ class Tunnels:
         return self._troubles.get(cluster, "")
 
     def note_outcome(self, tunnel: Tunnel, *, reached: bool) -> None:
-        """Note whether a stream reached the API server behind *tunnel*."""
+        """Compare whether a stream reached the API server behind *tunnel* with the last check."""
         if reached != (problem(tunnel.member_status) is None):
             self.on_doubt(tunnel.name)
 
