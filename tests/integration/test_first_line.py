@@ -117,7 +117,7 @@ class FirstLineTests(harness.TowerTestCase):
         return path
 
     def test_frozen_and_absent_agent(self) -> None:
-        """Commands fail within 8 s while the agent is stopped, work after that, and fail once it is killed."""
+        """Commands fail within 8 s while the agent is stopped, work later, and fail once it is killed."""
         agent = self.tower.add("alpha", member().agent)
         jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
         pods = ("get", "pods")

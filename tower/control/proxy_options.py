@@ -12,8 +12,10 @@ from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
 from tower.net.load_balancers import read_networks
+from tower.net.port_owner import port_owner
 from tower.options.base import ALLOW_DUMPS, OptionError, Parameter, flag, parameter
 from tower.options.values import (
+    read_budget,
     read_count,
     read_duration,
     read_file,
@@ -21,7 +23,6 @@ from tower.options.values import (
     read_optional_port,
     read_port,
     read_port_range,
-    read_size,
 )
 from tower.web.access.audit_formats import FORMATS
 from tower.web.ports.kubesphere_port import OFFSET
@@ -130,7 +131,10 @@ class Options(NodeOptions):
         ),
         parameter("keepalive", "10s", "Interval of keepalive probes on a tunnel.", read_duration),
         parameter(
-            "buffer-budget", "32MiB", "Memory for buffers, in addition to 64 KiB for each stream.", read_size
+            "buffer-budget",
+            "32MiB",
+            "Memory for buffers, in addition to 64 KiB for each stream.",
+            read_budget,
         ),
         parameter(
             "kubesphere-ports",
@@ -181,6 +185,10 @@ class Options(NodeOptions):
             "v1-open-ports",
             "Insecure: no authentication on the ports of clusters with KubeSphere Tower agents.",
         ),
+        flag(
+            "new-host-key",
+            "Create a new SSH host key if its file is missing, although every agent has to join again then.",
+        ),
         ALLOW_DUMPS,
         flag("leader-elect", "Not supported yet: leader election among several proxies."),
     ]
@@ -206,6 +214,16 @@ class Options(NodeOptions):
             return given
         whole: int = self["max-connections"]
         return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+
+    @property
+    def warnings(self) -> list[str]:
+        """Texts about options that are valid, but probably a mistake."""
+        ports = self["cluster-ports"]
+        if ports is None or len(ports) > 1:
+            return []
+        first = ports.start
+        text = f"--cluster-ports {first} is a single port, so only one cluster gets a port"
+        return [f"{text}: give a range such as {first}-{first + 1000}, or none"]
 
     def check_listening(self) -> None:
         """Check that the addresses are this machine's and the ports are free.
@@ -292,8 +310,10 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
                 host,
                 f"is not an address of this machine ({reason}): set one of its addresses, or 0.0.0.0 for all",
             ) from e
+        owner = port_owner(port) if e.errno == errno.EADDRINUSE else ""
+        shown = f"{reason.lower()} by {owner}" if owner else reason.lower()
         raise OptionError(
             name,
             str(port),
-            f"is not available at {host} ({reason.lower()}): stop what uses it, or choose another port",
+            f"is not available at {host} ({shown}): stop {owner or 'its user'}, or choose another port",
         ) from e

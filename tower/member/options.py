@@ -21,6 +21,7 @@ from tower.net.tls.published_authorities import REASON, is_published
 from tower.options.base import ALLOW_DUMPS, EnvironmentOptions, flag, parameter, secret
 from tower.options.values import (
     read_address,
+    read_budget,
     read_count,
     read_duration,
     read_file,
@@ -112,7 +113,7 @@ class Options(EnvironmentOptions):
         ),
         parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
         parameter("grace", "10s", "Time to wait for requests in progress at a stop.", read_duration),
-        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_size),
+        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_budget),
         parameter(
             "rekey-bytes", "1GiB", "Amount of data after which the tunnel's keys are changed.", read_size
         ),

@@ -34,6 +34,9 @@ _RENEWAL_DELAY = 1.0
 
 #: Reasons of `Reconnecting.reconnects`: how the tunnel ended, or why it is replaced.
 RECONNECTS = (*ENDINGS, "draining", "renewal", "attempt-failed")
+#: Longest delay before a retry after a permanent error, s, and interval of log lines about it, s.
+SLOW = 20.0
+LOG_PERIOD = 60.0
 
 #: Timeout for closing tunnels, s.
 _CLOSE_TIMEOUT = 2.0
@@ -65,6 +68,7 @@ class Reconnecting(Service):
     _renewing: IDelayedCall | None = field(default=None, init=False)
     _renew_next: bool = field(default=False, init=False)
     _state: str = field(default="not started", init=False)
+    _logged: tuple[str, float] = field(default=("", 0.0), init=False)
     reconnects: dict[str, float] = field(factory=lambda: dict.fromkeys(RECONNECTS, 0), init=False)
 
     # State, for the health page
@@ -187,12 +191,15 @@ class Reconnecting(Service):
             return
         self._failures += 1
         self.reconnects["attempt-failed"] += 1
+        permanent = isinstance(failure.value, TowerError) and failure.value.permanent
+        logged = not permanent or self._is_news(failure.getErrorMessage())
         if failure.check(TowerError, OSError, ConnectionLost):
-            self._log.warn(
-                "attempt {failures} to connect failed: {reason}",
-                failures=self._failures,
-                reason=failure.getErrorMessage(),
-            )
+            if logged:
+                self._log.warn(
+                    "attempt {failures} to connect failed: {reason}",
+                    failures=self._failures,
+                    reason=failure.getErrorMessage(),
+                )
         else:
             self._log.failure("attempt {failures} to connect failed", failure, failures=self._failures)
         self._state = failure.getErrorMessage()
@@ -200,12 +207,28 @@ class Reconnecting(Service):
             self._log.critical("giving up after {retries} retries (--max-retry)", retries=self._max_retry)
             self._gave_up()
         else:
-            self._later(long=failure.check(TooManyConnections) is not None)
+            self._later(
+                long=failure.check(TooManyConnections) is not None, permanent=permanent, logged=logged
+            )
 
-    def _later(self, *, long: bool = False) -> None:
-        """Schedule the next attempt; *long* if the proxy has no free slot for this agent."""
-        wait = self._backoff.wait(long=long)
-        self._log.info("retrying in {wait:.1f} s", wait=wait)
+    def _is_news(self, text: str) -> bool:
+        """Return whether to log an error: it is another one, or the last line about it is a minute old."""
+        now = self._clock.seconds()
+        if text == self._logged[0] and now - self._logged[1] < LOG_PERIOD:
+            return False
+        self._logged = text, now
+        return True
+
+    def _later(self, *, long: bool = False, permanent: bool = False, logged: bool = True) -> None:
+        """Schedule the next attempt.
+
+        :param long: the proxy has no free slot for this agent.
+        :param permanent: the same error is expected.
+        """
+        wait = self._backoff.slow() if permanent else self._backoff.wait(long=long)
+        if logged:
+            often = f"; the same error is logged every {LOG_PERIOD:g} s" if permanent else ""
+            self._log.info("retrying in {wait:.1f} s{often}, or at SIGHUP", wait=wait, often=often)
         self._timer = self._clock.callLater(wait, self._try)
 
     # Stopping
@@ -276,6 +299,10 @@ class Backoff:
             self._next = self._longest
         now, self._next = self._next, min(self._next * self._factor, self._longest)
         return now * (0.5 + self._chance() / 2)
+
+    def slow(self) -> float:
+        """Return a delay for errors that only an operator can end, s; it does not grow."""
+        return min(SLOW, self._longest) * (0.5 + self._chance() / 2)
 
     def reset(self) -> None:
         """Start again with the first delay, after a successful connection."""

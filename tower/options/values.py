@@ -18,6 +18,9 @@ SECRET_FILE_LIMIT = 64 * 1024
 #: Longest duration, s: a hundred years, so that every sum of times stays a date.
 LONGEST = 100 * 365 * 86400.0
 
+#: Smallest memory budget, B.
+LEAST_BUDGET = 1 << 20
+
 _DURATION_UNITS = {
     "ns": Decimal("1e-9"),
     "us": Decimal("1e-6"),
@@ -109,6 +112,14 @@ def read_size(text: str) -> int:
     if int(match[1]) == 0:
         raise ValueError("must be more than 0, such as 32MiB")
     return int(match[1]) * unit
+
+
+def read_budget(text: str) -> int:
+    """Return a size of at least `LEAST_BUDGET`, B: a number without unit is bytes."""
+    size = read_size(text)
+    if size < LEAST_BUDGET:
+        raise ValueError(f"is {size} B, and the minimum is 1MiB: give a unit, such as 32MiB")
+    return size
 
 
 def read_count(text: str) -> int:
