@@ -11,8 +11,8 @@ import (
 	"os"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,10 +52,10 @@ type ClusterList struct {
 	Items           []Cluster `json:"items"`
 }
 
-// DeepCopyObject copies by way of JSON.
+// DeepCopyObject copies through JSON.
 func (c *Cluster) DeepCopyObject() runtime.Object { return copied(c, &Cluster{}) }
 
-// DeepCopyObject copies by way of JSON.
+// DeepCopyObject copies through JSON.
 func (l *ClusterList) DeepCopyObject() runtime.Object { return copied(l, &ClusterList{}) }
 
 func copied[T runtime.Object](from, to T) T {
