@@ -157,7 +157,6 @@ class EveryPositionTests(SynchronousTestCase):
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
         gate = MemberAPIServer(
-            "beta",
             Clock(),
             cast(ISocketReactor, None),
             lambda: accesses.get(cluster),
