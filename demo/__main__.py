@@ -61,7 +61,7 @@ def run(folder: Path, programs: Programs) -> None:
     port, secure_port, first = port_near(8080), port_near(8443), port_near(6000)
     options = [f"--state-dir={state}", f"--host={HOST}", f"--port={port}", f"--secure-port={secure_port}"]
     options.append(f"--cluster-ports={first}-{first + CLUSTER_PORTS - 1}")
-    programs.start("proxy", [script("twistd"), "-n", "--pidfile=", "tower-proxy", *options])
+    programs.start("proxy", [script("tower-proxy"), *options])
     programs.wait("the proxy", lambda: answers(port, "/health"))
 
     behind = choose(folder, kubectl, programs, state)
@@ -70,8 +70,13 @@ def run(folder: Path, programs: Programs) -> None:
     words = shlex.split(output_of([*tower, "join", CLUSTER, "--format", "env"]))
     secrets = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
     health = port_near(8081)
-    argv = [script("twistd"), *words[words.index("twistd") + 1 :], f"--state-dir={folder / 'agent'}"]
-    argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
+    argv = [script("tower-agent"), *words[words.index("tower-agent") + 1 :]]
+    argv += [
+        f"--state-dir={folder / 'agent'}",
+        f"--kubeconfig={behind.kubeconfig}",
+        f"--health-address={HOST}:{health}",
+        *behind.options,
+    ]
     programs.start("agent", argv, secrets)
     programs.wait("the tunnel", lambda: answers(health, "/readyz/tunnel"))
 

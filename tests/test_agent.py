@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
@@ -18,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
 from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
-from tower.agent import REFRESH, Agent, Hangup, Options, makeService
+from tower.agent import REFRESH, Agent, Options, makeService
 from tower.tunnels.targets import Target
 
 
@@ -336,30 +333,3 @@ class AgentTests(SynchronousTestCase):
         text = self.ends("--health-address=127.0.0.1:8081")
         self.assertIn("8081", text)
         self.assertIn("in use", text)
-
-
-class FakeReactor:
-    """A reactor that runs calls of threads at once."""
-
-    def callFromThread(self, call: Callable[[], object]) -> None:
-        """Run *call*."""
-        call()
-
-
-class HangupTests(SynchronousTestCase):
-    def test_signal(self) -> None:
-        """SIGHUP retries in the reactor; a stop restores the previous handler."""
-        handlers: list[Any] = ["before"]
-
-        def set_handler(number: int, handler: Any) -> Any:
-            self.assertEqual(number, signal.SIGHUP)
-            handlers.append(handler)
-            return handlers[-2]
-
-        retries: list[bool] = []
-        hangup = Hangup(cast(IReactorFromThreads, FakeReactor()), lambda: retries.append(True), set_handler)
-        hangup.startService()
-        handlers[-1](signal.SIGHUP, None)
-        self.assertEqual(retries, [True])
-        hangup.stopService()
-        self.assertEqual(handlers[-1], "before")

@@ -1,18 +1,15 @@
-"""The agent, ``twistd -n tower-agent``: its parts, their settings, and the services that run."""
+"""The agent, ``tower-agent``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -36,12 +33,14 @@ from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
 from tower.options.base import one_line_errors
+from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.memory import LOOK, FreedMemory
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
@@ -52,7 +51,7 @@ from tower.v2.known_proxies import KnownProxies
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
 
-__all__ = ["Agent", "Options", "makeService"]
+__all__ = ["Agent", "Options", "main", "makeService"]
 
 #: Interval of checks for changed credential files, s.
 REFRESH = 10.0
@@ -78,9 +77,18 @@ _AUTHENTICATED = {
 }
 
 
+def main() -> int:
+    """Run ``tower-agent``; return its exit code."""
+    return run("tower-agent", Options(), makeService)
+
+
 @one_line_errors("tower-agent")
 def makeService(options: Options, reactor: IReactor | None = None) -> IService:
-    """Return the agent; a configuration that cannot work ends the program with one line and exit code 1."""
+    """Return the agent; a configuration that cannot work ends the program with one line and exit code 1.
+
+    :param reactor: None: the installed one, and the agent handles the process's signals.
+    """
+    is_program = reactor is None
     if reactor is None:
         from twisted.internet import reactor as installed
 
@@ -92,11 +100,13 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     state = StateDir(options.state_dir)
     state.lock()
     try:
-        agent: IService = Agent(reactor, options, state)
+        agent = Agent(reactor, options, state)
     except (ConfigurationError, CannotListenError):
         state.close()
         raise
     options.forget_secret("token")
+    if is_program:
+        Signals(reactor, agent.reloads, options.flush_log).setServiceParent(agent)  # type: ignore[no-untyped-call]
     return agent
 
 
@@ -104,6 +114,7 @@ class Agent(MultiService):
     """The agent with all its parts.
 
     :ivar member: the API server.
+    :ivar reloads: what SIGHUP reloads.
     :ivar member_health: the state of the API server and of the credential.
     :ivar targets: of streams; set with tower-v2 only.
     :ivar uplink: the service that keeps the tunnel open.
@@ -143,7 +154,14 @@ class Agent(MultiService):
         context = None
         if url.secure and not hashes:
             context = strict_context(None if ca_file is None else str(ca_file))
-        dialer = Dialer(sockets, url, context=context, hashes=hashes, proxy=find_proxy(url, os.environ))
+        dialer = Dialer(
+            sockets,
+            url,
+            context=context,
+            hashes=hashes,
+            proxy=find_proxy(url, os.environ),
+            announced=known_proxies.ca_hashes,
+        )
         settings: Any = {
             "keepalive": options["keepalive"],
             "epoch": time_of_day,
@@ -196,9 +214,12 @@ class Agent(MultiService):
             gave_up=lambda: end_in_failure(reactor),
             grace=options["grace"],
         )
+        self.reloads = reloads = Reloads()
+        reloads.add("log", options.reload_log)
+        reloads.add("credential of the API server", self._refresh)
+        reloads.add("connection to the proxy", uplink.retry_now)
         services: list[Service] = [
             uplink,
-            Hangup(reactor, uplink.retry_now),
             periodic(reactor, REFRESH, self._refresh),
             health,
             periodic(reactor, LOOK, FreedMemory().look),
@@ -257,31 +278,3 @@ class Agent(MultiService):
     def _stopped(self, result: Any) -> Any:
         self._state.close()
         return result if isinstance(result, Failure) else None
-
-
-class Hangup(Service):
-    """Calls *retry* on SIGHUP; *set_handler* sets a signal handler, as `signal.signal` does."""
-
-    def __init__(
-        self,
-        reactor: IReactorFromThreads,
-        retry: Callable[[], None],
-        set_handler: Callable[..., Any] = signal.signal,
-    ) -> None:
-        self._reactor = reactor
-        self._retry = retry
-        self._set_handler = set_handler
-        self._before: Any = None
-
-    def startService(self) -> None:
-        """Install the signal handler."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._before = self._set_handler(signal.SIGHUP, self._hung_up)
-
-    def stopService(self) -> None:
-        """Restore the previous signal handler."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        self._set_handler(signal.SIGHUP, self._before)
-
-    def _hung_up(self, number: int, frame: object) -> None:
-        self._reactor.callFromThread(self._retry)

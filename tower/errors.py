@@ -6,6 +6,19 @@ from typing import ClassVar
 
 from tower.escaping import reported
 
+#: Kinds of failed authentications.
+AUTH_FAILURES = ("no-credential", "unknown", "expired", "revoked", "removed", "not-yet-valid", "other")
+
+#: Kinds of requests that Tower itself denies to authenticated users.
+POLICY_REFUSALS = (
+    "other-cluster",
+    "unknown-cluster",
+    "not-administrator",
+    "reserved-identity",
+    "impersonation",
+    "other",
+)
+
 #: Longest text of `one_line`, characters.
 _LONGEST = 500
 
@@ -35,15 +48,24 @@ class Unauthorized(TowerError):
     """Authentication failed: answer 401.
 
     :ivar reason: the exact reason, for the log only; never sent to the peer.
+    :ivar kind: of the reason, for metrics: one of `AUTH_FAILURES`.
     """
 
-    def __init__(self, message: str = "Unauthorized", reason: str = "") -> None:
+    def __init__(self, message: str = "Unauthorized", reason: str = "", kind: str = "other") -> None:
         super().__init__(message)
         self.reason = reason or message
+        self.kind = kind
 
 
 class Forbidden(TowerError):
-    """Authenticated, but not authorized: answer 403."""
+    """Authenticated, but not authorized: answer 403.
+
+    :ivar kind: of the reason, for metrics: one of `POLICY_REFUSALS`.
+    """
+
+    def __init__(self, message: str, kind: str = "other") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Invalid(TowerError):

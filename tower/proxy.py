@@ -1,4 +1,4 @@
-"""The proxy, ``twistd -n tower-proxy``: its parts, their settings, and the services that run."""
+"""The proxy, ``tower-proxy``: its parts, their settings, and the services that run."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.clusters import Clusters
+from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
-from tower.conch.transport.keys import load_or_create
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
+from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
-from tower.control.cluster_metrics import AgentRejections, ClusterCollector
+from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
+from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.loop_lag import LoopLag
-from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.page import MetricsPage
 from tower.metrics.port import MetricsPort
-from tower.metrics.process import ProcessInfo
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
@@ -45,14 +47,18 @@ from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options.base import one_line, one_line_errors
+from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads, Signals
+from tower.rotation.assembly import ProxyKeys, rotations_of
+from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
-from tower.trust.authorities import given_authority, own_authority
+from tower.trust.authorities import given_authority
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
@@ -80,7 +86,7 @@ from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
-__all__ = ["Options", "Proxy", "makeService"]
+__all__ = ["Options", "Proxy", "main", "makeService"]
 
 #: File of the key that encrypts secrets, without ``--secrets-key-file``.
 SECRETS_KEY = "secrets.key"
@@ -98,9 +104,18 @@ SWEEP_PERIOD = 1.0
 RETRY_PORTS = 30.0
 
 
+def main() -> int:
+    """Run ``tower-proxy``; return its exit code."""
+    return run("tower-proxy", Options(), makeService)
+
+
 @one_line_errors("tower-proxy")
 def makeService(options: Options, reactor: IReactor | None = None) -> IService:
-    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
+    """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1.
+
+    :param reactor: None: the installed one, and the proxy handles the process's signals.
+    """
+    is_program = reactor is None
     if reactor is None:
         from twisted.internet import reactor as installed
 
@@ -112,8 +127,12 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     options.check_listening()
     state = StateDir(options["state-dir"])
     state.lock()
+    state.require_complete()
     given = options.given_cluster
-    return Proxy(options, state, reactor, None if given is None else read_access(given))
+    proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
+    if is_program:
+        Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
+    return proxy
 
 
 class Proxy(MultiService):
@@ -121,6 +140,7 @@ class Proxy(MultiService):
 
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
+    :ivar reloads: what SIGHUP reloads.
     """
 
     _log = Logger()
@@ -141,15 +161,20 @@ class Proxy(MultiService):
         epoch = day.seconds
         sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
+        self.reloads = reloads = Reloads()
+        reloads.add("log", options.reload_log)
+        if audit_log is not None:
+            reloads.add("audit log", audit_log.reopen)
 
         # Authorities, certificates, host keys
-        users = own_authority(state, "users-ca", epoch())
-        if options["ca-cert"] is None:
-            authority = own_authority(state, "serving-ca", epoch())
-        else:
-            authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
-        serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
-        host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
+        given = None
+        if options["ca-cert"] is not None:
+            given = given_authority(options["ca-cert"], options["ca-key"], epoch())
+        keys = ProxyKeys.load(state, given, epoch())
+        users, authority, host_keys = keys.users, keys.authority, keys.host_keys
+        names = serving_names(published.address, host)
+        serving = ServingCertificate(state, authority.current, users, names, epoch)
+        reloads.add("serving certificate", serving.reload)
 
         # Records
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
@@ -188,11 +213,12 @@ class Proxy(MultiService):
             epoch=epoch,
             per_key=options["max-tunnels-per-key"],
             per_cluster=options["max-tunnels-per-cluster"],
+            ca_hashes=lambda: authority.hashes,
         )
         opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
         if accepts_v1:
             opened[KUBESPHERE_V1.encode()] = V1AgentAcceptor(
-                sockets, acceptor, v1_tokens, host_keys[0], keepalive=keepalive, impersonate=v1_impersonates
+                sockets, acceptor, v1_tokens, host_keys, keepalive=keepalive, impersonate=v1_impersonates
             ).opened
         agents = AgentEndpoint(reactor, opened)
         notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
@@ -217,6 +243,22 @@ class Proxy(MultiService):
         )
         nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
+        # Rotation of keys
+        agent_keys = AgentKeys(store, day)
+        self._rotations = rotations = rotations_of(
+            keys,
+            serving,
+            store,
+            credentials,
+            tokens,
+            agent_keys,
+            member_credentials,
+            tunnels,
+            day,
+            admin.renew,
+            admin.owns,
+        )
+
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
         sessions = Sessions(authenticator)
@@ -231,7 +273,7 @@ class Proxy(MultiService):
             v1_tokens if accepts_v1 else None,
             users,
             authority,
-            lambda: [key.fingerprint for key in host_keys],
+            keys.fingerprints,
             published,
             day,
         )
@@ -247,16 +289,56 @@ class Proxy(MultiService):
             member_credentials,
             nodes.status,
             check_files=nodes.check_files,
+            rotations=rotations,
+            agent_keys=agent_keys,
+        )
+
+        # Metrics
+        requests, lag = RequestMetrics(clusters), LoopLag(reactor)
+        page = MetricsPage(
+            reactor,
+            proxy_registry(
+                lag,
+                ProxyCollector(
+                    budget=budget,
+                    store_writes=store.write_times,
+                    expiries=lambda: {
+                        "serving": serving.not_after,
+                        "serving-ca": authority.current.not_after,
+                        "users-ca": users.current.not_after,
+                    },
+                    throttled=lambda: {
+                        "requests": requests.too_many,
+                        "connections": slots.ended + slots.refused,
+                        "tunnels": tunnels.counters.rejections["too-many-tunnels"],
+                        "memory": shared.unproven.evicted,
+                    },
+                    rejections=lambda: tunnels.counters.rejections,
+                ),
+                ClusterCollector(clusters, tunnels, member_credentials),
+                requests,
+                TunnelCollector(nodes.readings),
+                SlotsCollector(slots),
+                None if audit_log is None else AuditCollector(audit_log),
+            ),
         )
 
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
+                day,
+                router,
+                pool,
+                sessions,
+                budget=budget,
+                inflight=inflight,
+                audit=audit,
+                observer=requests,
+                shared=shared,
             )
 
         front = gateway(
@@ -269,6 +351,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
+                metrics=page.text,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -313,8 +396,11 @@ class Proxy(MultiService):
             Revocation(store, clusters, credentials, tunnels, sessions),
             Availability(reactor, clusters, tunnels),
             notices,
+            AgentVersions(reactor, clusters, tunnels, __version__),
+            rotations,
             acceptor,
             nodes,
+            lag,
             cluster_ports,
             kubesphere_ports,
             *self._ports,
@@ -333,24 +419,12 @@ class Proxy(MultiService):
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
+            periodic(reactor, PURGE_PERIOD, agent_keys.purge),
+            periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
         if options["metrics-port"] is not None:
-            lag = LoopLag(reactor)
-            registry = registry_of(
-                ProcessInfo("proxy", __version__),
-                lag,
-                ClusterCollector(clusters, tunnels, member_credentials),
-                AgentRejections(lambda: tunnels.counters.rejections),
-                TunnelCollector(nodes.readings),
-                SlotsCollector(slots),
-            )
-            self._services.append(lag)
-            if audit_log is not None:
-                registry.register(AuditCollector(audit_log))
             self._services.append(
-                MetricsPort(
-                    reactor, MetricsPage(reactor, registry), options["metrics-host"], options["metrics-port"]
-                )
+                MetricsPort(reactor, page, options["metrics-host"], options["metrics-port"])
             )
 
     def startService(self) -> None:
@@ -363,6 +437,7 @@ class Proxy(MultiService):
         await self._admin.renew()
         await self._clusters.assign_ports()
         await self._member_credentials.reseal()
+        await self._rotations.resume()
         given = self._options.given_cluster
         if given is not None:
             await ensure_default_cluster(self._clusters, given, self._access)

@@ -51,7 +51,7 @@ class KeyTests(AttackTestCase):
         for number in range(MANY):
             state = self.folder / f"fleet-{number}"
             shutil.copytree(self.evil.state, state)
-            words = self.evil.argv[self.evil.argv.index("tower-agent") + 1 :]
+            words = self.evil.argv[1:]
             kept = [word for word in words if not word.startswith(("--state-dir", "--health-address"))]
             lists.append([*kept, f"--state-dir={state}"])
         places = self.folder / "fleet.json"

@@ -58,7 +58,7 @@ class AgentCase(TowerTestCase):
 
     def started(self, line: str, name: str = "agent") -> int:
         """Run a line in a shell; return the agent's pid once it has joined."""
-        path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
+        path = f"{Path(script('tower-agent')).parent}:{os.environ['PATH']}"
         self.shell = ShellProgram(name, ["sh", "-c", line], self.folder, {"PATH": path})
         self.wait_until_joined(self.shell)
         pid = self.shell.inner_pid
@@ -84,7 +84,7 @@ class TokenTests(AgentCase):
     def refused(self, name: str, *options: str, stdin: int = subprocess.DEVNULL) -> str:
         """Return the line of an agent that ends at once."""
         words = shlex.split(self.tower.tower("join", CLUSTER, "--format", "env"))
-        argv = [script("twistd"), *words[words.index("twistd") + 1 :], *self.options, *options]
+        argv = [script("tower-agent"), *words[words.index("tower-agent") + 1 :], *self.options, *options]
         with (self.folder / name).open("wb") as output:
             done = subprocess.run(
                 argv,
@@ -115,7 +115,7 @@ class TokenTests(AgentCase):
     def test_printed_line(self) -> None:
         """The line works in a shell unchanged, and afterwards no part of the agent has the token."""
         line, token = self.line()
-        self.assertTrue(line.startswith(f"printf %s {token} | twistd "), line)
+        self.assertTrue(line.startswith(f"printf %s {token} | tower-agent "), line)
         pid = self.started(line)
         self.nowhere(pid, token)
         wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
@@ -126,7 +126,7 @@ class TokenTests(AgentCase):
         line, token = self.line()
         spy = self.folder / "bin"
         spy.mkdir()
-        for name in ("printf", "twistd"):
+        for name in ("printf", "tower-agent"):
             (spy / name).write_text(
                 f'#!/bin/sh\necho "$0" "$@" >> {self.folder}/seen\nenv >> {self.folder}/seen\n'
             )
@@ -140,7 +140,7 @@ class TokenTests(AgentCase):
     def test_environment_line(self) -> None:
         """``--format env`` gives the former line; the agent removes the token from its environment."""
         line, token = self.line("--format", "env")
-        self.assertTrue(line.startswith(f"env TOWER_TOKEN={token} twistd --pidfile= -n tower-agent "), line)
+        self.assertTrue(line.startswith(f"env TOWER_TOKEN={token} tower-agent "), line)
         pid = self.started(line)
         self.nowhere(pid, token)
         self.assertIn(b"TOWER_TOKEN=\0", Path(f"/proc/{pid}/environ").read_bytes())
@@ -184,7 +184,7 @@ class DumpTests(AgentCase):
     def program(self, words: str, name: str) -> ShellProgram:
         """Return a program that runs with its own group, if we may give it one."""
         other = "setpriv --regid=65534 --clear-groups " if os.geteuid() == 0 else ""
-        path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
+        path = f"{Path(script('tower-agent')).parent}:{os.environ['PATH']}"
         return ShellProgram(name, ["sh", "-c", f"exec {other}{words}"], self.folder, {"PATH": path})
 
     def shown(self, pid: int) -> tuple[list[str], bool]:

@@ -167,7 +167,7 @@ class JoinTests(CommandTestCase):
         """Standard output is exactly the line that scripts rely on."""
         self.add("alpha")
         agent = (
-            r"twistd --pidfile= -n tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
+            r"tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
             r"--host-key SHA256:h{43} --ca-hash sha256:[0-9a-f]{64}"
         )
         token = "tower-[A-Za-z0-9_-]{43}"

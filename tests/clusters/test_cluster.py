@@ -44,6 +44,7 @@ class ClusterTests(SynchronousTestCase):
                     "name": "alpha",
                     "uid": "6b1f0d9c-0000-4000-8000-000000000000",
                     "resourceVersion": "7",
+                    "generation": 1,
                     "creationTimestamp": "2026-09-21T14:13:20Z",
                     "labels": {"env": "prod"},
                     "annotations": {"note": "x"},
@@ -79,7 +80,9 @@ class ClusterTests(SynchronousTestCase):
         shown = to_object(Cluster("beta", "u", 1, 0.0))
         self.assertEqual(shown["spec"], {"enable": True, "connection": {"type": "proxy"}})
         self.assertEqual(shown["status"], {"conditions": []})
-        self.assertEqual(set(shown["metadata"]), {"name", "uid", "resourceVersion", "creationTimestamp"})
+        self.assertEqual(
+            set(shown["metadata"]), {"name", "uid", "resourceVersion", "generation", "creationTimestamp"}
+        )
         self.assertEqual(
             to_object(Cluster("beta", "u", 1, 0.0), Live())["status"], {"conditions": [], "agents": 0}
         )

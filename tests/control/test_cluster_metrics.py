@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
-from tower.control.cluster_metrics import AgentRejections, ClusterCollector
+from tower.control.cluster_metrics import ClusterCollector
+from tower.kube.member_status import MemberStatus
 from tower.metrics.page import MetricsPage, registry_of
 from tower.trust.vault import Vault
 
@@ -28,7 +29,6 @@ class ClusterCollectorTests(SynchronousTestCase):
         vault = Vault(Path(self.mktemp()), bench.clock.seconds)
         self.registry = registry_of(
             ClusterCollector(bench.clusters, bench.tunnels, MemberCredentials(bench.store, vault)),
-            AgentRejections(lambda: bench.tunnels.counters.rejections),
         )
 
     def value(self, name: str, cluster: str = "alpha", **labels: str) -> float | None:
@@ -45,6 +45,23 @@ class ClusterCollectorTests(SynchronousTestCase):
             self.assertEqual(self.value("tower_cluster_available"), expected)
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         self.assertIsNone(self.value("tower_cluster_available"))
+
+    def test_reachable(self) -> None:
+        """Whether the API server answers has a sample once it is known."""
+        self.assertIsNone(self.value("tower_cluster_member_reachable"))
+        for status, expected in (("True", 1), ("False", 0), ("Unknown", None)):
+            self.successResultOf(
+                self.bench.clusters.set_condition("alpha", "APIServerReachable", status, "Why", "")  # type: ignore[arg-type]
+            )
+            self.assertEqual(self.value("tower_cluster_member_reachable"), expected)
+
+    def test_credential(self) -> None:
+        """The end of the credential is the one that the agent reported."""
+        self.assertIsNone(self.value("tower_member_credential_expiry_timestamp_seconds"))
+        tunnel = FakeTunnel("alpha")
+        tunnel.member_status = MemberStatus(credential_expires=NOW + 3600)
+        self.tunnels.add(tunnel)
+        self.assertEqual(self.value("tower_member_credential_expiry_timestamp_seconds"), NOW + 3600)
 
     def test_tunnels(self) -> None:
         """Tunnels are counted by protocol, with the slowest round trip; protocols without tunnels too."""
@@ -83,17 +100,9 @@ class ClusterCollectorTests(SynchronousTestCase):
         self.successResultOf(self.bench.clusters.remove("alpha"))
         page = self.successResultOf(MetricsPage(self.bench.clock, self.registry).text())
         self.assertNotIn(b"alpha", page)
-        self.assertIn(b"tower_agent_rejections_total", page)
 
     def test_series(self) -> None:
         """A cluster has few series."""
         self.tunnels.add(FakeTunnel("alpha"))
         labels = [sample.labels for metric in self.registry.collect() for sample in metric.samples]
         self.assertLess(len([found for found in labels if "cluster" in found]), SERIES)
-
-    def test_rejections(self) -> None:
-        """Rejected agents are counted by reason, without a cluster."""
-        self.tunnels.counters.rejections["authentication"] += 1
-        name = "tower_agent_rejections_total"
-        self.assertEqual(self.registry.get_sample_value(name, {"reason": "authentication"}), 1)
-        self.assertEqual(self.registry.get_sample_value(name, {"reason": "timeout"}), 0)

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW, authority
 from tower.clusters import Clusters
+from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -22,7 +23,10 @@ from tower.clusters.node_status import SSHStatus
 from tower.clusters.v1_tokens import V1Tokens
 from tower.kube.status import StatusError
 from tower.nodes.record_files import NodeFiles
+from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.store import MemoryStore
+from tower.trust.serving_certificate import ServingCertificate
+from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
 from tower.web.api.dispatch import Call
@@ -111,6 +115,22 @@ class ApiTestCase(SynchronousTestCase):
             self.published,
             clock,
         )
+        state = StateDir(Path(self.mktemp()))
+        self.keys = ProxyKeys.load(state, None, NOW)
+        self.agent_keys = AgentKeys(self.store, clock)
+        self.rotations = rotations_of(
+            self.keys,
+            ServingCertificate(state, self.keys.authority.current, self.keys.users, ["a"], clock.seconds),
+            self.store,
+            self.credentials,
+            self.tokens,
+            self.agent_keys,
+            self.accesses,
+            self.tunnels,
+            clock,
+            self.renew_admin,
+            lambda credential: credential.user == "tower-admin",
+        )
         self.api = tower_api(
             self.store,
             self.clusters,
@@ -123,7 +143,12 @@ class ApiTestCase(SynchronousTestCase):
             self.accesses,
             self.ssh.get,
             check_files=NodeFiles(self.node_files).check,
+            rotations=self.rotations,
+            agent_keys=self.agent_keys,
         )
+
+    async def renew_admin(self) -> None:
+        """Write no kubeconfig."""
 
     def ask(
         self,

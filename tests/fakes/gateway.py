@@ -85,6 +85,10 @@ class FakeTunnels:
         """Return the last tunnel."""
         return self.tunnels[-1] if self.tunnels else None
 
+    def live(self, cluster: str) -> Any:
+        """Return all tunnels."""
+        return list(self.tunnels)
+
     def wait(self, cluster: str, timeout: float) -> Any:
         """Return a Deferred for a tunnel."""
         waiting: Deferred[FakeTunnel] = Deferred()
@@ -125,7 +129,7 @@ def connection(user: FakeUser) -> Connection:
 
 def pool(tunnels: FakeTunnels, **options: Any) -> ChannelPool:
     """Return a pool of channels in *tunnels*."""
-    return ChannelPool(cast(Tunnels, tunnels), **options)
+    return ChannelPool(cast(Tunnels, tunnels), tunnels.clock.seconds, **options)
 
 
 def as_sessions(sessions: FakeSessions) -> Sessions:

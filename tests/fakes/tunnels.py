@@ -61,6 +61,12 @@ class FakeTunnel:
     targets: list[str] = field(factory=list)
     openings: list[Deferred[FakePipe]] = field(factory=list)
     closings: list[str] = field(factory=list)
+    bytes_in: int | None = 0
+    nudges: int = 0
+
+    def nudge(self) -> None:
+        """Count the probe."""
+        self.nudges += 1
 
     def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
         """Return `rewrite`, for the API server."""

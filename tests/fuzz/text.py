@@ -19,7 +19,7 @@ from twisted.python import usage
 
 from tests.fuzz.engine import Broken, Target
 from tower import agent, proxy
-from tower.clusters.cluster import Cluster
+from tower.clusters.cluster import Cluster, to_object
 from tower.errors import ConfigurationError, TowerError
 from tower.kube.accept import choose
 from tower.kube.kubeconfig import kubeconfig, load_kubeconfig
@@ -40,7 +40,10 @@ from tower.options.values import (
     read_size,
 )
 from tower.tunnels.targets import parse_target
-from tower.web.api.cluster_object import patched, read_cluster, unknown_fields
+from tower.web.api.cluster_object import merge, read_cluster
+from tower.web.api.cluster_writes import Write, applied, replaced, status_applied, status_replaced
+from tower.web.api.fields.kinds import CLUSTER
+from tower.web.api.fields.schema import pruned
 from tower.web.api.selectors import parse_fields, parse_labels
 
 T = TypeVar("T")
@@ -151,12 +154,16 @@ def check_objects(data: bytes, chance: random.Random) -> None:
         return
     if not isinstance(value, dict):
         return
-    unknown_fields(value)
     _refused_or(read_cluster, TowerError, value)
     cluster = Cluster("alpha", "1", 1, 0.0)
-    changed = _refused_or(patched, TowerError, cluster, value)
+    write = Write("fuzz", "2026-01-01T00:00:00Z")
+    merged = pruned(merge(to_object(cluster), value), CLUSTER)[0]
+    changed = _refused_or(replaced, TowerError, cluster, merged, write)
     if changed is not None and changed.name != "alpha":
         raise Broken(f"a patch changed the name to {changed.name!r}")
+    config = pruned(value, CLUSTER)[0]
+    for apply in (applied, status_applied, status_replaced):
+        _refused_or(apply, TowerError, cluster, config, write)
 
 
 def _fields(text: str) -> Any:

@@ -17,8 +17,8 @@ from tower.clusters import Clusters, to_object
 from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.conch.transport.keys import KeyPair
 from tower.control.proxy_options import Options
+from tower.logs.levels import LevelFilter, Levels
 from tower.options.base import OptionError
-from tower.options.log_levels import predicate
 from tower.store.records import KINDS
 from tower.trust.serving_certificate import ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -223,7 +223,7 @@ class LogTests(HoleTestCase):
 
     def lines(self, events: Iterable[LogEvent]) -> str:
         """Return what of *events* is logged by default."""
-        normal = predicate(0, {})
+        normal = LevelFilter(Levels())
         return "\n".join(eventAsText(event) for event in events if normal(event) != PredicateResult.no)
 
     def test_hole_30_refused_agents_are_in_the_proxys_log(self) -> None:

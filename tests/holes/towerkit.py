@@ -87,7 +87,7 @@ class MemoryTower:
         self.budget = Budget(32 << 20)
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
-        self.pool = ChannelPool(self.tunnels)
+        self.pool = ChannelPool(self.tunnels, machine.seconds)
         self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,
@@ -98,7 +98,7 @@ class MemoryTower:
             epoch=machine.seconds,
         )
         self.old_tokens = V1Tokens(self.store, machine)
-        old = V1AgentAcceptor(machine, self.acceptor, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
+        old = V1AgentAcceptor(machine, self.acceptor, self.old_tokens, [HOST_KEY], keepalive=KEEPALIVE)
         welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
             del welcomes[b"kubesphere-v1"]

@@ -54,7 +54,7 @@ class Tower:
             f"--cluster-ports={first}-{last}",
             f"--keepalive={KEEPALIVE:g}s",
         ]
-        argv = [script("twistd"), "-n", "--pidfile=", "tower-proxy", *options, *extra]
+        argv = [script("tower-proxy"), *options, *extra]
         return Program(name, argv, self.folder)
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Tower:
         words = shlex.split(line)
         assert words[0] == "env" and line.count("\n") == 1, line  # noqa: PT018
         environment = dict(word.split("=", 1) for word in words[1:] if word.startswith("TOWER_"))
-        argv = words[words.index("twistd") :]
+        argv = words[words.index("tower-agent") :]
         if via is not None:
             argv = [word.replace(f":{self.secure_port}", f":{via}") for word in argv]
         number = len(self.agents)
@@ -162,7 +162,7 @@ class Agent:
         self.health_port = free_port()
         self.state = tower.folder / f"{name}-state"
         self.argv = [
-            script("twistd"),
+            script("tower-agent"),
             *argv[1:],
             f"--state-dir={self.state}",
             f"--keepalive={KEEPALIVE:g}s",

@@ -55,7 +55,7 @@ class InstallTests(SynchronousTestCase):
         return built
 
     def test_wheel(self) -> None:
-        """``twistd`` has both services, ``tower`` is a plugin of kubectl, and the documented unit starts."""
+        """The wheel has both programs, twistd's services and kubectl's plugin; the documented unit starts."""
         wheel = self.wheel()
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("twisted/plugins/tower_plugins.py", names)
@@ -73,6 +73,9 @@ class InstallTests(SynchronousTestCase):
         for name in ("tower-proxy", "tower-agent"):
             self.assertIn(name, services)
             self.assertIn("--state-dir", self.do(commands / "twistd", name, "--help"))
+            text = self.do(commands / name, "--help")
+            self.assertTrue(text.startswith(f"Usage: {name} [options]\n"), text)
+            self.assertNotIn("twist", text.lower())
         self.assertIn("cluster", self.do(commands / "tower", "--help"))
         (commands / "kubectl").symlink_to(kubectls()[-1])
         self.assertIn("cluster", self.do("kubectl", "tower", "--help", path=commands))

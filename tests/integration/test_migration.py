@@ -67,7 +67,7 @@ class MigrationTests(SynchronousTestCase):
         shutil.copy(self.old.proxy.authority_key, self.folder / "ca.key")
         (self.folder / "alpha.token").write_text(f"{TOKENS['alpha']}\n")
         installed = Path(sys.executable).parent
-        programs = (kubectls()[-1], installed / "tower", installed / "twistd")
+        programs = (kubectls()[-1], installed / "tower", installed / "tower-proxy", installed / "tower-agent")
         ports = self.old.ports
         environment = {
             "PATH": path_with(self.folder / "bin", *programs),

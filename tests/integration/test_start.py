@@ -81,7 +81,7 @@ class StartTests(TowerTestCase):
         self.tower.proxy.stop()
         script_file = self.folder / "late.tac"
         argv = self.tower.proxy_program().argv
-        arguments = argv[argv.index("tower-proxy") + 1 :]
+        arguments = argv[1:]
         script_file.write_text(LATE.format(arguments=arguments))
         program = Program("late", [script("twistd"), "-n", "--pidfile=", "-y", str(script_file)], self.folder)
         self.assertIn(f"port {self.tower.secure_port}", self.refusal(program))

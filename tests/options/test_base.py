@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from twisted.internet.error import CannotListenError
-from twisted.logger import ILogObserver, LogLevel
+from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 import tower
 from tower.errors import ConfigurationError, TowerError
+from tower.logs.formats import syslog_observer
 from tower.options.base import (
     EnvironmentOptions,
     OptionError,
@@ -26,7 +27,6 @@ from tower.options.base import (
     public_host,
     secret,
 )
-from tower.options.log_levels import syslog_observer
 from tower.options.values import read_duration, read_port, read_port_range
 
 
@@ -165,6 +165,25 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn("'extra'", self.refused("extra"))
         self.assertIn("'extra'", self.refused("--", "extra", "--port=1"))
 
+    def test_unknown(self) -> None:
+        """Unknown and misspelt options are named with bad values, and the nearest option is named."""
+        for arguments, expected in (
+            (["--prot=1"], "--prot is not an option of tower: did you mean --port?"),
+            (["--prot", "1", "--keepalive=x"], "--keepalive 'x'"),
+            (["--zzz"], "--zzz is not an option of tower: --help lists the options"),
+            (["--state-dir", "/x"], "--state-dir is not an option of tower: it is an option of tower-agent"),
+            (["-z", "1", "--port=2"], "-z is not an option of tower: --help lists the options"),
+            (["prot", "--bogus"], "--bogus is not an option"),
+            (["secure-prt"], "'secure-prt' is not an option: did you mean --secure-port?"),
+            (["--port"], "--port requires a value: --help describes it"),
+            (["--por"], "--port requires a value: --help describes it"),
+            (["--log=x"], "--log is ambiguous: give one of --log-file, --log-format, --log-levels"),
+        ):
+            error = self.assertRaises(usage.UsageError, Options({}).parse, arguments)
+            self.assertIn(expected, str(error))
+        error = self.assertRaises(usage.UsageError, Options({}).parse, ["--a", "--b", "--port=x", "c"])
+        self.assertEqual(len(str(error).splitlines()), 4)
+
     def test_secrets(self) -> None:
         """A flag takes precedence over the environment, the value over the file."""
         path = Path(self.mktemp())
@@ -253,11 +272,12 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         options = Options({"TOWER_SECURE_PORT": "x", "TOWER_LEADER_ELECT": "maybe", "TOWER_TARGET": "a"})
         options.parent = Parent()
         error = self.assertRaises(SystemExit, options.parseOptions, ["--port=1\n2", "-k0s", "extra"])
+        extra = "tower-proxy: 'extra' is not an option, and tower-proxy has no subcommands: --help lists the "
         self.assertEqual(
             str(error.code).splitlines(),
             [
+                f"{extra}options",
                 "tower-proxy: TOWER_LEADER_ELECT 'maybe' is not a boolean: give true or false",
-                "tower-proxy: 'extra' is not an option: --help lists the options",
                 "tower-proxy: --port '1\\n2' is not a port: give a number from 1 to 65535",
                 "tower-proxy: TOWER_SECURE_PORT 'x' is not a port: give a number from 1 to 65535",
                 "tower-proxy: --keepalive '0s' must be more than 0, such as 10s",
@@ -298,23 +318,35 @@ class EnvironmentOptionsTests(SynchronousTestCase):
             self.assertEqual(parent.get("logger"), expected)
 
     def test_log_observer(self) -> None:
-        """Without twistd's options, the log is written to standard output."""
-        out = io.StringIO()
-        self.patch(sys, "stdout", out)
-        observer = parsed("--v=0").log_observer()
+        """The log follows --log-file, --log-format and --v."""
+        path = Path(self.mktemp())
+        options = parsed("--v=0", f"--log-file={path}", "--log-format=json")
+        observer = options.log_observer()
         self.assertTrue(ILogObserver.providedBy(observer))
+        log = Logger(namespace="tower.x", observer=observer)
         for level in (LogLevel.debug, LogLevel.info):
-            observer(
-                {
-                    "log_level": level,
-                    "log_namespace": "tower.x",
-                    "log_format": "seen {x}",
-                    "x": level.name,
-                    "log_time": 0.0,
-                }
-            )
-        self.assertIn("seen info", out.getvalue())
-        self.assertNotIn("seen debug", out.getvalue())
+            log.emit(level, "seen {x}", x=level.name)
+        options.reload_log()
+        options.flush_log()
+        self.assertIn("seen info", path.read_text())
+        self.assertNotIn("seen debug", path.read_text())
+
+    def test_no_log(self) -> None:
+        """A log file or a file of levels that cannot be used ends the program with one line."""
+        levels = Path(self.mktemp())
+        levels.write_text("v=much")
+        for argument, word in (
+            (f"--log-file={levels}/log", "log-file"),
+            (f"--log-levels={levels}", "v=much"),
+        ):
+            ended = self.assertRaises(SystemExit, parsed(argument).log_observer)
+            self.assertIn(word, str(ended.code))
+        options = parsed(f"--log-levels={levels}")
+        options.reload_log()  # not started
+        levels.write_text("v=4")
+        options.log_observer()
+        levels.write_text("v=lots")
+        self.assertIn("v=lots", str(self.assertRaises(ConfigurationError, options.reload_log)))
 
 
 class Parent(usage.Options):

@@ -32,7 +32,7 @@ class ClusterCountersTests(SynchronousTestCase):
         """Every code of a refused stream is a reason; an unknown one counts as failed."""
         self.assertLessEqual(KNOWN_CODES, set(OPEN_FAILURES))
         alpha = ClusterCounters().of("alpha")
-        alpha.not_opened("of the future")
+        alpha.not_opened("unheard-of")
         self.assertEqual(alpha.open_failures["failed"], 1)
 
     def test_endings(self) -> None:

@@ -67,7 +67,7 @@ class V1AcceptorTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=clock.seconds,
         )
-        self.old = V1AgentAcceptor(clock, self.acceptor, self.tokens, host_key, keepalive=10.0)
+        self.old = V1AgentAcceptor(clock, self.acceptor, self.tokens, [host_key], keepalive=10.0)
         self.acceptor.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:

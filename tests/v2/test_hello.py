@@ -27,7 +27,7 @@ class HelloTests(SynchronousTestCase):
         )
         self.assertEqual(
             set(json.loads(ProxyHello().encode())),
-            {"version", "capabilities", "proxies", "hostKeys", "keepalive"},
+            {"version", "capabilities", "proxies", "hostKeys", "caHashes", "keepalive"},
         )
 
     def test_unknown_and_missing(self) -> None:

@@ -11,6 +11,7 @@ from tower.cli.cluster_arguments import add_cluster_commands
 from tower.cli.completion import SHELLS, script
 from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
+from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.values import choice, count, listen_address, output_option, selector_option
 
@@ -57,6 +58,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _credentials(commands)
     _forward(commands)
     _doctor(commands)
+    add_operation_commands(commands)
     completion = add_command(
         commands,
         "completion",

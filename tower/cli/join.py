@@ -57,11 +57,12 @@ def environment_line(name: str, status: dict[str, Any]) -> str:
 
 
 def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
-    words = ["twistd", "--pidfile=", "-n", "tower-agent"]
-    words += ["--name", name, "--proxy-server", status["proxyServer"]]
+    words = ["tower-agent", "--name", name, "--proxy-server", status["proxyServer"]]
     for fingerprint in status["hostKeys"]:
         words += ["--host-key", fingerprint]
-    return [*words, "--ca-hash", status["caHash"]]
+    for digest in status.get("caHashes", [status["caHash"]]):
+        words += ["--ca-hash", digest]
+    return words
 
 
 def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:

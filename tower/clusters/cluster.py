@@ -10,6 +10,13 @@ from typing import Any, Literal, TypeAlias
 from attrs import asdict, field, frozen
 
 from tower.clusters import ssh_spec_object
+from tower.clusters.object_meta import (
+    NEW,
+    ObjectMeta,
+    check_object_meta,
+    decode_object_meta,
+    encode_object_meta,
+)
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Invalid, NotFound
 from tower.escaping import escaped
@@ -56,6 +63,7 @@ class Cluster:
     :ivar enabled: whether it is served; see `Clusters.set_enabled`.
     :ivar kubernetes_port: its own TLS port; None if none was ever assigned.
     :ivar ssh: SSH access to its nodes; None: it has an agent.
+    :ivar meta: maintained by other programs.
     """
 
     name: str
@@ -68,6 +76,7 @@ class Cluster:
     labels: Mapping[str, str] = field(factory=dict)
     annotations: Mapping[str, str] = field(factory=dict)
     ssh: SSHSpec | None = None
+    meta: ObjectMeta = NEW
 
     @property
     def type(self) -> ClusterType:
@@ -166,12 +175,13 @@ async def create_owned(store: IStore, owner: Record, kind: str, name: str, value
 
 
 def check_metadata(cluster: Cluster) -> None:
-    """Raise `Invalid` unless labels and annotations are strings within the size limit."""
+    """Raise `Invalid` unless labels, annotations and the rest of the metadata are within their limits."""
     items = [*cluster.labels.items(), *cluster.annotations.items()]
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in items):
         raise Invalid(f"cluster {cluster.name}: labels and annotations must be strings")
     if sum(len(key) + len(value) for key, value in items) > _METADATA_LIMIT:
         raise Invalid(f"cluster {cluster.name}: labels and annotations exceed {_METADATA_LIMIT} characters")
+    check_object_meta(cluster.meta)
 
 
 def encode(cluster: Cluster) -> Value:
@@ -187,6 +197,8 @@ def encode(cluster: Cluster) -> Value:
     }
     if cluster.ssh is not None:
         value["ssh"] = ssh_spec_object.to_record(cluster.ssh)
+    if cluster.meta != NEW:
+        value["meta"] = encode_object_meta(cluster.meta)
     return value
 
 
@@ -205,6 +217,7 @@ def decode(record: Record) -> Cluster:
         labels=value["labels"],
         annotations=value["annotations"],
         ssh=None if ssh is None else ssh_spec_object.from_record(ssh),
+        meta=decode_object_meta(value.get("meta", {})),
     )
 
 
@@ -226,23 +239,34 @@ def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
         connection["kubernetesAPIServerPort"] = cluster.kubernetes_port
     if live is not None and live.endpoint:
         connection["kubernetesAPIEndpoint"] = live.endpoint
-    metadata: dict[str, Any] = {
-        "name": cluster.name,
-        "uid": cluster.uid,
-        "resourceVersion": str(cluster.resource_version),
-        "creationTimestamp": timestamp(cluster.created),
-    }
-    if cluster.labels:
-        metadata["labels"] = dict(cluster.labels)
-    if cluster.annotations:
-        metadata["annotations"] = dict(cluster.annotations)
     return {
         "apiVersion": API_VERSION,
         "kind": "Cluster",
-        "metadata": metadata,
+        "metadata": _metadata(cluster),
         "spec": {"enable": cluster.enabled, "connection": connection},
         "status": _status(cluster, live),
     }
+
+
+def _metadata(cluster: Cluster) -> dict[str, Any]:
+    meta = cluster.meta
+    shown: dict[str, Any] = {
+        "name": cluster.name,
+        "uid": cluster.uid,
+        "resourceVersion": str(cluster.resource_version),
+        "generation": meta.generation,
+        "creationTimestamp": timestamp(cluster.created),
+    }
+    if meta.deleted is not None:
+        shown |= {"deletionTimestamp": timestamp(meta.deleted), "deletionGracePeriodSeconds": 0}
+    more = {
+        "labels": dict(cluster.labels),
+        "annotations": dict(cluster.annotations),
+        "finalizers": list(meta.finalizers),
+        "ownerReferences": list(meta.owners),
+        "managedFields": list(meta.managed),
+    }
+    return shown | {name: part for name, part in more.items() if part}
 
 
 def _status(cluster: Cluster, live: Live | None) -> dict[str, Any]:
@@ -258,6 +282,9 @@ def _status(cluster: Cluster, live: Live | None) -> dict[str, Any]:
             for condition in cluster.conditions
         ]
     }
+    status["conditions"] += [
+        condition for condition in cluster.meta.conditions if cluster.condition(condition["type"]) is None
+    ]
     if live is not None:
         if cluster.ssh is None:
             status["agents"] = live.tunnels

@@ -21,6 +21,7 @@ from tower.clusters.cluster import (
     encode,
 )
 from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.object_meta import NEW, ObjectMeta
 from tower.clusters.ports import ClusterPorts, claim
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import check_spec
@@ -118,6 +119,7 @@ class Clusters:
         port: int | None = None,
         ssh: SSHSpec | None = None,
         access: KubeAccess | None = None,
+        meta: ObjectMeta = NEW,
     ) -> Deferred[Cluster]:
         """Add a cluster, with its own port if this proxy has ports.
 
@@ -137,6 +139,7 @@ class Clusters:
             labels=dict(labels or {}),
             annotations=dict(annotations or {}),
             ssh=ssh,
+            meta=meta,
         )
         return Deferred.fromCoroutine(self._add(cluster, access, port))
 
@@ -156,9 +159,7 @@ class Clusters:
                 raise Conflict(
                     f"cluster {name} has uid {cluster.uid}, not {uid}: it was removed and added again"
                 )
-            operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
-            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
-            (record, *_) = await self._store.transact(operations)
+            (record, *_) = await self._store.transact(_removal(cluster))
             assert record is not None
             return decode(record)
 
@@ -200,7 +201,9 @@ class Clusters:
         version: int | None = None,
         access: KubeAccess | None = None,
     ) -> Cluster:
-        """Change ``enabled``, ``conditions``, ``labels``, ``annotations`` or ``ssh`` of a cluster.
+        """Change ``enabled``, ``conditions``, ``labels``, ``annotations``, ``ssh`` or ``meta`` of a cluster.
+
+        A cluster that is being deleted is removed with its last finalizer.
 
         Fails with `NotFound`, `Invalid`, `VaultError`, and the errors of *edit*.
 
@@ -221,6 +224,12 @@ class Clusters:
             check_metadata(edited)
             if edited.ssh is not None and edited.ssh != cluster.ssh:
                 check_spec(edited.ssh)
+            if edited.meta.is_released:
+                (record, *_) = await self._store.transact(_removal(cluster))
+                assert record is not None
+                return evolve(edited, resource_version=record.version)
+            if (edited.enabled, edited.ssh) != (cluster.enabled, cluster.ssh):
+                edited = evolve(edited, meta=evolve(edited.meta, generation=cluster.meta.generation + 1))
             update = Update("clusters", name, encode(edited), cluster.resource_version)
             (record, *_) = await self._store.transact([update, *self._write_access(cluster, access)])
             assert record is not None
@@ -314,3 +323,11 @@ class Clusters:
     def _forget(self, event: Event) -> None:
         if event.type == "DELETED":
             self._decoded.pop(event.record.name, None)
+
+
+def _removal(cluster: Cluster) -> list[Operation]:
+    """Return the operations that remove *cluster* with everything that belongs to it."""
+    return [
+        Delete("clusters", cluster.name, cluster.resource_version),
+        *(DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS),
+    ]

@@ -132,6 +132,11 @@ class Credentials:
         found = (credential for credential in self._by_digest.values() if credential.cluster == cluster)
         return sorted(found, key=lambda credential: (credential.issued, credential.id))
 
+    def issued_before(self, moment: float) -> Sequence[Credential]:
+        """Return the valid credentials that were issued earlier than *moment*, s since the epoch."""
+        now = self._clock.seconds()
+        return [each for each in self._by_digest.values() if each.issued < moment and each.valid(now)]
+
     @deferred
     async def issue_token(
         self, cluster: str, user: str, groups: Iterable[str], ttl: float

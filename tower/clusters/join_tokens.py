@@ -181,6 +181,15 @@ class JoinTokens:
             return
         raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
 
+    def unspent(self, before: float) -> int:
+        """Return the number of valid join tokens minted earlier than *before*, s since the epoch."""
+        values = [record.value for record in self._store.snapshot("jointokens").values()]
+        return sum(
+            1
+            for value in values
+            if value["minted"] < before and value["uses"] > 0 and self._is_current(value)
+        )
+
     @deferred
     async def purge(self) -> int:
         """Invalidate expired tokens, so that they stay so if the clock is set back; remove old ones.
@@ -234,6 +243,7 @@ class JoinTokens:
             "blob": base64.b64encode(blob).decode(),
             "enrolled": self._clock.seconds(),
             "token": digest,
+            "connected": known is not None and known.value.get("connected", True),
         }
         stored: Operation = Create("agentkeys", name, key)
         if known is not None:

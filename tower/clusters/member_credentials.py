@@ -23,6 +23,7 @@ from tower.store.records import (
     Create,
     Event,
     Operation,
+    Record,
     RecordChanged,
     RecordMissing,
     StoreFailed,
@@ -42,12 +43,15 @@ LIMIT = 256 * 1024
 
 @define(eq=False)
 class MemberCredentials:
-    """The credentials in a store, sealed by *vault*."""
+    """The credentials in a store.
+
+    :ivar vault: seals them.
+    """
 
     _log = Logger()
 
     _store: IStore
-    _vault: Vault
+    vault: Vault
 
     def write_operations(self, cluster_uid: str, name: str, access: KubeAccess) -> list[Operation]:
         """Return the operations that store *access* for a cluster, or replace the stored one.
@@ -68,7 +72,7 @@ class MemberCredentials:
             "server": facts.server,
             "credential": facts.credential,
             "expires": facts.expires,
-            "sealed": self._vault.seal(plain, cluster_uid),
+            "sealed": self.vault.seal(plain, cluster_uid),
         }
         if self._store.get(KIND, cluster_uid) is None:
             return [Create(KIND, cluster_uid, value)]
@@ -84,7 +88,7 @@ class MemberCredentials:
         if record is None:
             raise ConfigurationError(f"cluster {cluster.name} has no credential: {cure}")
         try:
-            plain = self._vault.open(record.value["sealed"], cluster.uid)
+            plain = self.vault.open(record.value["sealed"], cluster.uid)
         except VaultError as e:
             text = f"the credential for cluster {cluster.name} cannot be opened: {e}"
             raise VaultError(f"{text}, or {cure}" if isinstance(e, UnsealFailed) else text) from e
@@ -107,6 +111,20 @@ class MemberCredentials:
 
         return self._store.watch(KIND, changed)
 
+    def sealed_with_old_keys(self) -> int:
+        """Return the number of credentials that are not sealed with the vault's first key.
+
+        Those that no key of the vault opens do not count: no key makes them readable again.
+        """
+        return sum(map(self._is_old, self._store.snapshot(KIND).values()))
+
+    def _is_old(self, record: Record) -> bool:
+        sealed = record.value["sealed"]
+        try:
+            return not self.vault.is_current(sealed) and bool(self.vault.open(sealed, record.name))
+        except VaultError:
+            return False
+
     @deferred
     async def reseal(self) -> int:
         """Seal all credentials with the vault's first key, so that its other keys can be removed.
@@ -118,10 +136,10 @@ class MemberCredentials:
         count = 0
         for record in list(self._store.snapshot(KIND).values()):
             try:
-                if self._vault.is_current(record.value["sealed"]):
+                if self.vault.is_current(record.value["sealed"]):
                     continue
-                plain = self._vault.open(record.value["sealed"], record.name)
-                sealed = self._vault.seal(plain, record.name)
+                plain = self.vault.open(record.value["sealed"], record.name)
+                sealed = self.vault.seal(plain, record.name)
             except VaultError:
                 continue  # `get` raises this error, too
             try:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from attrs import define, field
 from twisted.logger import Logger
 
-from tower.clusters.credentials import ADMINS, Credentials
+from tower.clusters.credentials import ADMINS, Credential, Credentials
 from tower.errors import TowerError
 from tower.kube.kubeconfig import kubeconfig
-from tower.trust.pki import Authority
+from tower.trust.rotating_authority import AnyAuthority
 from tower.trust.statedir import StateDir
 
 #: File name in the state directory.
@@ -44,11 +44,15 @@ class AdminKubeconfig:
 
     _state: StateDir
     _credentials: Credentials
-    _users: Authority
-    _serving: Authority
+    _users: AnyAuthority
+    _serving: AnyAuthority
     _server: str
     _now: Callable[[], float]
     _renewed: float = field(default=0.0, init=False)
+
+    def owns(self, credential: Credential) -> bool:
+        """Return whether *credential* is of this kubeconfig, also of an earlier one."""
+        return credential.user == USER and not credential.cluster
 
     async def renew(self) -> None:
         """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""

@@ -5,7 +5,7 @@ Each metric of each cluster is made alone, so that `tower.metrics.page` can let 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import define
 from prometheus_client import Metric
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
-from tower.clusters.condition_types import AVAILABLE
+from tower.clusters.condition_types import API_SERVER_REACHABLE, AVAILABLE
 from tower.clusters.member_credentials import MemberCredentials
 from tower.conch.connection.traffic import TrafficTotals
 from tower.metrics.families import counter, counters, gauge, gauges
@@ -38,6 +38,7 @@ class ClusterCollector(Collector):
         totals: dict[str, TrafficTotals] = {}
         for family in (
             self._available,
+            self._reachable,
             self._last_seen,
             self._tunnel_counts,
             self._round_trips,
@@ -79,10 +80,20 @@ class ClusterCollector(Collector):
         condition = cluster.condition(AVAILABLE)
         yield gauge(
             "tower_cluster_available",
-            "Whether requests to the cluster can succeed; a disabled cluster has no sample.",
+            "Whether the cluster's condition Available is True; a disabled cluster has no sample.",
             condition is not None and condition.status == "True",
             cluster=cluster.name,
         )
+
+    def _reachable(self, cluster: Cluster) -> Iterable[Metric]:
+        condition = cluster.condition(API_SERVER_REACHABLE)
+        if cluster.enabled and condition is not None and condition.status != "Unknown":
+            yield gauge(
+                "tower_cluster_member_reachable",
+                "Whether the member's API server answers; no sample while this is unknown.",
+                condition.status == "True",
+                cluster=cluster.name,
+            )
 
     def _last_seen(self, cluster: Cluster) -> Iterable[Metric]:
         seen = self._tunnels.last_seen(cluster.name)
@@ -129,26 +140,14 @@ class ClusterCollector(Collector):
         )
 
     def _credential_expiry(self, cluster: Cluster) -> Iterable[Metric]:
-        facts = self._credentials.facts(cluster)
-        if facts is not None and facts.expires is not None:
+        status, facts = self._tunnels.member_status(cluster.name), self._credentials.facts(cluster)
+        expires = None if status is None else status.credential_expires
+        if expires is None and facts is not None:
+            expires = facts.expires
+        if expires is not None:
             yield gauge(
                 "tower_member_credential_expiry_timestamp_seconds",
-                "Expiry of the credential for the member's API server.",
-                facts.expires,
+                "Expiry of the credential for the member's API server; no sample if it is unknown.",
+                expires,
                 cluster=cluster.name,
             )
-
-
-class AgentRejections(Collector):
-    """The number of agents that were rejected.
-
-    :param read: returns the numbers by reason.
-    """
-
-    def __init__(self, read: Callable[[], dict[str, float]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the counter."""
-        text = "Connections of agents that were not accepted."
-        yield counters("tower_agent_rejections_total", text, "reason", self._read())

@@ -61,6 +61,7 @@ def _read_optional_port(text: str) -> int | None:
 class Options(NodeOptions):
     """Options of ``tower-proxy``; see docs/install.md."""
 
+    program = "tower-proxy"
     synopsis = "[options]"
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(

@@ -56,6 +56,7 @@ class Options(EnvironmentOptions):
     :ivar server: URL of the proxy, after `parse`.
     """
 
+    program = "tower-agent"
     optParameters: ClassVar = [
         parameter("name", None, "Name of the cluster, as added to the proxy."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),

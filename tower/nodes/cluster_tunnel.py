@@ -68,6 +68,14 @@ class SSHClusterTunnel:
         """Number of open streams."""
         return sum(state.streams for state in self._tunnels.states())
 
+    @property
+    def bytes_in(self) -> None:
+        """None: `NodeDial` tries another node if one is silent."""
+        return
+
+    def nudge(self) -> None:
+        """No-op: see `bytes_in`."""
+
     def rewrite_for(self, target: str) -> Rewrite | None:
         """Return the function that rewrites heads of requests for *target*; None: they are sent unchanged."""
         if target == KUBERNETES:

@@ -12,8 +12,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
-from itertools import islice
+from itertools import dropwhile, islice
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from twisted.internet.error import CannotListenError
@@ -24,17 +26,19 @@ from twisted.python.reflect import accumulateClassList
 import tower
 from tower.errors import ConfigurationError, Invalid
 from tower.escaping import escaped
+from tower.logs.formats import read_format, syslog_observer
+from tower.logs.levels import Levels, read_modules, read_verbosity
+from tower.logs.program_log import ProgramLog, twistd_output
 from tower.net.addresses import is_wildcard
-from tower.options.log_levels import log_output, observer, read_modules, read_verbosity, syslog_observer
 from tower.options.values import read_secret_file
-from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
+from tower.options.variables import NOT_SETTINGS, OPTIONS, is_service_link, unknown_variables, variable_of
 
 Parameter: TypeAlias = tuple[str, str | None, str | None, str, Callable[[str], object]]
 
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
 _FALSE = frozenset({"0", "f", "false", "n", "no", "off"})
 
-#: klog's flags without effect: twistd's ``--logfile`` names the log file.
+#: klog's flags without effect.
 _KLOG_SWITCHES = frozenset(
     {
         "add-dir-header",
@@ -47,7 +51,7 @@ _KLOG_SWITCHES = frozenset(
     }
 )
 _KLOG_VALUES = frozenset(
-    {"log-backtrace-at", "log-dir", "log-file", "log-file-max-size", "log-flush-frequency", "stderrthreshold"}
+    {"log-backtrace-at", "log-dir", "log-file-max-size", "log-flush-frequency", "stderrthreshold"}
 )
 
 
@@ -103,6 +107,9 @@ def secret(name: str, doc: str) -> list[Parameter]:
     return [parameter(name, None, doc), parameter(f"{name}-file", None, file_doc, read_secret_file)]
 
 
+#: How long a program that ends at once waits for its log, s.
+LAST_LINES = 0.5
+
 #: Flag of both programs; see `tower.reactor.process.forbid_dumps`.
 ALLOW_DUMPS = flag(
     "allow-core-dumps",
@@ -114,13 +121,26 @@ class EnvironmentOptions(usage.Options):
     """Options that environment variables can set too.
 
     :param environ: the variables; None: the process's.
+    :cvar program: name of the program in its errors; empty: that of twistd's subcommand.
     :cvar repeated: flags, read by an ``opt_`` method, whose variable holds several comma-separated values.
     :ivar given: source of each option that was set: ``"flag"`` or ``"environment"``.
+    :ivar log: the program's log, once it was started.
     """
 
+    program: ClassVar[str] = ""
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter("v", "0", "Log level; 4 and above: debugging.", read_verbosity, "v"),
-        parameter("vmodule", None, "Log levels of modules, such as conch.mux=4.", read_modules),
+        parameter("vmodule", None, "Log levels of modules, such as conch=4,web.gateway=4.", read_modules),
+        parameter("log-format", "text", "Form of log lines: text or json.", read_format),
+        parameter(
+            "log-file", None, "Log file; SIGHUP opens it again after a rename.  [default: standard error]"
+        ),
+        parameter(
+            "log-levels",
+            None,
+            "File with lines v=N and vmodule=MODULE=N that override --v and --vmodule; SIGHUP reads it "
+            "again.  It may be missing.",
+        ),
     ]
     repeated: ClassVar[frozenset[str]] = frozenset()
 
@@ -135,28 +155,25 @@ class EnvironmentOptions(usage.Options):
         self.given: dict[str, str] = {}
         self._environ = os.environ if environ is None else environ
         self._errors: list[Exception] = []
+        self.log: ProgramLog | None = None
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Run `parse`; on errors, end the program with exit code 1 and one line for each."""
         try:
             self.parse(sys.argv[1:] if options is None else options)
         except usage.UsageError as e:
-            program = getattr(self.parent, "subCommand", None) or "tower"
             errors = e.errors if isinstance(e, OptionErrors) else (e,)
-            raise SystemExit("\n".join(f"{program}: {one_line(each)}" for each in errors)) from None
+            raise SystemExit("\n".join(f"{self._program}: {one_line(each)}" for each in errors)) from None
 
     def parse(self, arguments: Sequence[str]) -> None:
         """Read the command line and the environment, then run every `check`.
 
-        :raise UsageError: with option, value and cure; an unknown flag ends parsing.
-        :raise OptionErrors: the same for several options: all that cannot be read, or else all failed checks.
+        :raise UsageError: with option, value and cure.
+        :raise OptionErrors: the same for several options: all that are unknown or cannot be read, or else all
+            failed checks.
         """
         self._errors.clear()
-        line = self._normalized(arguments)
-        try:
-            chosen = getopt.getopt(line, self.shortOpt, self.longOpt)[0]
-        except getopt.GetoptError as e:
-            raise usage.UsageError(f"{e}: --help lists the options") from None
+        chosen, line = self._known(self._normalized(arguments))
         self.given = {self._canonical(name.lstrip("-")): "flag" for name, _ in chosen}
         variables = self._variables()
         self.given.update(dict.fromkeys(variables, "environment"))
@@ -179,11 +196,63 @@ class EnvironmentOptions(usage.Options):
             return OptionError(error.flag, error.value, error.problem, variable_of(error.flag))
         return error if isinstance(error, usage.UsageError) else usage.UsageError(str(error))
 
-    def parseArgs(self, *arguments: str) -> None:
-        """Reject positional arguments."""
-        if arguments:
-            text = f"{arguments[0]!r} is not an option: --help lists the options"
-            self._errors.append(usage.UsageError(text))
+    def _known(self, line: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return getopt's options of *line*, and *line* without all else, which is collected as errors."""
+        while True:
+            try:
+                chosen, rest = getopt.getopt(line, self.shortOpt, self.longOpt)
+            except getopt.GetoptError as e:
+                line = self._without(e, line)
+                continue
+            if not rest:
+                return chosen, line
+            self._errors.append(self._misplaced(rest[0]))
+            before = [word for word in line[: -len(rest)] if word != "--"]
+            line = [*before, *dropwhile(lambda word: not word.startswith("-"), rest)]
+
+    def _without(self, error: getopt.GetoptError, line: list[str]) -> list[str]:
+        """Return *line* without the word that getopt rejects, and its value if it is unknown."""
+        name, text = error.opt or "", str(error)
+        shown = f"--{name}" if len(name) > 1 else f"-{name}"
+        at = next((i for i, word in enumerate(line) if _is_option(word, name)), len(line) - 1)
+        last = at + 1
+        if "not recognized" in text:
+            if "=" not in line[at] and last < len(line) and not line[last].startswith("-"):
+                last += 1
+            text = f"{shown} is not an option of {self._program}: {self._meant(name)}"
+        elif "requires argument" in text:
+            text = f"{shown} requires a value: --help describes it"
+        elif "must not have" in text:
+            text = f"{shown} is a flag without a value: omit the value"
+        else:
+            known = ", ".join(f"--{entry}" for entry in sorted(self._names()) if entry.startswith(name))
+            text = f"{shown} is ambiguous: give one of {known}"
+        self._errors.append(usage.UsageError(text))
+        return line[:at] + line[last:]
+
+    def _misplaced(self, word: str) -> usage.UsageError:
+        """Return the error of a word that is neither an option nor a value."""
+        if get_close_matches(word, self._names(), 1, 0.8):
+            return usage.UsageError(f"{word!r} is not an option: {self._meant(word)}")
+        return usage.UsageError(
+            f"{word!r} is not an option, and {self._program} has no subcommands: --help lists the options"
+        )
+
+    def _meant(self, name: str) -> str:
+        if name in OPTIONS:
+            return f"it is an option of {'tower-proxy' if self._program == 'tower-agent' else 'tower-agent'}"
+        nearest = get_close_matches(name, sorted(self._names()), 1)
+        return f"did you mean --{nearest[0]}?" if nearest else "--help lists the options"
+
+    @property
+    def _program(self) -> str:
+        return getattr(self.parent, "subCommand", None) or self.program or "tower"
+
+    def getSynopsis(self) -> str:
+        """Return the first line of ``--help``."""
+        if self.parent is None and self.program:
+            return f"Usage: {self.program} [options]"
+        return str(super().getSynopsis())
 
     def postOptions(self) -> None:
         """Raise the errors of all values, then set up logging by ``--v``; overrides call this first."""
@@ -228,10 +297,43 @@ class EnvironmentOptions(usage.Options):
         self[name] = self[f"{name}-file"] = None
 
     def log_observer(self) -> ILogObserver:
-        """Return an observer with the levels of ``--v``, for twistd's log file or standard output."""
-        parent: Mapping[str, Any] = {"nodaemon": True} if self.parent is None else self.parent
-        out = log_output(parent.get("logfile"), bool(parent.get("nodaemon")))
-        return observer(out, self["v"], self["vmodule"] or {})
+        """Start and return the program's log; without `--log-file`, twistd's is used if twistd runs.
+
+        An error ends the program with exit code 1 and one line.
+        """
+        stream = None
+        if self.parent is not None and not self["log-file"]:
+            parent: Mapping[str, Any] = self.parent
+            stream = twistd_output(parent.get("logfile"), nodaemon=bool(parent.get("nodaemon")))
+        levels = Levels(self["v"], self["vmodule"] or {})
+        levels_file = self["log-levels"] and Path(self["log-levels"]).absolute()
+        path = self["log-file"] and Path(self["log-file"]).absolute()
+        with one_line_errors(self._program):
+            try:
+                self.log = ProgramLog(path, self["log-format"], levels, levels_file, stream)
+            except ValueError as e:
+                raise OptionError("log-levels", self["log-levels"], str(e)) from None
+            except OSError as e:
+                reason = (e.strerror or str(e)).lower()
+                problem = f"cannot be written ({reason}): name a file in a directory that Tower owns"
+                raise OptionError("log-file", self["log-file"], problem) from None
+        return self.log
+
+    def reload_log(self) -> None:
+        """Reload the log, if it was started.
+
+        :raise ConfigurationError: the file of levels cannot be used.
+        """
+        try:
+            if self.log is not None:
+                self.log.reload()
+        except ValueError as e:
+            raise ConfigurationError(f"--log-levels {self['log-levels']}: {e}: the levels stay") from None
+
+    def flush_log(self) -> None:
+        """Write the last lines of the log, before the program ends at once."""
+        if self.log is not None:
+            self.log.flush(LAST_LINES)
 
     def _normalized(self, arguments: Sequence[str]) -> list[str]:
         """Return *arguments* without Go's ``_`` in names, ``--flag=true`` and ``-v=5``, for getopt."""
@@ -288,6 +390,14 @@ class EnvironmentOptions(usage.Options):
         if value.lower() not in _TRUE | _FALSE:
             self._errors.append(OptionError(name, value, "is not a boolean: give true or false", variable))
         return value.lower() in _TRUE
+
+
+def _is_option(word: str, name: str) -> bool:
+    """Return whether *word* of a command line gives the option *name*, which it may abbreviate."""
+    if len(name) > 1:
+        given = word[2:].partition("=")[0]
+        return word.startswith("--") and bool(given) and name.startswith(given)
+    return word.startswith("-") and not word.startswith("--") and name in word
 
 
 def public_host(host: str, published: str | None) -> str:

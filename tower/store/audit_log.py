@@ -73,6 +73,14 @@ class AuditLog:
         if self._next_write is None and self._writing is None:
             self._next_write = self._reactor.callLater(BATCH_DELAY, self._write)
 
+    def reopen(self) -> None:
+        """Close the file; the next write opens it again, also if it was renamed."""
+        if self._thread.started and not self._stopped:
+            self._thread.defer(self._file.close).addErrback(self._not_closed)
+
+    def _not_closed(self, failure: Failure) -> None:
+        self._log.failure("cannot close audit log {name}", failure, name=self._name)
+
     async def stop(self) -> None:
         """Write the queued lines and close the file; give up after twice `STOP_TIMEOUT`."""
         for _ in range(2):  # the write in progress, and the lines queued since it began

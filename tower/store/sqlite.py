@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 
+from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
@@ -33,6 +35,7 @@ class SQLiteStore(IStore):
 
     :param path: of the file; SQLite creates two more with this prefix.
     :param size_limit: largest file, B.
+    :ivar write_times: of transactions, with their wait for earlier ones.
     :raise ConfigurationError: the file cannot be used; the text names the cure.
     """
 
@@ -43,6 +46,7 @@ class SQLiteStore(IStore):
         super().__init__(*self._file.load())
         self._thread = WorkerThread(reactor, "tower-store")
         self._waiting = 0
+        self.write_times = Histogram(DELAY_BOUNDS)
         self._stopped: Deferred[None] | None = None
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
@@ -69,10 +73,12 @@ class SQLiteStore(IStore):
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:
         self._waiting += 1
+        began = monotonic()
         try:
             outcome: Outcome = await self._thread.defer(self._file.write, operations)
         finally:
             self._waiting -= 1
+            self.write_times.observe(monotonic() - began)
         if outcome.found is not None:
             self._apply(list(self._differences(*outcome.found)))
             self._forget_past()

@@ -84,7 +84,7 @@ class SQLiteFile:
         except OSError as e:
             raise ConfigurationError(f"state file {self.path}: {e.strerror}") from e
         except (sqlite3.Error, _Damaged) as e:
-            raise ConfigurationError(f"state file {self.path}: {_explained(e)}") from e
+            raise ConfigurationError(f"state file {self.path}: {explained(e)}") from e
         return self._version, records
 
     def write(self, operations: Sequence[Operation]) -> Outcome:
@@ -110,7 +110,7 @@ class SQLiteFile:
         except (sqlite3.Error, _Damaged) as e:
             # The commit may have succeeded: the next write checks.
             self.close()
-            return Outcome(found=found, error=StoreFailed(f"cannot write {self.path}: {_explained(e)}"))
+            return Outcome(found=found, error=StoreFailed(f"cannot write {self.path}: {explained(e)}"))
         self._version = plan.version
         return Outcome(answers, plan.events, found)
 
@@ -123,7 +123,7 @@ class SQLiteFile:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         try:
-            self._check_owner(connection)
+            check_owner(connection, f"state file {self.path}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA max_page_count = {self._pages}")
@@ -131,21 +131,6 @@ class SQLiteFile:
             connection.close()
             raise
         return connection
-
-    def _check_owner(self, connection: sqlite3.Connection) -> None:
-        """Reject a file of another program or of a newer Tower before changing it."""
-        application = _number(connection, "PRAGMA application_id")
-        schema = _number(connection, "PRAGMA user_version")
-        tables = _number(connection, "SELECT count(*) FROM sqlite_master")
-        if application != APPLICATION_ID and (application, schema, tables) != (0, 0, 0):
-            raise ConfigurationError(
-                f"state file {self.path}: belongs to another program: name another state directory"
-            )
-        if schema > SCHEMA:
-            raise ConfigurationError(
-                f"state file {self.path}: was written by a newer Tower (layout {schema}, this one knows "
-                f"{SCHEMA}): run that version again, or restore the state directory from before the upgrade"
-            )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if _number(connection, "PRAGMA application_id") == 0:
@@ -155,6 +140,24 @@ class SQLiteFile:
         (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if report != "ok":
             raise _Damaged(report)
+
+
+def check_owner(connection: sqlite3.Connection, source: str) -> None:
+    """Reject a file of another program or of a newer Tower before changing it.
+
+    :param source: name for errors.
+    :raise ConfigurationError: with the cure.
+    """
+    application = _number(connection, "PRAGMA application_id")
+    schema = _number(connection, "PRAGMA user_version")
+    tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+    if application != APPLICATION_ID and (application, schema, tables) != (0, 0, 0):
+        raise ConfigurationError(f"{source}: belongs to another program: name another state directory")
+    if schema > SCHEMA:
+        raise ConfigurationError(
+            f"{source}: was written by a newer Tower (layout {schema}, this one knows {SCHEMA}): run that "
+            "version again, or restore a backup from before the upgrade"
+        )
 
 
 @contextmanager
@@ -220,7 +223,27 @@ def _store(connection: sqlite3.Connection, plan: Plan) -> None:
         connection.execute("UPDATE sequence SET version = ?", (plan.version,))
 
 
-def _explained(error: Exception) -> str:
+def checked_copy(data: bytes, source: str) -> bytes:
+    """Return a copy of the file, as made by SQLite's serialization, without its WAL mode; check its content.
+
+    :param source: name for errors.
+    :raise ConfigurationError: it is damaged, another program's, or a newer Tower's.
+    """
+    plain = data[:18] + b"\1\1" + data[20:]  # a file in WAL mode cannot be opened in memory
+    try:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(plain)
+            check_owner(connection, source)
+            (report,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if report != "ok":
+                raise _Damaged(report)
+            _read(connection)
+    except (sqlite3.Error, _Damaged) as e:
+        raise ConfigurationError(f"{source}: {explained(e)}") from e
+    return plain
+
+
+def explained(error: Exception) -> str:
     """Return the cause and the cure."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:

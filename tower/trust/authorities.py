@@ -19,6 +19,9 @@ from tower.trust.statedir import StateDir
 #: Lifetime of a created CA, s.
 LIFETIME = 10 * 365 * 86400.0
 
+#: Suffix of the name of a CA that will replace another one.
+NEXT = ".next"
+
 #: Shortest RSA key that is accepted, bits.
 _RSA_BITS = 2048
 
@@ -38,7 +41,7 @@ def own_authority(state: StateDir, name: str, now: float) -> Authority:
     data = state.read(file)
     if data is None:
         # A unique name, so that clients that trust several CAs can distinguish them.
-        common_name = f"tower {name} {secrets.token_hex(4)}"
+        common_name = f"tower {name.removesuffix(NEXT)} {secrets.token_hex(4)}"
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         authority = self_signed(subject, LIFETIME, now)
         state.write(file, pem_of_key(authority.key) + authority.pem)

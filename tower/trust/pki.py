@@ -124,6 +124,11 @@ class Authority:
         return "sha256:" + public_key_hash(self.certificate)
 
     @property
+    def hashes(self) -> tuple[str, ...]:
+        """The hashes that agents may pin; see `tower.trust.rotating_authority`."""
+        return (self.hash,)
+
+    @property
     def not_after(self) -> float:
         """Its expiry, s since the epoch."""
         return self.certificate.not_valid_after_utc.timestamp()

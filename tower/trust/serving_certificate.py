@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from tower.errors import ConfigurationError, TowerError
 from tower.trust.pki import Authority, general_names, load_certificates
+from tower.trust.rotating_authority import AnyAuthority
 from tower.trust.statedir import StateDir
 
 #: Lifetime of a serving certificate, s.
@@ -40,7 +41,7 @@ class ServingCertificate:
     """A serving certificate for *names*, renewed in time, and TLS contexts that use it.
 
     :param authority: signs the certificate; sent with it, so that an agent can pin it by hash alone.
-    :param users: CA of client certificates.
+    :param users: CAs of client certificates.
     :param names: host names and IP addresses that clients may use; see `serving_names`.
     :param now: returns the time, s since the epoch.
     :ivar context: for all listeners; always has the current certificate.
@@ -54,7 +55,7 @@ class ServingCertificate:
         self,
         state: StateDir,
         authority: Authority,
-        users: Authority,
+        users: AnyAuthority,
         names: Sequence[str],
         now: Callable[[], float],
     ) -> None:
@@ -85,6 +86,35 @@ class ServingCertificate:
             self._log.failure(
                 "cannot renew the serving certificate, which expires at {until}", until=self.not_after
             )
+
+    def sign_with(self, authority: Authority) -> None:
+        """Replace the certificate by one of another CA, for new connections.
+
+        :raise ConfigurationError: the state directory cannot be written; the certificate stays.
+        """
+        previous, self._authority = self._authority, authority
+        try:
+            self._issue()
+        except ConfigurationError:
+            self._authority = previous
+            raise
+
+    def reload(self) -> str:
+        """Use the certificate in the state directory for new connections, or a new one if it is unusable.
+
+        :return: until when it is valid.
+        :raise ConfigurationError: the state directory cannot be read or written; the certificate stays.
+        """
+        stored = self._stored()
+        if stored is not None and not self._due(stored) and self._load():
+            self._certificate = stored
+        else:
+            self._issue()
+        return f"valid until {self._certificate.not_valid_after_utc:%Y-%m-%d}"
+
+    def trust_users(self, users: Authority) -> None:
+        """Also accept client certificates of another CA."""
+        self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
 
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())
@@ -140,7 +170,7 @@ def serving_names(*hosts: str | None) -> list[str]:
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
 
 
-def _server_context(users: Authority | None) -> ssl.SSLContext:
+def _server_context(users: AnyAuthority | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION

@@ -13,7 +13,11 @@ from tower.errors import ConfigurationError
 #: Largest file that is read, B.
 FILE_LIMIT = 16 * 1024 * 1024
 
-_LOCK = "lock"
+#: File that is locked.
+LOCK = "lock"
+
+#: Marks a directory whose restore from a backup was interrupted.
+RESTORING = "restoring"
 
 
 class StateDir:
@@ -60,7 +64,7 @@ class StateDir:
         descriptor = -1
         try:
             descriptor = os.open(
-                self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+                self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
@@ -74,6 +78,17 @@ class StateDir:
                 os.close(descriptor)
             raise self._failed(e) from e
         self._lock = descriptor
+
+    def require_complete(self) -> None:
+        """Reject a directory with a part of a backup only.
+
+        :raise ConfigurationError: with the cure.
+        """
+        if (self.path / RESTORING).exists():
+            raise ConfigurationError(
+                f"state directory {self.path}: a restore was interrupted: empty the directory and run "
+                "'tower restore' again"
+            )
 
     def close(self) -> None:
         """Release the lock."""
@@ -128,12 +143,24 @@ class StateDir:
         except OSError as e:
             raise ConfigurationError(f"cannot remove {path}: {e.strerror}") from e
 
+    def rename(self, name: str, new: str) -> None:
+        """Rename a file atomically; a file of the new name is replaced.
+
+        :raise ConfigurationError: the file cannot be renamed.
+        """
+        path = self.path / _plain(name)
+        try:
+            path.replace(self.path / _plain(new))
+            sync(self.path)
+        except OSError as e:
+            raise ConfigurationError(f"cannot rename {path} to {new}: {e.strerror}") from e
+
     def _failed(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(f"state directory {self.path}: {error.strerror}: set a writable directory")
 
 
 def _plain(name: str) -> str:
-    if not name or "/" in name or name.startswith(".") or name == _LOCK:
+    if not name or "/" in name or name.startswith(".") or name == LOCK:
         raise ValueError(f"{name!r} cannot name a state file")
     return name
 

@@ -6,6 +6,7 @@ with HMAC-SHA256.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Callable
@@ -92,6 +93,55 @@ class Vault:
             return False
         return True
 
+    @property
+    def key_id(self) -> str:
+        """Identifies the first key without revealing it; empty if the file does not exist.
+
+        :raise VaultError: the key file cannot be used.
+        """
+        return key_id(self._lines()[0]) if self._has_keys() else ""
+
+    def add_key(self, key: bytes) -> None:
+        """Make *key* the first key of the file, which seals from now on.
+
+        :raise VaultError: the key file cannot be read or written; it is unchanged.
+        """
+        self._write(key + b"\n" + (self.path.read_bytes() if self._has_keys() else b""))
+
+    def drop_old_keys(self) -> None:
+        """Remove all keys but the first from the file.
+
+        :raise VaultError: the key file cannot be read or written; it is unchanged.
+        """
+        if not self._has_keys():
+            return
+        first, *others = self._lines()
+        old = {*others} - {first}
+        if old:
+            lines = self.path.read_bytes().splitlines(keepends=True)
+            self._write(b"".join(line for line in lines if line.strip() not in old))
+
+    def _lines(self) -> list[bytes]:
+        """Return the keys of the file as they are written."""
+        lines = (line.strip() for line in self.path.read_bytes().splitlines())
+        return [line for line in lines if line and not line.startswith(b"#")]
+
+    def _write(self, data: bytes) -> None:
+        path = self.path.resolve()  # a link stays
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        try:
+            try:
+                write_new(draft, data, 0o600)
+                draft.replace(path)
+            except OSError:
+                draft.unlink(missing_ok=True)
+                raise
+            sync(path.parent)
+        except OSError as e:
+            raise VaultError(
+                f"cannot write key file {path}: {e.strerror}: make it and its directory writable by Tower"
+            ) from e
+
     def _has_keys(self) -> bool:
         """Read the file if it changed; return whether it exists."""
         try:
@@ -159,3 +209,8 @@ class Vault:
 def new_key() -> bytes:
     """Return a new line for a key file."""
     return Fernet.generate_key()
+
+
+def key_id(key: bytes) -> str:
+    """Return a text that identifies a key of `new_key` without revealing it."""
+    return hashlib.sha256(b"tower secrets key " + key).hexdigest()[:16]

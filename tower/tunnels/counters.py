@@ -17,7 +17,7 @@ REJECTIONS = (
     "connection-lost",
 )
 
-#: Reasons for which a stream is not opened: the codes of `StreamRefused`, and the last two, of the proxy.
+#: Reasons for which a stream is not opened: the codes of `StreamRefused`, and the last three, of the proxy.
 OPEN_FAILURES = (
     "not-allowed",
     "no-such-target",
@@ -30,6 +30,7 @@ OPEN_FAILURES = (
     "failed",
     "no-tunnel",
     "tunnel-lost",
+    "silent",
 )
 
 

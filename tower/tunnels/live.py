@@ -66,6 +66,13 @@ class Tunnel(Protocol):
     def streams(self) -> int:
         """Number of open streams."""
 
+    @property
+    def bytes_in(self) -> int | None:
+        """Bytes received from the agent, answers to probes included; None: not counted."""
+
+    def nudge(self) -> None:
+        """Send the agent a probe, which it answers at once."""
+
     def open(self, target: str) -> Deferred[Any]:
         """Open a stream to *target*; fires with a paused `TunnelChannel`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from attrs import define, field
@@ -25,6 +26,7 @@ from tower.v2.acceptor import AgentAcceptor
 class V1AgentAcceptor:
     """Accepts old agents.
 
+    :param host_keys: the first is used.
     :param keepalive: interval of keepalives, s.
     :param impersonate: False: all users act with the agents' own credentials.
     """
@@ -34,7 +36,7 @@ class V1AgentAcceptor:
     _clock: Clock
     _acceptor: AgentAcceptor
     _tokens: V1Tokens
-    _host_key: KeyPair
+    _host_keys: Sequence[KeyPair]
     _keepalive: float = field(kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
 
@@ -42,7 +44,7 @@ class V1AgentAcceptor:
         """Accept the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
         slot = TunnelSlot(self._acceptor.slots)
         check = partial(self._check, slot)
-        ssh = V1ServerTransport(self._acceptor.wheel, self._host_key, check, keepalive=self._keepalive)
+        ssh = V1ServerTransport(self._acceptor.wheel, self._host_keys[0], check, keepalive=self._keepalive)
         slot.attach(ssh)
         return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
 

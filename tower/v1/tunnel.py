@@ -82,6 +82,15 @@ class V1Tunnel:
         """Number of open streams."""
         return self._tunnel.streams
 
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received from the agent."""
+        return self._tunnel.bytes_in
+
+    def nudge(self) -> None:
+        """Send the agent a probe."""
+        self._tunnel.nudge()
+
     def open(self, target: str) -> Deferred[Any]:
         """Open a stream to ``kubernetes``, with TLS, or to ``kubesphere``.
 

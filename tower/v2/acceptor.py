@@ -50,6 +50,7 @@ class AgentAcceptor(Service):
     :param grace: time that a stop waits for connections to close, s.
     :param per_key: most tunnels of one key into one cluster; 0: unlimited.
     :param per_cluster: most tunnels of one cluster; 0: unlimited.
+    :param ca_hashes: returns the hashes of the CAs of the serving certificate, for the hello.
     :ivar wheel: clock of all connections.
     :ivar slots: of the tunnels, held from authentication on.
     :ivar rejections: rate-limited log lines that unauthenticated clients can cause.
@@ -67,6 +68,7 @@ class AgentAcceptor(Service):
     _grace: float = field(default=5.0, kw_only=True)
     _per_key: int = field(default=0, kw_only=True)
     _per_cluster: int = field(default=0, kw_only=True)
+    _ca_hashes: Callable[[], Sequence[str]] = field(default=tuple, kw_only=True)
     _open: dict[SSHTunnel, LiveTunnel | None] = field(factory=dict, init=False)
     _all_closed: Deferred[None] | None = field(default=None, init=False)
 
@@ -84,7 +86,9 @@ class AgentAcceptor(Service):
         """
         slot = TunnelSlot(self.slots)
         gate = Gatekeeper(self._tokens, slot)
-        ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
+        ssh = ServerTransport(
+            self.wheel, self._host_keys, gate, keepalive=self._keepalive, ca_hashes=self._ca_hashes()
+        )
         slot.attach(ssh)
         return self.accept(ssh, ssh.ready, pipe, leftover, partial(self._authenticated, ssh))
 

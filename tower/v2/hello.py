@@ -20,6 +20,8 @@ from tower.escaping import VERSION_LIMIT, shortened
 HELLO = b"hello@tower.kubesphere.io"
 #: Capability of both sides: the agent reports the state of its API server.
 MEMBER_STATUS = "member-status"
+#: Name of the proxy's request that updates the pins of its hello.
+ANNOUNCE = b"announce@tower.kubesphere.io"
 #: Longest hello accepted, B.
 LONGEST_HELLO = 16 * 1024
 #: Longest list and longest text accepted in a hello.
@@ -72,6 +74,7 @@ class ProxyHello:
     :ivar capabilities: extensions of the protocol, such as `MEMBER_STATUS`.
     :ivar proxies: other proxies to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, also future ones: an agent may pin them all.
+    :ivar ca_hashes: hashes of the CAs of its serving certificate, also future ones, likewise.
     :ivar keepalive: interval of its keepalives, s; 0: unknown.
     """
 
@@ -80,6 +83,7 @@ class ProxyHello:
     proxies: tuple[str, ...] = ()
     host_keys: tuple[str, ...] = ()
     keepalive: float = 0.0
+    ca_hashes: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the encoded hello."""
@@ -89,6 +93,7 @@ class ProxyHello:
                 "capabilities": self.capabilities,
                 "proxies": self.proxies,
                 "hostKeys": self.host_keys,
+                "caHashes": self.ca_hashes,
                 "keepalive": self.keepalive,
             }
         )
@@ -111,7 +116,33 @@ class ProxyHello:
             proxies=_texts(fields, "proxies"),
             host_keys=_texts(fields, "hostKeys"),
             keepalive=float(keepalive),
+            ca_hashes=_texts(fields, "caHashes"),
         )
+
+
+@frozen
+class Announcement:
+    """Pins of the proxy, for now and for after a rotation: sent to live agents with `ANNOUNCE`.
+
+    :ivar host_keys: as in `ProxyHello`.
+    :ivar ca_hashes: as in `ProxyHello`.
+    """
+
+    host_keys: tuple[str, ...] = ()
+    ca_hashes: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the encoded announcement."""
+        return _encode({"hostKeys": self.host_keys, "caHashes": self.ca_hashes})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Announcement:
+        """Return the decoded announcement.
+
+        :raise Malformed: *data* is not a valid announcement.
+        """
+        fields = _decode(data)
+        return cls(_texts(fields, "hostKeys"), _texts(fields, "caHashes"))
 
 
 def _encode(fields: dict[str, Any]) -> bytes:

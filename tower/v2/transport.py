@@ -26,7 +26,7 @@ from tower.errors import PeerError
 from tower.kube.member_status import MemberStatus
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
-from tower.v2.hello import HELLO, MEMBER_STATUS, AgentHello, ProxyHello
+from tower.v2.hello import ANNOUNCE, HELLO, MEMBER_STATUS, AgentHello, Announcement, ProxyHello
 from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 
 #: Name of the request with a `MemberStatus`.
@@ -98,9 +98,13 @@ class ProxyPeer:
 
 
 @lru_cache(maxsize=16)
-def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
+def _proxy_hello(host_keys: tuple[str, ...], keepalive: float, ca_hashes: tuple[str, ...]) -> bytes:
     return ProxyHello(
-        version=__version__, capabilities=(MEMBER_STATUS,), host_keys=host_keys, keepalive=keepalive
+        version=__version__,
+        capabilities=(MEMBER_STATUS,),
+        host_keys=host_keys,
+        keepalive=keepalive,
+        ca_hashes=ca_hashes,
     ).encode()
 
 
@@ -108,11 +112,16 @@ def _ignore(status: MemberStatus) -> None:
     """No-op: no tunnel follows the connection."""
 
 
+def _refuse(_: Announcement) -> None:
+    raise RequestRefused("announcements are not stored")
+
+
 class ServerTransport(Server):
     """The proxy's end.
 
     :param host_keys: the first is used, all are announced: the next key is the second.
     :param keepalive: interval of keepalives, s.
+    :param ca_hashes: announced, too; see `ProxyHello`.
     :ivar ready: fires with an `AgentPeer`, or fails with the reason.
     :ivar on_member_status: called for each status that the agent reports.
     """
@@ -127,10 +136,11 @@ class ServerTransport(Server):
         *,
         keepalive: float = 10.0,
         limits: TransportLimits | None = None,
+        ca_hashes: Sequence[str] = (),
     ) -> None:
         super().__init__(clock, host_keys[0], keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[AgentPeer] = Deferred()
-        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
+        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive, tuple(ca_hashes))
         self.auth = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
         self._accepted_at = 0.0
@@ -195,9 +205,10 @@ class ClientTransport(Client):
     :param token: a join token, if the key is not enrolled yet.
     :param keepalive: interval of keepalives, s.
     :ivar ready: fires with a `ProxyPeer`, or fails with the reason.
+    :ivar on_announcement: stores what pins the proxy after a rotation, or raises `RequestRefused`.
     """
 
-    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "ready")
+    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "on_announcement", "ready")
 
     def __init__(
         self,
@@ -219,6 +230,7 @@ class ClientTransport(Client):
         self._pinned = frozenset(pinned)
         self._hello = hello
         self._asked_at = 0.0
+        self.on_announcement: Callable[[Announcement], None] = _refuse
         self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
     @property
@@ -234,6 +246,12 @@ class ClientTransport(Client):
         """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
+
+    def _announced(self, data: bytes) -> bytes:
+        self.on_announcement(Announcement.decode(data))
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Client.answers, ANNOUNCE: _announced}
 
     def _accepted(self) -> None:
         self.start_connection()
@@ -267,5 +285,6 @@ class ClientTransport(Client):
     def ended(self, reason: Exception) -> None:
         """Fail `ready`."""
         super().ended(reason)
+        self.on_announcement = _refuse
         if not self.ready.called:
             self.ready.errback(Failure(reason))

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
@@ -18,7 +19,8 @@ from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.reactor.coroutines import deferred
 from tower.reactor.timers import Clock
-from tower.v2.hello import MEMBER_STATUS, AgentHello
+from tower.tunnels.version_skew import skew
+from tower.v2.hello import MEMBER_STATUS, AgentHello, Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import ClientTransport
 from tower.websocket.dialer import Dialer, SubprotocolRefused
@@ -49,6 +51,8 @@ class Uplink:
     :param health: the state of the member, which proxies get that support it.
     """
 
+    _log = Logger()
+
     _reactor: Clock
     _dialer: Dialer
     _identity: AgentIdentity
@@ -78,6 +82,7 @@ class Uplink:
             keepalive=self._keepalive,
             limits=self._limits,
         )
+        ssh.on_announcement = self._known_proxies.update
         tunnel = tunnel_to_proxy(self._reactor, pipe, ssh)
         proxy = await start(tunnel, pipe, ssh.ready, leftover)
         if identity.token is not None:  # from now on the key is enough
@@ -87,7 +92,9 @@ class Uplink:
         tunnel.open_up(
             proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
         )
-        self._known_proxies.learn(proxy.hello.host_keys)
+        if problem := skew(identity.hello.version, proxy.hello.version):
+            self._log.warn("{problem}", problem=problem)
+        self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
         if self._health is not None and MEMBER_STATUS in proxy.hello.capabilities:
             tunnel.lost.addCallback(self._follow(self._health, ssh))
         return tunnel

@@ -38,6 +38,8 @@ class Dialer:
     :param context: verifies the proxy's TLS; None with `ws`, or to find the CA by *hashes*.
     :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns the CA by another
         connection.
+    :param announced: returns more such hashes, which the proxy announced to this agent; they also help if
+        *context* rejects the proxy.
     """
 
     _reactor: ISocketReactor
@@ -46,6 +48,8 @@ class Dialer:
     _hashes: Sequence[str] = ()
     _proxy: HTTPProxy | None = None
     _connect: Callable[..., Deferred[Connection]] = connect
+    _announced: Callable[[], Sequence[str]] = tuple
+    _learned: ssl.SSLContext | None = field(default=None, init=False)
     _factory: WebSocketClientFactory = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -64,12 +68,8 @@ class Dialer:
         :raise DialFailed: the proxy cannot be reached.
         """
         try:
-            if self.url.secure and self._context is None:
-                self._context = await self._learn()
-            connection = await self._reach(self._context if self.url.secure else None)
+            connection = await self._reach_verified() if self.url.secure else await self._reach(None)
         except ConnectFailed as e:
-            if e.kind == "tls" and self._hashes:
-                self._context = None  # the proxy may have changed to another CA with a known hash
             raise DialFailed(f"cannot reach {self.url}: {e}{self._tls_cure(e)}") from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
@@ -80,13 +80,39 @@ class Dialer:
             return ""
         return ": set --ca-hash, which 'tower join' prints, or --ca-cert to the CA of this proxy"
 
+    async def _reach_verified(self) -> Connection:
+        """Connect with TLS, by the context that worked last.
+
+        If it fails, the proxy may have changed to another CA with a known hash.
+        """
+        context = self._learned or self._context
+        if context is not None:
+            try:
+                return await self._reach(context)
+            except ConnectFailed as e:
+                self._learned = None
+                if e.kind != "tls" or not self._announced():
+                    raise
+                failure = e
+            try:
+                return await self._reach_learned()
+            except NotThePinnedCA:
+                raise failure from None
+        return await self._reach_learned()
+
+    async def _reach_learned(self) -> Connection:
+        learned = await self._learn()
+        connection = await self._reach(learned)
+        self._learned = learned
+        return connection
+
     async def _learn(self) -> ssl.SSLContext:
         """Return a context with the proxy's CA, found by its hash."""
         connection = await self._reach(None)
         reader = ChainReader(connection, self.url.host)
         reader.start()
         chain = await self._within(reader.chain, "the proxy did not answer the TLS handshake")
-        return pinned_context(find_authority(chain, self._hashes))
+        return pinned_context(find_authority(chain, (*self._hashes, *self._announced())))
 
     async def _reach(self, tls: ssl.SSLContext | None) -> Connection:
         """Connect, through the HTTP proxy if any, with *tls* if given."""

@@ -7,6 +7,7 @@ from typing import Any
 from tests.fakes.api import BASE, TABLE, ApiTestCase
 from tests.fakes.certificates import NOW
 from tests.fakes.tunnels import FakeTunnel
+from tower.clusters.agent_keys import NEVER_CAME
 from tower.clusters.cluster import timestamp
 from tower.clusters.v1_tokens import id_of_token
 
@@ -39,9 +40,10 @@ class AgentTests(ApiTestCase):
         self.assertEqual(rows[1]["cells"][3:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"])
 
     def test_without_tunnel(self) -> None:
-        """A key without a tunnel has a row too."""
+        """A key without a tunnel has a row too, with the time of its removal if it was never used."""
         (row,) = self.get(AGENTS, accept=TABLE)["rows"]
-        self.assertEqual(row["cells"], [FINGERPRINT, "", timestamp(NOW), "", "", "", "", "tower-v2"])
+        never = f"never; the key is removed at {timestamp(NOW + NEVER_CAME)}"
+        self.assertEqual(row["cells"], [FINGERPRINT, "", timestamp(NOW), "", never, "", "", "tower-v2"])
 
     def test_one(self) -> None:
         """One agent, its fingerprint written for a path."""

@@ -14,7 +14,9 @@ from tower.clusters.condition_types import AVAILABLE
 from tower.errors import Invalid
 from tower.kube.member_status import Check, ConditionStatus, MemberStatus
 from tower.store.records import StoreFailed
-from tower.web.api.cluster_object import merge, read_cluster, unknown_fields
+from tower.web.api.cluster_object import merge, read_cluster
+from tower.web.api.fields.kinds import CLUSTER
+from tower.web.api.fields.schema import pruned
 from tower.web.api.issuer import Published
 from tower.web.outcome import Response
 
@@ -140,7 +142,7 @@ class ReadingTests(ApiTestCase):
     def test_other_methods(self) -> None:
         """An unsupported method is rejected; an unknown path is not found."""
         self.add("alpha")
-        self.refused(405, "PUT", f"{CLUSTERS}/alpha", {})
+        self.refused(405, "POST", f"{CLUSTERS}/alpha/status", {})
         self.refused(405, "DELETE", CLUSTERS)
         self.refused(404, "GET", f"{CLUSTERS}/alpha/frobs")
         self.refused(404, "GET", f"{BASE}/frobs")
@@ -266,7 +268,7 @@ class WritingTests(ApiTestCase):
         """Other patch types, another identity, an old version."""
         self.add("alpha")
         path = f"{CLUSTERS}/alpha"
-        self.refused(415, "PATCH", path, [], content="application/json-patch+json")
+        self.refused(415, "PATCH", path, {}, content="application/strategic-merge-patch+json")
         self.refused(422, "PATCH", path, {"metadata": {"name": "beta"}}, content=MERGE)
         self.refused(422, "PATCH", path, {"metadata": {"uid": "other"}}, content=MERGE)
         self.refused(422, "PATCH", path, {"metadata": {"resourceVersion": 7}}, content=MERGE)
@@ -325,7 +327,9 @@ class ObjectTests(SynchronousTestCase):
     def test_unknown(self) -> None:
         """Unknown fields are found at every level; odd values cause no error."""
         value = {"x": 1, "spec": {"y": 2, "connection": 3}, "metadata": {"z": 4, "name": "a"}}
-        self.assertEqual(unknown_fields(value), ["x", "metadata.z", "spec.y"])
+        known, unknown = pruned(value, CLUSTER)
+        self.assertEqual(unknown, ["x", "spec.y", "metadata.z"])
+        self.assertEqual(known, {"spec": {"connection": 3}, "metadata": {"name": "a"}})
 
     def test_defaults(self) -> None:
         """A name is sufficient."""

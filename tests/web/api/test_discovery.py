@@ -34,11 +34,12 @@ class DiscoveryTests(SynchronousTestCase):
             (group,) = body["items"]
             (entry,) = group["versions"]
             self.assertEqual(
-                [r["resource"] for r in entry["resources"]], ["clusters", "kubeconfigs", "credentials"]
+                [r["resource"] for r in entry["resources"]],
+                ["clusters", "kubeconfigs", "credentials", "rotations"],
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],
-                ["agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
+                ["status", "agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
             )
             media, body = discovery.api_versions(accept)
             self.assertEqual((body["apiVersion"], body["items"]), (f"apidiscovery.k8s.io/{version}", []))
@@ -48,7 +49,7 @@ class DiscoveryTests(SynchronousTestCase):
         body = discovery.api_resources()
         self.assertEqual(body["groupVersion"], "cluster.kubesphere.io/v1alpha1")
         verbs = {resource["name"]: resource["verbs"] for resource in body["resources"]}
-        self.assertEqual(verbs["clusters"], ["create", "delete", "get", "list", "patch", "watch"])
+        self.assertEqual(verbs["clusters"], ["create", "delete", "get", "list", "patch", "update", "watch"])
         self.assertEqual(verbs["clusters/jointokens"], ["create"])
         self.assertFalse(any(resource["namespaced"] for resource in body["resources"]))
 

@@ -11,7 +11,7 @@ from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.status import StatusError
-from tower.web.gateway.channel_pool import ClusterUpstream
+from tower.web.gateway.channel_pool import Attempt, ClusterUpstream
 
 
 class PoolTests(SynchronousTestCase):
@@ -25,7 +25,7 @@ class PoolTests(SynchronousTestCase):
 
     def open(self) -> ClusterUpstream:
         """Return a new channel, as after a request."""
-        upstream = self.successResultOf(self.pool.open("alpha", "kubernetes"))
+        upstream = self.successResultOf(self.pool.open("alpha", "kubernetes", Attempt("jane")))
         upstream.channel.resume()
         return upstream
 
@@ -128,11 +128,11 @@ class OpeningTests(SynchronousTestCase):
 
     def test_waits(self) -> None:
         """Opening waits for a tunnel, 5 s at most."""
-        opening = self.pool.open("alpha", "kubernetes")
+        opening = self.pool.open("alpha", "kubernetes", Attempt("jane"))
         self.tunnels.clock.advance(4.9)
         self.tunnels.waiting[0].callback(FakeTunnel())
         self.successResultOf(opening)
-        opening = self.pool.open("alpha", "kubernetes")
+        opening = self.pool.open("alpha", "kubernetes", Attempt("jane"))
         self.tunnels.clock.advance(5.1)
         self.failureResultOf(opening, ClusterUnreachable)
 
@@ -140,11 +140,11 @@ class OpeningTests(SynchronousTestCase):
         """After a cancellation the channel is closed, whenever it opens."""
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
-        opening = self.pool.open("alpha", "kubernetes")
+        opening = self.pool.open("alpha", "kubernetes", Attempt("jane"))
         opening.cancel()
         self.failureResultOf(opening, CancelledError)
         self.assertTrue(tunnel.confirm().aborted)
-        opening = self.pool.open("alpha", "kubernetes")
+        opening = self.pool.open("alpha", "kubernetes", Attempt("jane"))
         opening.cancel()
         tunnel.openings[-1].errback(TunnelLost("gone"))
         self.failureResultOf(opening, CancelledError)
@@ -153,7 +153,7 @@ class OpeningTests(SynchronousTestCase):
         """The far end's reason is reported with the names of cluster and target."""
         tunnel = FakeTunnel(at_once=False)
         self.tunnels.tunnels.append(tunnel)
-        opening = self.pool.open("alpha", "database")
+        opening = self.pool.open("alpha", "database", Attempt("jane"))
         tunnel.openings[-1].errback(StreamRefused("refused", "connection refused"))
         refusal = self.failureResultOf(opening, StatusError).value
         self.assertEqual(
@@ -170,7 +170,7 @@ class OpeningTests(SynchronousTestCase):
             ("no-such-target", "cluster alpha: the agent has no such target: "),
             ("failed", "cluster alpha: the agent cannot reach the API server: "),
         ):
-            opening = self.pool.open("alpha", "kubernetes")
+            opening = self.pool.open("alpha", "kubernetes", Attempt("jane"))
             words = 'log in at "evil" \x9b2J\u2028\r' + "x" * 1000
             tunnel.openings[-1].errback(refused(f"{code}: {words}".encode()))
             text = str(self.failureResultOf(opening, StatusError).value)

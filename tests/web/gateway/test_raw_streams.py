@@ -72,6 +72,15 @@ class StreamTests(SynchronousTestCase):
         self.user.deliver(ASKED)
         self.assertEqual(len(self.kit.tunnel.openings), 2)
 
+    def test_silent_agent(self) -> None:
+        """A silent agent fails the stream within 5 s."""
+        self.kit.tunnel.at_once = False
+        self.user.deliver(ASKED)
+        for _ in range(5):
+            self.kit.clock.advance(1)
+            self.kit.sweep(1)
+        self.assertIn(b" 503 ", self.user.taken())
+
     def test_no_upgrade(self) -> None:
         """A request without the upgrade gets the missing fields; one with a body is rejected."""
         for wire, status in (

@@ -739,6 +739,102 @@ class OpeningTests(SynchronousTestCase):
         )
         self.assertFalse(kit.user.closing)
 
+    def test_patience_is_spent_once(self) -> None:
+        """Further requests of the same client fail at once, until the cluster was reached."""
+        kit = Kit()
+        kit.tunnels.tunnels.clear()
+        kit.user.deliver(get())
+        kit.clock.advance(5.1)
+        kit.user.taken()
+        user = kit.connect()
+        for _ in range(4):
+            user.deliver(get())
+            kit.clock.advance(0)
+            self.assertIn(b" 503 ", user.taken())
+        kit.tunnels.tunnels.append(kit.tunnel)
+        user.deliver(get())
+        kit.pipe.deliver(ok())
+        self.assertIn(b" 200 ", user.taken())
+        kit.pipe.lose()
+        kit.tunnels.tunnels.clear()
+        user.deliver(get())
+        kit.clock.advance(4.9)
+        self.assertEqual(user.taken(), b"")
+
+    def silence(self, kit: Kit) -> None:
+        """Let a request wait for a silent agent."""
+        for _ in range(5):
+            kit.clock.advance(1)
+            kit.sweep(1)
+
+    def test_silent_agent(self) -> None:
+        """A silent agent fails a request within 5 s, and further ones at once until it sends something."""
+        kit = Kit()
+        kit.tunnel.at_once = False
+        kit.user.deliver(get())
+        self.silence(kit)
+        answer = kit.user.taken()
+        self.assertIn(b" 503 ", answer)
+        self.assertIn(b'\r\nWarning: 299 tower "cluster alpha: its agent is connected but ', answer)
+        kit.user.deliver(get())
+        self.assertIn(b" 503 ", kit.user.taken())
+        self.assertEqual(len(kit.tunnel.openings), 1)
+        self.assertTrue(kit.tunnel.confirm().aborted)
+        kit.tunnel.bytes_in = 100
+        kit.user.deliver(get())
+        kit.tunnel.confirm().deliver(ok())
+        self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_silent_agent_after_the_request(self) -> None:
+        """A request that was sent fails too; one that may have had an effect as 504."""
+        for method, code in ((b"GET", b" 503 "), (b"POST", b" 504 ")):
+            kit = Kit()
+            kit.user.deliver(get(method=method))
+            pipe = kit.pipe
+            self.silence(kit)
+            self.assertIn(code, kit.user.taken())
+            self.assertTrue(pipe.aborted)
+
+    def test_idle_channel_of_a_silent_agent(self) -> None:
+        """Idle channels of a silent agent are not used."""
+        kit = Kit()
+        other = kit.connect()
+        for user in (kit.user, other):
+            user.deliver(get())
+        for pipe in list(kit.tunnel.pipes):
+            pipe.deliver(ok())
+        kit.user.deliver(get())
+        self.silence(kit)
+        kit.user.taken()
+        other.taken()
+        other.deliver(get())
+        self.assertIn(b" 503 ", other.taken())
+        self.assertEqual([pipe.aborted for pipe in kit.tunnel.pipes], [True, True])
+
+    def test_other_agent_of_a_cluster(self) -> None:
+        """A request that may be repeated goes through another agent of the cluster."""
+        for at_once in (False, True):
+            kit = Kit()
+            kit.tunnel.at_once = at_once
+            kit.user.deliver(get())
+            other = FakeTunnel()
+            kit.tunnels.tunnels.insert(0, other)
+            self.silence(kit)
+            other.pipes[0].deliver(ok())
+            self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_slow_agent(self) -> None:
+        """An agent that answers probes is not silent, however long the API server takes."""
+        kit = Kit()
+        kit.user.deliver(get())
+        for _ in range(50):
+            kit.clock.advance(1)
+            kit.sweep(1)
+            kit.tunnel.bytes_in = kit.tunnel.nudges
+        kit.pipe.deliver(ok())
+        self.assertIn(b" 200 ", kit.user.taken())
+        self.assertEqual(kit.tunnel.nudges, 50)
+
     def test_gone_while_waiting(self) -> None:
         """A user who disconnects while a channel is being opened leaves none behind."""
         kit = Kit()

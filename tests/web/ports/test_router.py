@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 from attrs import define
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
@@ -98,6 +99,7 @@ class RouterTestCase(SynchronousTestCase):
             lambda: self.ready,
             ssh_tunnel=lambda: self.problem,
             kubelets=kubelets.get,
+            metrics=lambda: succeed(b"tower_up 1.0\n"),
         )
         self.plain = PlainPort(take, lambda: self.problem)
         self.port = ClusterPort(chain, "alpha", generation)
@@ -197,8 +199,28 @@ class FrontDoorTests(RouterTestCase):
 
     def test_nothing_else(self) -> None:
         """Other paths do not exist; only whole segments match."""
-        for path in (b"/", b"/apisx", b"/clusters", b"/metrics", b"/openapix", b"*"):
+        for path in (b"/", b"/apisx", b"/clusters", b"/metrics2", b"/metrics/x", b"/openapix", b"*"):
             self.refused(404, self.front, path)
+
+    def test_metrics(self) -> None:
+        """The metrics are for administrators: the page is behind the chain, without a cluster."""
+        page = self.successResultOf(self.ask(self.front, b"/metrics"))
+        self.assertEqual((page.code, page.body), (200, b"tower_up 1.0\n"))
+        self.assertIn((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"), page.headers)
+        self.assertEqual(self.asked, [""])
+        self.refused(405, self.front, b"/metrics", b"POST")
+        self.closed = True
+        self.refused(401, self.front, b"/metrics")
+
+    def test_metrics_of_a_cluster(self) -> None:
+        """With a cluster's credential, /metrics is its API server's; with an administrator's, Tower's."""
+        self.assertEqual(self.at_root("alpha", b"/metrics"), Relay("alpha", scope=ALPHA.scope))
+        self.assertEqual(self.successResultOf(self.at_root("", b"/metrics")).code, 200)
+        for router in (self.plain, self.port):
+            outcome = None
+            with contextlib.suppress(TowerError):
+                outcome = self.ask(router, b"/metrics")
+            self.assertTrue(outcome is None or isinstance(outcome, Relay))
 
     def test_probes(self) -> None:
         """Health pages are public; readiness differs from liveness."""

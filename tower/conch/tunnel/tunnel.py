@@ -133,6 +133,10 @@ class SSHTunnel:
             return fail(TunnelLost("the tunnel is closed"))
         return self.mux.open(kind, data)
 
+    def request(self, name: bytes, data: bytes) -> Deferred[bytes]:
+        """Send a global request; see `tower.conch.connection.global_requests.ConnectionService.request`."""
+        return self._ssh.request(name, data)
+
     @property
     def streams(self) -> int:
         """Number of open streams."""
@@ -152,6 +156,11 @@ class SSHTunnel:
     def bytes_out(self) -> int:
         """Bytes sent on the connection."""
         return self.outlet.bytes_out
+
+    def nudge(self) -> None:
+        """Send the peer a probe, which it answers at once."""
+        if not self._over:
+            self._ssh.nudge()
 
     # Ends
 

@@ -102,6 +102,7 @@ class Authenticator:
         raise refusal or Unauthorized(
             "no credential was sent: use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
             "no credential",
+            "no-credential",
         )
 
     def check(self, identity: Identity) -> None:
@@ -116,7 +117,7 @@ class Authenticator:
     def _known(self, what: str, secret: bytes) -> Identity:
         if len(secret) > TOKEN_LIMIT:
             raise Unauthorized(
-                f"the {what} is longer than any that Tower issues", f"{what} of {len(secret)} B"
+                f"the {what} is longer than any that Tower issues", f"{what} of {len(secret)} B", "unknown"
             )
         digest = hashlib.sha256(secret).hexdigest()
         credential = self._credentials.find(digest)
@@ -125,6 +126,7 @@ class Authenticator:
                 f"the {what} is unknown: it was issued by another Tower, its cluster was removed, "
                 "or it expired long ago",
                 f"unknown {what}",
+                "unknown",
             )
         if not credential.valid(self._clock.seconds()):
             raise self._refusal(credential, credential)
@@ -134,17 +136,22 @@ class Authenticator:
         """Return why a credential is not valid, from its current record and the one when it was presented."""
         what, now = _described(shown), self._clock.seconds()
         if kept is not None and kept.revoked:
-            return Unauthorized(f"{what} was revoked", f"{shown.id} was revoked")
+            return Unauthorized(f"{what} was revoked", f"{shown.id} was revoked", "revoked")
         if now >= shown.expires:
             end = datetime.fromtimestamp(shown.expires, UTC)
             return Unauthorized(
-                f"{what} expired at {end:%Y-%m-%dT%H:%M:%SZ}: request a new kubeconfig", f"{shown.id} expired"
+                f"{what} expired at {end:%Y-%m-%dT%H:%M:%SZ}: request a new kubeconfig",
+                f"{shown.id} expired",
+                "expired",
             )
         if kept is None:
-            return Unauthorized(f"{what} was removed, or its cluster was", f"{shown.id} was removed")
+            return Unauthorized(
+                f"{what} was removed, or its cluster was", f"{shown.id} was removed", "removed"
+            )
         return Unauthorized(
             f"{what} was issued in the future: the proxy's clock was set back; request a new kubeconfig",
             f"{shown.id} was issued in the future",
+            "not-yet-valid",
         )
 
 
@@ -164,7 +171,8 @@ def authorize_cluster(identity: Identity, name: str, uid: str) -> None:
         if credential.cluster == name:
             scope = f"an earlier cluster {name}"
         raise Forbidden(
-            f"the credential of {identity.user} is for {scope} and is not valid for cluster {name}"
+            f"the credential of {identity.user} is for {scope} and is not valid for cluster {name}",
+            "other-cluster",
         )
 
 
@@ -176,10 +184,14 @@ def authorize_api(identity: Identity) -> None:
     if identity.credential.cluster or identity.credential.cluster_uid:
         raise Forbidden(
             f"the credential of {identity.user} is for cluster {identity.credential.cluster} "
-            "and is not valid for Tower's own API"
+            "and is not valid for Tower's own API",
+            "other-cluster",
         )
     if ADMINS not in identity.groups:
-        raise Forbidden(f"{identity.user} is not in the group {ADMINS}, which Tower's own API requires")
+        raise Forbidden(
+            f"{identity.user} is not in the group {ADMINS}, which Tower's own API requires",
+            "not-administrator",
+        )
 
 
 def authorize_identity(
@@ -196,7 +208,8 @@ def authorize_identity(
             raise Forbidden(
                 f"the credential of {identity.user} for cluster {cluster} is rejected because of its {what} "
                 f"{name!r}: {_why(name)}; request a kubeconfig without it"
-                + _allowing(name, cluster if is_ours else "")
+                + _allowing(name, cluster if is_ours else ""),
+                "reserved-identity",
             )
 
 

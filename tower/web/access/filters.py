@@ -120,7 +120,9 @@ class Authorization:
         try:
             authorize_api(identity)
         except Forbidden:
-            return Forbidden(f"the credential of {identity.user} is not valid for cluster {cluster}")
+            return Forbidden(
+                f"the credential of {identity.user} is not valid for cluster {cluster}", "unknown-cluster"
+            )
         return NotFound(f"cluster {cluster} not found: 'tower cluster list' shows all")
 
 
@@ -130,7 +132,8 @@ def reject_impersonation(request: Request, _cluster: str) -> None:
         name = foreign.decode("latin-1")
         raise Forbidden(
             f"the header {name} is not accepted: Tower does not support impersonation "
-            "(kubectl: omit --as, --as-group and --as-uid)"
+            "(kubectl: omit --as, --as-group and --as-uid)",
+            "impersonation",
         )
 
 

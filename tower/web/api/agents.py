@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Cluster, timestamp
+from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
 from tower.errors import Invalid, NotFound
@@ -40,11 +41,14 @@ class AgentsApi:
     In a path, a fingerprint's `/` is written `_` and its `+` is written `-`, as in base64url.
     """
 
-    def __init__(self, keys: JoinTokens, tokens: V1Tokens, tunnels: Tunnels, clock: IReactorTime) -> None:
+    def __init__(
+        self, keys: JoinTokens, tokens: V1Tokens, tunnels: Tunnels, clock: IReactorTime, facts: AgentKeys
+    ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._tunnels = tunnels
         self._clock = clock
+        self._facts = facts
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
@@ -93,8 +97,13 @@ class AgentsApi:
             "kind": "Agent",
             "metadata": {"name": agent.name, "creationTimestamp": timestamp(agent.since)},
             "spec": {"cluster": cluster.name, "protocol": agent.protocol},
-            "status": {"tunnels": [_tunnel(tunnel) for tunnel in tunnels]},
+            "status": {"tunnels": [_tunnel(tunnel) for tunnel in tunnels], **self._removal(cluster, agent)},
         }
+
+    def _removal(self, cluster: Cluster, agent: _Agent) -> dict[str, str]:
+        """Return when a key is removed whose agent has never connected."""
+        facts = self._facts.of(cluster.name, agent.name)
+        return {} if facts is None or facts.purged is None else {"removalTimestamp": timestamp(facts.purged)}
 
 
 def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
@@ -115,10 +124,16 @@ def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
 def _by_tunnel(items: list[Object]) -> list[Object]:
     """Return one row for each tunnel, and one for each credential without one."""
     return [
-        {**item, "status": {"tunnel": tunnel}}
+        {**item, "status": {**item["status"], "tunnel": tunnel}}
         for item in items
         for tunnel in item["status"]["tunnels"] or [{}]
     ]
+
+
+def _since(status: dict[str, Any]) -> str:
+    if not status["tunnel"] and "removalTimestamp" in status:
+        return f"never; the key is removed at {status['removalTimestamp']}"
+    return str(status["tunnel"].get("since", ""))
 
 
 AGENT_COLUMNS = (
@@ -134,9 +149,7 @@ AGENT_COLUMNS = (
         lambda item, _: item["metadata"]["creationTimestamp"],
     ),
     Column("Address", "Address of the agent.", lambda item, _: item["status"]["tunnel"].get("address", "")),
-    Column(
-        "Since", "Time when the tunnel was opened.", lambda item, _: item["status"]["tunnel"].get("since", "")
-    ),
+    Column("Since", "Time when the tunnel was opened.", lambda item, _: _since(item["status"])),
     Column("Version", "Version of the agent.", lambda item, _: item["status"]["tunnel"].get("version", "")),
     Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]["tunnel"])),
     Column("Protocol", "Protocol of the agent.", lambda item, _: item["spec"]["protocol"]),

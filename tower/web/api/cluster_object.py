@@ -6,41 +6,18 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 from attrs import evolve, frozen
 
-from tower.clusters import API_VERSION, Cluster, to_object
+from tower.clusters import API_VERSION, Cluster, ConditionStatus
 from tower.clusters.cluster import ClusterType
 from tower.clusters.member_credentials import LIMIT, check_access
 from tower.clusters.ssh_spec import SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, SPEC_PATH, check_spec, read_spec
+from tower.clusters.ssh_spec_object import check_spec, read_spec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
 from tower.kube.status import StatusError
-
-_METADATA = frozenset(
-    {
-        "name",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "labels",
-        "annotations",
-        "managedFields",
-        "selfLink",
-    }
-)
-_KNOWN = {
-    "": frozenset({"apiVersion", "kind", "metadata", "spec", "status"}),
-    "metadata": _METADATA,
-    "spec": frozenset({"enable", "connection"}),
-    "spec.connection": frozenset(
-        {"type", "kubernetesAPIEndpoint", "kubernetesAPIServerPort", "ssh", "kubeconfig"}
-    ),
-    SPEC_PATH: frozenset(NAMES.values()),
-}
 
 #: `kubectl apply` stores the whole applied object here, including secrets.
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -48,6 +25,10 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECONFIG = "spec.connection.kubeconfig"
 
 _VERSION = re.compile(r"[0-9]{1,18}")
+
+_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PREFIX = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_QUALIFIED = re.compile(rf"(?:{_PREFIX}/)?{_NAME}")
 
 
 @frozen
@@ -66,6 +47,8 @@ class DesiredCluster:
     version: int | None
     port: int | None = None
     ssh: SSHSpec | None = None
+    finalizers: tuple[str, ...] = ()
+    owners: tuple[dict[str, Any], ...] = ()
 
     @property
     def type(self) -> ClusterType:
@@ -75,25 +58,18 @@ class DesiredCluster:
     def apply(self, cluster: Cluster) -> Cluster:
         """Return *cluster* with these settings."""
         return evolve(
-            cluster, enabled=self.enabled, labels=self.labels, annotations=self.annotations, ssh=self.ssh
+            cluster,
+            enabled=self.enabled,
+            labels=self.labels,
+            annotations=self.annotations,
+            ssh=self.ssh,
+            meta=evolve(cluster.meta, finalizers=self.finalizers, owners=self.owners),
         )
 
 
 def is_version(value: object) -> TypeGuard[str]:
     """Return whether *value* is a valid resource version: a number of up to 18 digits."""
     return isinstance(value, str) and _VERSION.fullmatch(value) is not None
-
-
-def unknown_fields(value: Mapping[str, Any]) -> list[str]:
-    """Return the unknown fields of an object, as paths."""
-    found = []
-    for path, known in _KNOWN.items():
-        part: Any = value
-        for key in path.split(".") if path else ():
-            part = part.get(key) if isinstance(part, dict) else None
-        if isinstance(part, dict):
-            found += [f"{path}.{key}".lstrip(".") for key in part if key not in known]
-    return found
 
 
 def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
@@ -125,6 +101,8 @@ def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
         None if version is None else int(version),
         _port(connection),
         _ssh(str(name), connection),
+        _finalizers(metadata),
+        _owners(metadata),
     )
 
 
@@ -195,32 +173,60 @@ def _part(value: Mapping[str, Any], key: str, prefix: str = "") -> dict[str, Any
     return part
 
 
+def _finalizers(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    names = metadata.get("finalizers") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Invalid("metadata.finalizers: must be a list of strings")
+    for name in names:
+        if not _QUALIFIED.fullmatch(name):
+            raise Invalid(f"metadata.finalizers: {name!r}: must be a name such as example.org/cleanup")
+    return tuple(dict.fromkeys(names))
+
+
+def _owners(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    owners = metadata.get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        raise Invalid("metadata.ownerReferences: must be a list of objects")
+    for owner in owners:
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not isinstance(owner.get(key), str):
+                raise Invalid(f"metadata.ownerReferences: {key}: required, a string")
+    return tuple(owners)
+
+
+def read_conditions(value: Mapping[str, Any], now: str) -> list[dict[str, Any]]:
+    """Return the conditions in the status of the object *value*; *now* is their default time.
+
+    :raise Invalid: with the condition and the field.
+    """
+    conditions = _part(value, "status").get("conditions") or []
+    if not isinstance(conditions, list) or not all(isinstance(each, dict) for each in conditions):
+        raise Invalid("status.conditions: must be a list of objects")
+    return [_condition(number, each, now) for number, each in enumerate(conditions)]
+
+
+def _condition(number: int, value: dict[str, Any], now: str) -> dict[str, Any]:
+    path = f"status.conditions[{number}]"
+    shown = {"reason": "", "message": "", "lastTransitionTime": now, **value}
+    for key in ("type", "status", "reason", "message", "lastTransitionTime"):
+        if not isinstance(shown.get(key), str):
+            raise Invalid(f"{path}.{key}: required, a string")
+    if not _QUALIFIED.fullmatch(shown["type"]):
+        raise Invalid(f"{path}.type: {shown['type']!r}: must be a name such as Ready or example.org/Ready")
+    if shown["status"] not in get_args(ConditionStatus):
+        raise Invalid(f"{path}.status: {shown['status']!r}: must be True, False or Unknown")
+    generation = shown.get("observedGeneration", 0)
+    if isinstance(generation, bool) or not isinstance(generation, int) or generation < 0:
+        raise Invalid(f"{path}.observedGeneration: {generation!r}: must be a number")
+    return shown
+
+
 def _strings(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
     part = _part(metadata, key, "metadata.")
     for name, text in part.items():
         if not isinstance(text, str):
             raise Invalid(f"metadata.{key}.{name}: {text!r}: must be a string, in quotes")
     return part
-
-
-def patched(cluster: Cluster, patch: Mapping[str, Any]) -> Cluster:
-    """Return *cluster* with a merge patch applied (RFC 7396).
-
-    :raise Invalid: the result is invalid, or another cluster.
-    """
-    old = to_object(cluster)
-    desired = read_cluster(merge(old, patch))
-    if desired.name != cluster.name or desired.uid != cluster.uid:
-        raise Invalid("metadata.name and metadata.uid cannot be changed: add another cluster")
-    if desired.type != cluster.type:
-        raise Invalid(
-            f"spec.connection.type: {desired.type!r}: cannot be changed: remove the cluster and add it again"
-        )
-    if desired.port not in (None, cluster.kubernetes_port):
-        raise Invalid(
-            "spec.connection.kubernetesAPIServerPort cannot be changed: remove the cluster and add it again"
-        )
-    return desired.apply(cluster)
 
 
 def merge(value: Any, patch: Any) -> Any:

@@ -42,7 +42,10 @@ class Resource:
 
 
 RESOURCES = (
-    Resource("clusters", "cluster", "Cluster", ("create", "delete", "get", "list", "patch", "watch")),
+    Resource(
+        "clusters", "cluster", "Cluster", ("create", "delete", "get", "list", "patch", "update", "watch")
+    ),
+    Resource("clusters/status", "", "Cluster", ("get", "patch", "update")),
     Resource("clusters/agents", "", "Agent", ("delete", "get")),
     Resource("clusters/jointokens", "", "JoinToken", ("create",)),
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),
@@ -50,6 +53,7 @@ RESOURCES = (
     Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
     Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
+    Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
 
 

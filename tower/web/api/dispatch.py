@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-import yaml
 from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
+from yaml import AliasEvent, SafeLoader, YAMLError, load
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 from tower.escaping import json_text
@@ -32,13 +32,26 @@ YAML_LIMIT = 64 * 1024
 PARAMETER_LIMIT = 64
 
 
+#: Longest name of a field manager, characters.
+MANAGER_LIMIT = 128
+
+_JSON = ("application/json", "application/merge-patch+json")
+_YAML = ("application/yaml", "text/yaml", "application/x-yaml")
+
+
 def _no_body() -> Deferred[bytes]:
     return succeed(b"")
 
 
 @frozen
 class Call:
-    """A parsed request to the API, with the segments of its path; `body` reads the body."""
+    """A parsed request to the API.
+
+    :ivar segments: of the path.
+    :ivar body: reads the body.
+    :ivar user: the authenticated user.
+    :ivar agent: the client's program (`User-Agent`).
+    """
 
     method: str
     segments: tuple[str, ...]
@@ -46,6 +59,9 @@ class Call:
     accept: str = ""
     content_type: str = ""
     body: Callable[[], Deferred[bytes]] = field(default=_no_body, repr=False)
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    agent: str = ""
 
     @property
     def table(self) -> str:
@@ -74,34 +90,78 @@ class Call:
             raise StatusError(422, f"dryRun: {value!r}: must be All or empty")
         return value == "All"
 
-    async def read(self) -> dict[str, Any]:
+    @property
+    def media(self) -> str:
+        """The media type of the body, without parameters."""
+        return self.content_type.partition(";")[0].strip().lower()
+
+    @property
+    def manager(self) -> str:
+        """Name of the field manager; by default that of the client's program.
+
+        :raise StatusError: it is too long or not printable.
+        """
+        name = self.query.get("fieldManager", "")
+        if len(name) > MANAGER_LIMIT or not name.isprintable():
+            raise StatusError(
+                422, f"fieldManager: {name!r}: must be at most {MANAGER_LIMIT} printable characters"
+            )
+        return name or self.agent.partition("/")[0][:MANAGER_LIMIT] or "unknown"
+
+    async def read(self, *more: str) -> dict[str, Any]:
         """Return the object in the body; an empty body is an empty object.
 
+        :param more: further supported media types.
         :raise StatusError: it is not an object, or its media type is not supported.
         """
         raw = await self.body()
         if not raw.strip():
             return {}
-        media = self.content_type.partition(";")[0].strip().lower()
-        try:
-            if media in ("application/yaml", "text/yaml", "application/x-yaml"):
-                if len(raw) > YAML_LIMIT:
-                    raise StatusError(413, f"the YAML body is longer than {YAML_LIMIT} B: send JSON")
-                value = yaml.safe_load(raw)
-            elif media in ("application/json", "application/merge-patch+json"):
-                value = json.loads(raw)
-            else:
-                # browsers send other types, or none, cross-site, with the user's certificate
-                raise StatusError(
-                    415,
-                    f"media type {media or 'none'} is not supported: "
-                    "send application/json or application/yaml",
-                )
-        except (ValueError, yaml.YAMLError, RecursionError) as e:
-            raise StatusError(400, "the body is not a valid JSON or YAML object") from e
+        if self.media not in (*_YAML, *_JSON, *more):
+            # browsers send other types, or none, cross-site, with the user's certificate
+            raise StatusError(
+                415,
+                f"media type {self.media or 'none'} is not supported: "
+                "send application/json or application/yaml",
+            )
+        value = parse(raw, yaml="yaml" in self.media and not raw.lstrip().startswith(b"{"))
         if not isinstance(value, dict):
             raise StatusError(400, "the body is not an object")
         return value
+
+
+def parse(raw: bytes, *, yaml: bool = False) -> Any:
+    """Return the JSON or YAML value *raw*.
+
+    :raise StatusError: it is invalid or, as YAML, too long.
+    """
+    if yaml and len(raw) > YAML_LIMIT:
+        raise StatusError(413, f"the YAML body is longer than {YAML_LIMIT} B: send JSON")
+    try:
+        if yaml:
+            raw = json.dumps(load(raw, _Loader)).encode()  # noqa: S506 - a safe loader
+        return json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, TypeError, YAMLError, RecursionError) as e:
+        raise StatusError(400, "the body is not a valid JSON or YAML object") from e
+
+
+class _Loader(SafeLoader):
+    """Loads the YAML that has a JSON form: no aliases, whose expansion is unlimited, and no dates."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node; reject aliases."""
+        if self.check_event(AliasEvent):
+            raise YAMLError("aliases are not supported")
+        return super().compose_node(parent, index)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def not_found() -> StatusError:
@@ -203,6 +263,9 @@ def call_of(request: Request) -> Call:
         header(b"accept"),
         header(b"content-type"),
         request.body,
+        request.identity.user if request.identity is not None else "",
+        request.identity.groups if request.identity is not None else (),
+        header(b"user-agent"),
     )
 
 

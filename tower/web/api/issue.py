@@ -41,7 +41,8 @@ class JoinTokensApi:
                 "token": invitation.token,
                 "proxyServer": invitation.server,
                 "hostKeys": list(invitation.host_keys),
-                "caHash": invitation.ca_hash,
+                "caHash": invitation.ca_hashes[0],
+                "caHashes": list(invitation.ca_hashes),
                 "expirationTimestamp": timestamp(invitation.expires),
             },
         )

@@ -17,7 +17,7 @@ from tower.kube.kubeconfig import kubeconfig
 from tower.net.addresses import is_wildcard, join_address
 from tower.options.base import public_host
 from tower.options.values import format_duration
-from tower.trust.pki import Authority
+from tower.trust.rotating_authority import AnyAuthority
 from tower.web.access.authentication import check_grant
 
 #: Default lifetime of a kubeconfig, s; less if the proxy's limit is lower.
@@ -82,14 +82,14 @@ class Invitation:
 
     :ivar server: URL of the agent endpoint.
     :ivar host_keys: fingerprints of the proxy's SSH host keys, `SHA256:…`.
-    :ivar ca_hash: hash that pins the CA of *server*'s certificate, `sha256:…`.
+    :ivar ca_hashes: hashes that pin the CA of *server*'s certificate, and the next one, `sha256:…`.
     :ivar expires: expiry of the token, s since the epoch.
     """
 
     token: str = field(repr=False)
     server: str
     host_keys: Sequence[str]
-    ca_hash: str
+    ca_hashes: Sequence[str]
     expires: float
 
 
@@ -125,8 +125,8 @@ class Issuer:
     _credentials: Credentials
     _tokens: JoinTokens
     _v1_tokens: V1Tokens | None
-    _users: Authority
-    _serving: Authority
+    _users: AnyAuthority
+    _serving: AnyAuthority
     _host_keys: Callable[[], Sequence[str]]
     published: Published
     _clock: IReactorTime
@@ -141,7 +141,7 @@ class Issuer:
         server = f"wss://{self.published.authority()}"
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
-        return Invitation(token, server, list(self._host_keys()), self._serving.hash, expires)
+        return Invitation(token, server, list(self._host_keys()), self._serving.hashes, expires)
 
     async def v1_invitation(self, name: str, token: str | None = None) -> V1Invitation:
         """Issue a token with which ``kubesphere-v1`` agents may join a cluster.

@@ -8,6 +8,9 @@ closed soon, because its memory is not available to others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -16,9 +19,11 @@ from tower.kube.status import StatusError
 from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
 from tower.tunnels.live import TunnelChannel
+from tower.tunnels.patience import Patience
+from tower.tunnels.silence import Silences
 from tower.tunnels.targets import KUBERNETES
 
-#: How long a request waits for a cluster whose agent is reconnecting, s.
+#: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
 
 #: How long an idle channel is kept, s; API servers close idle connections after 90 s.
@@ -47,6 +52,20 @@ class _Discarded(NoReceiver):
 
 
 _DISCARDED = _Discarded()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The opening of a channel for one request.
+
+    :ivar client: name of the client; its patience is limited.
+    :ivar age: how long the request has waited before, s.
+    :ivar tunnel: the tunnel in which the channel is being opened; set by the pool.
+    """
+
+    client: str
+    age: float = 0.0
+    tunnel: Tunnel | None = None
 
 
 class ClusterUpstream:
@@ -102,13 +121,24 @@ class ChannelPool:
 
     A ``TimerService(SWEEP_PERIOD, pool.sweep)`` closes old ones; `stop` closes all.
 
+    :param seconds: returns monotonic time, s.
+    :param wait: see `WAIT`.
     :ivar opened: number of channels opened.
     :ivar taken: number of requests that reused one.
     """
 
-    def __init__(self, tunnels: Tunnels, *, wait: float = WAIT, idle: float = IDLE, kept: int = KEPT) -> None:
+    def __init__(
+        self,
+        tunnels: Tunnels,
+        seconds: Callable[[], float],
+        *,
+        wait: float = WAIT,
+        idle: float = IDLE,
+        kept: int = KEPT,
+    ) -> None:
         self._tunnels = tunnels
-        self._wait = wait
+        self._patience = Patience(wait, seconds)
+        self._silences = Silences(seconds)
         self._idle = idle
         self._kept = kept
         self._shelves: dict[tuple[str, str], list[ClusterUpstream]] = {}
@@ -119,7 +149,7 @@ class ChannelPool:
         shelf = self._shelves.get((cluster, target))
         while shelf:
             upstream = shelf.pop()
-            if upstream.channel.is_leaving:
+            if upstream.channel.is_leaving or (self._silences.any and self._silences.knows(upstream.tunnel)):
                 upstream.discard()
                 continue
             self.taken += 1
@@ -140,7 +170,7 @@ class ChannelPool:
             upstream.channel.receiver = upstream
             shelf.append(upstream)
 
-    def open(self, cluster: str, target: str) -> Deferred[ClusterUpstream]:
+    def open(self, cluster: str, target: str, attempt: Attempt) -> Deferred[ClusterUpstream]:
         """Open a channel, after a short wait if the cluster's agent is reconnecting.
 
         If the result is cancelled, the channel is closed when it opens.
@@ -148,21 +178,28 @@ class ChannelPool:
         :raise ClusterUnreachable: through the Deferred.
         :raise StatusError: through the Deferred: the far end did not open the channel.
         """
-        return Deferred.fromCoroutine(self._open(cluster, target)).addErrback(_without_frames)
+        return Deferred.fromCoroutine(self._open(cluster, target, attempt)).addErrback(_without_frames)
 
-    async def _open(self, cluster: str, target: str) -> ClusterUpstream:
+    async def _open(self, cluster: str, target: str, attempt: Attempt) -> ClusterUpstream:
         counters = self._tunnels.counters.of(cluster)
-        for attempt in (1, 2):
+        for number in (1, 2):
             try:
-                tunnel: Tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
+                tunnel = self._pick(cluster)
+                if tunnel is None:
+                    left = self._patience.left(cluster, attempt.client, attempt.age)
+                    tunnel = await self._tunnels.wait(cluster, left)
             except ClusterUnreachable:
                 counters.not_opened("no-tunnel")
                 raise
+            except StatusError:
+                counters.not_opened("silent")
+                raise
+            attempt.tunnel = tunnel
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
                 lost.with_traceback(None)  # its frames refer to the Deferred that refers to it
-                if attempt == 2:
+                if number == 2:
                     counters.not_opened("tunnel-lost")
                     raise StatusError(
                         503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
@@ -172,11 +209,31 @@ class ChannelPool:
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
+                self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
 
+    def _pick(self, cluster: str) -> Tunnel | None:
+        """Return a tunnel of *cluster* that is not silent; None if there is no tunnel.
+
+        :raise StatusError: all tunnels are silent.
+        """
+        tunnel = self._tunnels.pick(cluster)
+        if tunnel is None or not (self._silences.any and self._silences.knows(tunnel)):
+            return tunnel
+        for other in self._tunnels.live(cluster):
+            if not self._silences.knows(other):
+                return other
+        raise StatusError(503, silent_text(cluster))
+
+    def is_silent(self, tunnel: Tunnel) -> bool:
+        """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""
+        return self._silences.look(tunnel)
+
     def sweep(self) -> None:
         """Close channels that were idle too long; to be called every `SWEEP_PERIOD` s."""
+        self._patience.sweep()
+        self._silences.sweep()
         for key, shelf in list(self._shelves.items()):
             for upstream in list(shelf):
                 upstream.age += SWEEP_PERIOD
@@ -193,6 +250,14 @@ class ChannelPool:
         for shelf in shelves.values():
             while shelf:
                 shelf.pop().discard()
+
+
+def silent_text(cluster: str) -> str:
+    """Return the error text for a cluster whose agents do not answer."""
+    return (
+        f"cluster {cluster}: its agent is connected but does not answer: check the agent's process and the "
+        "network between it and this proxy"
+    )
 
 
 def _without_frames(failure: Failure) -> Failure:

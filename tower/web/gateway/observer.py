@@ -57,11 +57,12 @@ class Observation:
     :ivar kind: one of the constants above; empty before `RequestObserver.begun`.
     :ivar code: HTTP status of the answer; 0: none was sent because the client disconnected.
     :ivar by_member: whether the member made the answer, not Tower.
+    :ivar error: the reason for an error answer that Tower made, or None.
     """
 
     __slots__ = (
         *("_observer", "_received", "_sent", "answered_at", "began", "by_member", "cluster", "code"),
-        *("kind", "request", "target"),
+        *("error", "kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
@@ -72,6 +73,7 @@ class Observation:
         self.cluster = self.target = self.kind = ""
         self.code = 0
         self.by_member = False
+        self.error: BaseException | None = None
         channel = request.channel
         self._sent = channel.connection.bytes_out
         self._received = channel.connection.bytes_in - channel.kept - len(request.early)

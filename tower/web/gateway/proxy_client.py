@@ -366,7 +366,13 @@ class ProxyClient:
             return False
         if self.request.fields.body:
             return not self._body_sent  # a server does not act on a head without its body
-        return self.request.method in _REPEATABLE
+        return self.is_safe
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a server may get the request twice; an upgrade may run a command."""
+        fields = self.request.fields
+        return self.request.method in _REPEATABLE and not (fields.body or fields.upgrade)
 
 
 def _no_agent_credential(cluster: str) -> Unauthorized:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
+from tower.web.gateway.channel_pool import Attempt
 from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import RawStream
 
@@ -63,11 +64,14 @@ class StreamOpening(Exchange):
         self._request = request
         self._stream = stream
         self._opening: Deferred[ClusterUpstream] | None = None
+        self._attempt: Attempt | None = None
+        self._age = 0
 
     def start(self) -> None:
         """Open the stream."""
         pool = self._request.channel.gateway.pool
-        opening = self._opening = pool.open(self._stream.cluster, self._stream.target)
+        attempt = self._attempt = Attempt(self._request.client, self._age)
+        opening = self._opening = pool.open(self._stream.cluster, self._stream.target, attempt)
         opening.addCallbacks(self._opened, self._not_opened)
 
     def _opened(self, upstream: ClusterUpstream) -> None:
@@ -78,7 +82,7 @@ class StreamOpening(Exchange):
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
-        if not self._request.over:
+        if not (self._request.over or failure.check(CancelledError)):
             self._request.failed(failure)
 
     def abandon(self) -> None:
@@ -88,7 +92,13 @@ class StreamOpening(Exchange):
             opening.cancel()
 
     def tick(self, age: int) -> None:
-        """Fail if the tunnel does not answer in time."""
+        """Fail if the tunnel does not answer in time; try another one if this one is silent."""
+        self._age = age
+        tunnel = None if self._attempt is None else self._attempt.tunnel
+        if tunnel is not None and self._request.channel.gateway.pool.is_silent(tunnel):
+            self.abandon()
+            self.start()
+            return
         limit = self._request.channel.gateway.limits.answer
         if age > limit:
             text = f"cluster {self._stream.cluster} did not open the stream within {limit:.0f} s"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from tower.errors import Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
+from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient
 from tower.web.outcome import Relay
@@ -30,7 +31,7 @@ class ProxyClientFactory(Exchange):
 
     protocol: ClassVar[type[ProxyClient]] = ProxyClient
 
-    __slots__ = ("_head", "_opening", "client", "pool", "relay", "request")
+    __slots__ = ("_age", "_attempt", "_head", "_opening", "client", "pool", "relay", "request")
 
     def __init__(self, request: Request, relay: Relay) -> None:
         self.request = request
@@ -38,7 +39,9 @@ class ProxyClientFactory(Exchange):
         self.pool = request.channel.gateway.pool
         self.client: ProxyClient | None = None
         self._opening: Deferred[ClusterUpstream] | None = None
+        self._attempt: Attempt | None = None
         self._head = b""
+        self._age = 0
 
     def start(self) -> None:
         """Make the head and send it on an idle channel, or open one.
@@ -78,7 +81,8 @@ class ProxyClientFactory(Exchange):
             client.begin(self._head, plain)
 
     def _open(self) -> None:
-        opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
+        attempt = self._attempt = Attempt(self.request.client, self._age)
+        opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target, attempt)
         opening.addCallbacks(self._opened, self._not_opened)
 
     def _opened(self, upstream: ClusterUpstream) -> None:
@@ -88,7 +92,7 @@ class ProxyClientFactory(Exchange):
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
-        if not self.request.over:
+        if not (self.request.over or failure.check(CancelledError)):
             self.request.failed(failure)
 
     def lost(self, client: ProxyClient) -> None:
@@ -120,13 +124,36 @@ class ProxyClientFactory(Exchange):
     def tick(self, age: int) -> None:
         """Fail if the cluster does not answer in time, unless the request is a long-running one."""
         client = self.client
+        if client is not None and client.answering:
+            return
+        self._age = age
+        if self._is_silent():
+            self._give_tunnel_up()
+            return
         limit = self.request.channel.gateway.limits.answer
-        if age <= limit or (client is not None and client.answering):
+        if age <= limit:
             return
         target = relative_target(self.request.target, self.relay.prefix)
         if client is None or not parse_request_info(self.request.method, target).is_long_running:
             text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s"
             self.request.fail(StatusError(504, text))
+
+    def _is_silent(self) -> bool:
+        """Return whether the tunnel that the request waits for does not answer."""
+        if self.client is not None:
+            return self.pool.is_silent(self.client.upstream.tunnel)
+        tunnel = None if self._attempt is None else self._attempt.tunnel
+        return tunnel is not None and self.pool.is_silent(tunnel)
+
+    def _give_tunnel_up(self) -> None:
+        """Use another tunnel, if there is one and the request was not sent or may be repeated."""
+        client = self.client
+        self.abandon()
+        if client is None or client.is_safe:
+            self._open()
+            return
+        text = f"{silent_text(self.relay.cluster)}; it may have received the request"
+        self.request.fail(StatusError(504, text))
 
 
 def relative_target(target: bytes, prefix: bytes) -> bytes:

@@ -18,8 +18,8 @@ from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, Streame
 from tower.web.gateway.observer import Observation
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
-from tower.web.gateway.request_id import VALID_ID, new_request_id
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
+from tower.web.request_id import VALID_ID, new_request_id
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
@@ -135,6 +135,12 @@ class Request:
     def id_line(self) -> bytes:
         """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
         return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
+
+    @property
+    def client(self) -> str:
+        """The name of the client: its address and user."""
+        user = "" if self.identity is None else self.identity.user
+        return f"{self.channel.peer.address} {user}"
 
     @property
     def close(self) -> bool:
@@ -302,6 +308,8 @@ class Request:
         if self.over:
             return
         refusal = refusal_of(error)
+        if self.observation is not None:
+            self.observation.error = error
         if not isinstance(error, TowerError):
             self._log.failure("request {id} failed", Failure(error), id=self.request_id)
         channel = self.channel

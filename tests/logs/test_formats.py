@@ -1,12 +1,12 @@
-"""Log levels and the form of log lines."""
+"""The form of log lines."""
 
 from __future__ import annotations
 
 import io
-import sys
+import json
 from functools import partial
-from pathlib import Path
 from syslog import LOG_ALERT, LOG_INFO
+from typing import Any
 
 from twisted.logger import Logger, LogLevel
 from twisted.logger._legacy import publishToNewObserver
@@ -15,55 +15,15 @@ from twisted.python.log import textFromEventDict
 from twisted.python.syslog import SyslogObserver
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.options.log_levels import log_output, observer, read_modules, read_verbosity, syslog_observer
-
-
-class VerbosityTests(SynchronousTestCase):
-    """Events that pass at each level."""
-
-    def logged(self, verbosity: int, modules: dict[str, int]) -> set[str]:
-        """Return the namespaces whose debugging passes."""
-        out = io.StringIO()
-        write = observer(out, verbosity, modules)
-        for namespace in ("tower.conch.connection.mux", "tower.conch", "tower.tunnels", "twisted.x"):
-            for level in (LogLevel.debug, LogLevel.info):
-                text = f"[{namespace} {level.name}]"
-                write({"log_level": level, "log_namespace": namespace, "log_format": text, "log_time": 0.0})
-            self.assertIn(f"[{namespace} info]", out.getvalue())
-        return {part.split("[")[-1] for part in out.getvalue().split(" debug]")[:-1]}
-
-    def test_levels(self) -> None:
-        """Tower's debugging begins at 4, the libraries' at 8; a module can be chosen."""
-        self.assertEqual(self.logged(0, {}), set())
-        self.assertEqual(self.logged(3, {}), set())
-        ours = {"tower.conch.connection.mux", "tower.conch", "tower.tunnels"}
-        self.assertEqual(self.logged(4, {}), ours)
-        self.assertEqual(self.logged(8, {}), {*ours, "twisted.x"})
-        self.assertEqual(
-            self.logged(0, {"conch": 5, "tower.tunnels": 3}), {"tower.conch", "tower.conch.connection.mux"}
-        )
-        self.assertEqual(self.logged(5, {"conch": 0}), {"tower.tunnels"})
-
-    def test_values(self) -> None:
-        """Flags of klog are read, or rejected with a reason."""
-        self.assertEqual([read_verbosity(text) for text in ("0", "5", "-1")], [0, 5, -1])
-        for text in ("", "x", "1.5", "99999", "١"):
-            self.assertRaises(ValueError, read_verbosity, text)
-        self.assertEqual(read_modules("conch.mux=4,x=-1,"), {"conch.mux": 4, "x": -1})
-        self.assertEqual(read_modules(""), {})
-        for text in ("x", "=4", "x=", "x=y", "a b=4"):
-            self.assertRaises(ValueError, read_modules, text)
-
-    def test_output(self) -> None:
-        """The log is written where twistd's options point."""
-        self.assertIs(log_output(None, nodaemon=True), sys.stdout)
-        self.assertIs(log_output("-", nodaemon=True), sys.stdout)
-        path = Path(self.mktemp()).absolute()
-        path.parent.mkdir(exist_ok=True, parents=True)
-        file = log_output(str(path), nodaemon=True)
-        file.write("words")
-        file.close()
-        self.assertEqual(path.read_text(), "words")
+from tower.logs.formats import (
+    FIELD_LIMIT,
+    FORMATS,
+    LineObserver,
+    logger_of,
+    read_format,
+    subject_of,
+    syslog_observer,
+)
 
 
 class LineTests(SynchronousTestCase):
@@ -72,7 +32,7 @@ class LineTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Log to memory."""
         self.out = io.StringIO()
-        self.observer = observer(self.out, 0, {})
+        self.observer = LineObserver(self.out.write, FORMATS["text"])
         self.log = Logger(namespace="tower.x", observer=self.observer)
 
     def lines(self) -> list[str]:
@@ -95,7 +55,7 @@ class LineTests(SynchronousTestCase):
             r"the text is a\n2026-01-01 [tower] forged\r\x9b2J\x85\u2028\u202e\x00\x7f\ud800ü, ", one
         )
         self.assertTrue(two.endswith("\\ud800ü"))
-        self.assertIn(" [tower.x#info] ", two)
+        self.assertRegex(two, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info x: a")
 
     def test_traceback(self) -> None:
         """A traceback keeps its lines, each indented, and the texts in it are escaped."""
@@ -104,7 +64,7 @@ class LineTests(SynchronousTestCase):
         except ValueError:
             self.log.failure("it failed for {name}", name="a\nb")
         first, *others = self.lines()
-        self.assertTrue(first.endswith(r"[tower.x#critical] it failed for a\nb"))
+        self.assertTrue(first.endswith(r" critical x: it failed for a\nb"))
         self.assertTrue(all(line.startswith("\t") for line in others))
         self.assertTrue(any(r"ValueError: forged\r\x9b\u2028" in line for line in others))
         self.assertGreater(len(others), 2)
@@ -115,7 +75,7 @@ class LineTests(SynchronousTestCase):
         event = {"time": 0.0, "isError": 0, "system": "a\u2028b", "message": ("one\ntwo\x9b",)}
         publish(event)
         (line,) = self.lines()
-        self.assertTrue(line.endswith(r" [a\u2028b] one\ntwo\x9b"), line)
+        self.assertTrue(line.endswith(r" info a\u2028b: one\ntwo\x9b"), line)
         failure = Failure(ValueError("x\x85y"))
         publish({"time": 0.0, "isError": 1, "system": "-", "message": (), "failure": failure, "why": "so"})
         self.assertIn(r"	Failure: builtins.ValueError: x\x85y", self.lines())
@@ -140,3 +100,78 @@ class LineTests(SynchronousTestCase):
         self.assertEqual({priority for priority, _ in sent[1:]}, {LOG_ALERT})
         self.assertEqual(sent[1][1], "[-] failed")
         self.assertIn(r"ValueError: x\x9b", sent[-1][1])
+
+    def test_subjects(self) -> None:
+        """The subject is a room of Tower or a library; no line has a path of modules."""
+        for namespace, logger, subject in (
+            ("tower.web.gateway.request.Request", "web.gateway.request", "gateway"),
+            ("tower.v2.acceptor.AgentAcceptor", "v2.acceptor", "v2"),
+            ("tower.proxy.Proxy", "proxy", "proxy"),
+            ("tower.reactor.repeating", "reactor.repeating", "reactor"),
+            ("tower.signals", "signals", "signals"),
+            ("twisted.internet.tcp.Port", "twisted.internet.tcp.Port", "twisted"),
+            ("tower", "tower", "tower"),
+            (None, "-", "-"),
+        ):
+            event = {"log_namespace": namespace}
+            self.assertEqual((logger_of(event), subject_of(event)), (logger, subject))
+
+
+class JSONTests(SynchronousTestCase):
+    """The same events as JSON."""
+
+    def setUp(self) -> None:
+        """Log to a list."""
+        self.entries: list[dict[str, Any]] = []
+        observer = LineObserver(self.entry, FORMATS["json"])
+        self.log = Logger(namespace="tower.v2.acceptor.AgentAcceptor", observer=observer)
+
+    def entry(self, line: str) -> None:
+        """Keep the entry of a line."""
+        self.assertTrue(line.endswith("\n"))
+        self.assertTrue(line[:-1].isascii())
+        self.assertTrue(line[:-1].isprintable())
+        self.entries.append(json.loads(line))
+
+    def test_keys(self) -> None:
+        """An entry has time, level, logger and message, and the fields of the event."""
+        self.log.warn("agent of {cluster}\n{x}", cluster="alpha", x=1, request_id="a-b", time="mine", no=None)
+        (entry,) = self.entries
+        self.assertRegex(entry.pop("time"), r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+        self.assertEqual(
+            entry,
+            {
+                "level": "warn",
+                "logger": "v2.acceptor",
+                "message": "agent of alpha\n1",
+                "cluster": "alpha",
+                "x": 1,
+                "request_id": "a-b",
+                "time_": "mine",
+                "no": None,
+            },
+        )
+
+    def test_traceback(self) -> None:
+        """A traceback is part of its event."""
+        try:
+            raise ValueError("forged\n{}")
+        except ValueError:
+            self.log.failure("it failed")
+        (entry,) = self.entries
+        self.assertEqual((entry["level"], entry["message"]), ("critical", "it failed"))
+        self.assertIn("Traceback", entry["error"])
+        self.assertIn("ValueError: forged", entry["error"])
+        self.assertNotIn("log_failure", entry)
+
+    def test_objects(self) -> None:
+        """Fields that JSON does not have are text, of limited length."""
+        self.log.info("x", error=ValueError("reason"), long="y" * 5000, some=[1, "\x9b"])
+        (entry,) = self.entries
+        self.assertEqual((entry["error_"], len(entry["long"])), ("reason", FIELD_LIMIT))
+        self.assertEqual(entry["some"], str([1, "\x9b"]))
+
+    def test_names(self) -> None:
+        """Only the two formats are accepted."""
+        self.assertEqual([read_format(name) for name in ("text", "json")], ["text", "json"])
+        self.assertRaises(ValueError, read_format, "xml")

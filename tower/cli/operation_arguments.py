@@ -1,0 +1,49 @@
+"""Arguments of ``tower rotate``, ``tower backup`` and ``tower restore``."""
+
+from __future__ import annotations
+
+from tower.cli import backup, rotate
+from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.values import output_option
+
+
+def add_operation_commands(commands: Commands[Parser]) -> None:
+    """Add the commands."""
+    _rotate(commands)
+    saving = add_command(
+        commands,
+        "backup",
+        "write the proxy's state directory to a file",
+        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.",
+    )
+    saving.add_argument("file", metavar="FILE", help="file to write")
+    saving.add_argument(
+        "--without-secrets", action="store_true", help="leave out all keys; stored credentials are sealed"
+    )
+    saving.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    saving.set_defaults(text=backup.backup)
+    restoring = add_command(
+        commands,
+        "restore",
+        "write a backup to an empty state directory",
+        "Runs on the proxy's machine with --state-dir, before the proxy is started there.",
+    )
+    restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
+    restoring.set_defaults(text=backup.restore)
+
+
+def _rotate(commands: Commands[Parser]) -> None:
+    command = add_command(commands, "rotate", "replace keys and CAs of the proxy while old and new ones work")
+    inner = command.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    for target, (summary, more) in rotate.TARGETS.items():
+        one = add_command(inner, target, summary, more)
+        end = one.add_mutually_exclusive_group()
+        end.add_argument("--after", metavar="DURATION", help="latest end, such as 30d (default: none)")
+        end.add_argument("--now", action="store_true", help="finish now, even if something lacks the new key")
+        end.add_argument(
+            "--cancel", action="store_true", help="return to the old key (not once it is replaced)"
+        )
+        one.set_defaults(run=rotate.rotate, target=target)
+    status = add_command(inner, "status", "show rotations and what they wait for")
+    output_option(status, "table", "wide", "json", "yaml")
+    status.set_defaults(run=rotate.status)

@@ -1,0 +1,82 @@
+"""The part of a cluster that other programs maintain: finalizers, owners, managed fields, own conditions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from attrs import asdict, frozen
+
+from tower.errors import Invalid
+from tower.store.records import Value
+
+Objects: TypeAlias = Sequence[Mapping[str, Any]]
+
+#: Most finalizers, owner references and conditions; longest finalizer, characters.
+COUNT_LIMIT = 32
+FINALIZER_LIMIT = 316
+
+#: Largest total size of owner references and conditions, characters of JSON.
+SIZE_LIMIT = 64 * 1024
+
+
+@frozen
+class ObjectMeta:
+    """Metadata and status of a cluster that Tower stores for other programs.
+
+    :ivar generation: increases with each change of the spec.
+    :ivar deleted: when its deletion was requested, s since the epoch; it is removed with its last finalizer.
+    :ivar owners: ``ownerReferences``; not interpreted.
+    :ivar managed: ``managedFields``.
+    :ivar conditions: those of other programs, as in the status.
+    """
+
+    generation: int = 1
+    deleted: float | None = None
+    finalizers: tuple[str, ...] = ()
+    owners: Objects = ()
+    managed: Objects = ()
+    conditions: Objects = ()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its deletion was requested, and no finalizer prevents it."""
+        return self.deleted is not None and not self.finalizers
+
+
+#: The values of new clusters.
+NEW = ObjectMeta()
+
+
+def check_object_meta(meta: ObjectMeta) -> None:
+    """Check the limits.
+
+    :raise Invalid: with the field and its limit.
+    """
+    for name, items in (
+        ("metadata.finalizers", meta.finalizers),
+        ("metadata.ownerReferences", meta.owners),
+        ("status.conditions", meta.conditions),
+    ):
+        if len(items) > COUNT_LIMIT:
+            raise Invalid(f"{name}: {len(items)} items: at most {COUNT_LIMIT} are allowed")
+    if any(len(each) > FINALIZER_LIMIT for each in meta.finalizers):
+        raise Invalid(f"metadata.finalizers: at most {FINALIZER_LIMIT} characters each are allowed")
+    for name, objects in (("metadata.ownerReferences", meta.owners), ("status.conditions", meta.conditions)):
+        if len(json.dumps(objects)) > SIZE_LIMIT:
+            raise Invalid(f"{name}: larger than {SIZE_LIMIT} B")
+
+
+def encode_object_meta(meta: ObjectMeta) -> Value:
+    """Return *meta* for the record, without the values of a new cluster."""
+    value = asdict(meta)
+    return {name: part for name, part in value.items() if part != getattr(NEW, name)}
+
+
+def decode_object_meta(value: Mapping[str, Any]) -> ObjectMeta:
+    """Return what `encode_object_meta` wrote."""
+    parts: dict[str, Any] = {
+        name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
+    }
+    return ObjectMeta(**parts)

@@ -1,0 +1,60 @@
+"""Warns about agents whose version is too far from the proxy's, in the log and as a condition."""
+
+from __future__ import annotations
+
+from attrs import define, field
+from twisted.application.service import Service
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tower.clusters import Clusters, ConditionStatus
+from tower.clusters.cluster import Condition
+from tower.control.condition_writer import ConditionWriter
+from tower.tunnels import Tunnels
+from tower.tunnels.version_skew import skew
+from tower.websocket.subprotocols import TOWER_V2
+
+#: Condition of a cluster; only those that ever had such an agent have it.
+CONDITION = "AgentVersionSupported"
+
+
+@define(eq=False)
+class AgentVersions(Service):
+    """Follows the tunnels; such agents are served all the same.
+
+    :param version: of the proxy.
+    """
+
+    _log = Logger()
+
+    _clock: IReactorTime
+    _clusters: Clusters
+    _tunnels: Tunnels
+    _version: str
+    _writer: ConditionWriter = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Follow the tunnels."""
+        self._writer = ConditionWriter(self._clock, self._clusters, self._changed)
+        self._tunnels.watch(self._changed)
+
+    def stopService(self) -> None:
+        """Stop; the store finishes pending writes."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._writer.stop()
+
+    def _changed(self, name: str) -> None:
+        live = [tunnel for tunnel in self._tunnels.live(name) if tunnel.protocol == TOWER_V2]
+        cluster = self._clusters.get(name)
+        if not self.running or not live or cluster is None:
+            return
+        known = cluster.condition(CONDITION)
+        problem = next(filter(None, (skew(tunnel.version, self._version) for tunnel in live)), "")
+        if problem and (known is None or known.status == "True"):
+            self._log.warn("cluster {cluster}: {problem}", cluster=name, problem=problem)
+        if not problem and known is None:
+            return
+        status: ConditionStatus = "False" if problem else "True"
+        reason = "VersionSkew" if problem else "VersionSupported"
+        message = problem or "All agents have a supported version."
+        self._writer.want(cluster, [Condition(CONDITION, status, reason, message, self._clock.seconds())])

@@ -1,0 +1,103 @@
+"""The log of a program: levels, form and destination, and how a reload changes them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TextIO, cast
+
+from twisted.logger import FilteringLogObserver, ILogObserver, LogEvent, LogLevel
+from twisted.python.logfile import LogFile
+from zope.interface import implementer
+
+from tower.logs.formats import FORMATS, LineFormat, LineObserver
+from tower.logs.levels import LevelFilter, Levels
+from tower.logs.writer import LogWriter
+
+#: How long the end of a program waits for the last lines, s.
+FLUSH_TIMEOUT = 2.0
+
+
+@implementer(ILogObserver)
+class ProgramLog:
+    """Observer of all events of a program.
+
+    :param path: of the log file; None: *stream*, or else standard error.
+    :param form: a key of `FORMATS`.
+    :param levels_file: overrides *levels*; read again by `reload`.
+    :param stream: twistd's own log file or standard output, used if there is no *path*.
+    :raise OSError: the log file cannot be opened.
+    :raise ValueError: *levels_file* cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        form: str,
+        levels: Levels,
+        levels_file: Path | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._form = FORMATS[form]
+        self._levels, self._levels_file = levels, levels_file
+        self._filter = LevelFilter(self._current_levels())
+        self._writer: LogWriter | None = None
+        self._stream = stream if path is None else None
+        if self._stream is None:
+            self._writer = LogWriter(path, self._entry)
+        lines = LineObserver(self._write if self._writer is None else self._writer.write, self._form)
+        self._observer = FilteringLogObserver(lines, [self._filter])
+
+    def __call__(self, event: LogEvent) -> None:
+        """See ``ILogObserver``."""
+        self._observer(event)
+
+    def reload(self) -> None:
+        """Open the log file again, and read the file of levels again.
+
+        :raise ValueError: the file of levels cannot be used; the levels stay.
+        """
+        if self._writer is not None:
+            self._writer.reopen()
+        else:
+            reopen = getattr(self._stream, "reopen", None)  # of Twisted's LogFile
+            if reopen is not None:
+                reopen()
+        self._filter.set(self._current_levels())
+
+    def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Wait until all lines are written, at most *timeout* s."""
+        if self._writer is not None:
+            self._writer.flush(timeout)
+
+    def _current_levels(self) -> Levels:
+        return self._levels if self._levels_file is None else self._levels.overridden_by(self._levels_file)
+
+    def _write(self, text: str) -> None:
+        assert self._stream is not None
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass  # a full disk, or a closed file: the program is more important than its log
+
+    def _entry(self, text: str) -> str:
+        return own_entry(self._form, text, time.time())
+
+
+def own_entry(form: LineFormat, text: str, now: float) -> str:
+    """Return a warning of the log about itself.
+
+    :param now: time of day, s since the epoch.
+    """
+    namespace = "tower.logs.writer.LogWriter"
+    event: LogEvent = {"log_time": now, "log_level": LogLevel.warn, "log_namespace": namespace}
+    return f"{form(event, [text])}\n"
+
+
+def twistd_output(logfile: str | None, *, nodaemon: bool) -> TextIO:
+    """Return the log file that twistd's ``--logfile`` and ``--nodaemon`` select."""
+    if logfile == "-" or (nodaemon and not logfile):
+        return sys.stdout
+    return cast(TextIO, LogFile.fromFullPath(logfile or "twistd.log"))

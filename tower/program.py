@@ -1,0 +1,56 @@
+"""Runs a service of Tower as a program: options, log, reactor, exit code.
+
+The same services are plugins of ``twistd``, which has its own options, log and end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TypeVar
+
+from twisted.application.service import IService
+from twisted.logger import globalLogBeginner
+
+from tower.options.base import EnvironmentOptions, one_line_errors
+
+O = TypeVar("O", bound=EnvironmentOptions)  # noqa: E741 (the options of one program)
+
+
+def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
+    """Run the service until a signal ends it; return the exit code.
+
+    :param make_service: a ``makeService``; ends the program with one line if it cannot work.
+    """
+    open_standard_files()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the program can reload
+    options.parseOptions()
+    observer = options.log_observer()
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+    log = options.log
+    assert log is not None
+    try:
+        service = make_service(options)
+        from twisted.internet import reactor
+
+        with one_line_errors(program):
+            service.privilegedStartService()
+            service.startService()
+        reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+        reactor.run()
+    finally:
+        log.flush()
+    return 0
+
+
+def open_standard_files() -> None:
+    """Open /dev/null for each standard file that is closed.
+
+    The next file that is opened, such as the database, would get its descriptor, and log lines with it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor

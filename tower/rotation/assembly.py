@@ -1,0 +1,108 @@
+"""Makes the rotations of a proxy from its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.conch.transport.keys import KeyPair
+from tower.rotation.announcer import Announcer
+from tower.rotation.host_key import HostKeyRotation, load_host_keys
+from tower.rotation.rotation import Procedure
+from tower.rotation.rotations import Rotations
+from tower.rotation.secrets_key import SecretsKeyRotation
+from tower.rotation.serving_ca import ServingCARotation, load_serving_ca
+from tower.rotation.users_ca import UsersCARotation, load_users_ca
+from tower.store import IStore
+from tower.trust.pki import Authority
+from tower.trust.rotating_authority import RotatingAuthority
+from tower.trust.serving_certificate import ServingCertificate
+from tower.trust.statedir import StateDir
+from tower.tunnels import Tunnels
+from tower.v2.hello import Announcement
+
+
+@frozen
+class ProxyKeys:
+    """The keys of a proxy that can be rotated; they change in place.
+
+    :ivar host_keys: the one in use first, then the next one.
+    :ivar users: CA of users' certificates.
+    :ivar authority: CA of the serving certificate.
+    :ivar is_given: whether *authority* is an option's, and not in the state directory.
+    """
+
+    state: StateDir
+    host_keys: list[KeyPair]
+    users: RotatingAuthority
+    authority: RotatingAuthority
+    is_given: bool
+
+    @classmethod
+    def load(cls, state: StateDir, given: Authority | None, now: float) -> ProxyKeys:
+        """Return the keys in the state directory; create missing ones.
+
+        :param given: CA of ``--ca-cert``.
+        :param now: s since the epoch.
+        :raise ConfigurationError: a file is damaged.
+        """
+        authority = load_serving_ca(state, now) if given is None else RotatingAuthority(given)
+        users = load_users_ca(state, now)
+        return cls(state, load_host_keys(state), users, authority, given is not None)
+
+    def fingerprints(self) -> Sequence[str]:
+        """Return the fingerprints of the host keys."""
+        return [key.fingerprint for key in self.host_keys]
+
+    def announcement(self) -> Announcement:
+        """Return what agents may pin."""
+        return Announcement(tuple(self.fingerprints()), self.authority.hashes)
+
+
+def rotations_of(
+    keys: ProxyKeys,
+    serving: ServingCertificate,
+    store: IStore,
+    credentials: Credentials,
+    tokens: JoinTokens,
+    agent_keys: AgentKeys,
+    member_credentials: MemberCredentials,
+    tunnels: Tunnels,
+    clock: IReactorTime,
+    renew_admin: Callable[[], Awaitable[None]],
+    is_admin: Callable[[Credential], bool],
+) -> Rotations:
+    """Return the rotations of *keys*.
+
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
+    :param renew_admin: writes the administrator's kubeconfig, which is not waited for.
+    :param is_admin: returns whether a credential is of that kubeconfig.
+    """
+    state, users, authority, host_keys = keys.state, keys.users, keys.authority, keys.host_keys
+    announcer = Announcer(clock, tunnels, agent_keys, keys.announcement)
+    serving_ca = ServingCARotation(
+        state,
+        authority,
+        serving,
+        keys.is_given,
+        store,
+        announcer,
+        tokens,
+        credentials,
+        renew_admin,
+        is_admin,
+        clock.seconds,
+    )
+    procedures: dict[str, Procedure] = {
+        "host-key": HostKeyRotation(state, host_keys, announcer, tokens),
+        "serving-ca": serving_ca,
+        "users-ca": UsersCARotation(state, users, serving, credentials, renew_admin, is_admin, clock.seconds),
+        "secrets-key": SecretsKeyRotation(member_credentials),
+    }
+    return Rotations(clock, store, announcer, agent_keys, procedures)

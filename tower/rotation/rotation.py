@@ -1,0 +1,112 @@
+"""A rotation: its record, what it waits for, and the interface of the procedures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import asdict, field, frozen
+
+from tower.store.records import Record, Value
+
+#: Kind and prefix of the records.
+KIND = "settings"
+PREFIX = "rotation-"
+
+#: Targets of rotations, in the order of lists.
+TARGETS = ("host-key", "serving-ca", "users-ca", "secrets-key")
+
+
+@frozen
+class Rotation:
+    """A rotation in progress, or the last finished one of its target.
+
+    :ivar started: s since the epoch.
+    :ivar until: when it ends even if something still lacks the new key, s since the epoch; None: never.
+    :ivar old: fingerprint, hash or ID of the key that is replaced.
+    :ivar new: the same of the new key.
+    :ivar finished: s since the epoch; None: in progress.
+    """
+
+    target: str
+    started: float
+    until: float | None
+    old: str
+    new: str
+    finished: float | None = None
+
+    def encode(self) -> Value:
+        """Return the value of its record."""
+        return asdict(self)
+
+    @classmethod
+    def decode(cls, record: Record) -> Rotation:
+        """Return the rotation in a record."""
+        value = record.value
+        return cls(**{name: value[name] for name in ("target", "started", "until", "old", "new", "finished")})
+
+
+@frozen
+class LackingAgent:
+    """An agent that has not confirmed the new key; *reason* is human-readable."""
+
+    cluster: str
+    agent: str
+    reason: str
+
+
+@frozen
+class Remaining:
+    """Agents, tokens, credentials and records that a rotation waits for.
+
+    :ivar agents: those that have not confirmed the new key.
+    :ivar ready: number of agents that have.
+    :ivar join_tokens: number of valid join tokens that were issued with the old key only.
+    :ivar credentials: number of valid credentials of users that depend on the old key.
+    :ivar secrets: number of records that are sealed with the old key.
+    """
+
+    agents: Sequence[LackingAgent] = field(default=())
+    ready: int = 0
+    join_tokens: int = 0
+    credentials: int = 0
+    secrets: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything has the new key."""
+        return not (self.agents or self.join_tokens or self.credentials or self.secrets)
+
+
+class Procedure(Protocol):
+    """How one target is rotated."""
+
+    def pending(self) -> str:
+        """Return the identity of the next key if the files show a rotation in progress; empty otherwise."""
+
+    def current(self) -> str:
+        """Return the identity of the key in use."""
+
+    def begin(self) -> tuple[str, str]:
+        """Create the next key, if it does not exist, and begin the overlap; return both identities.
+
+        :raise TowerError: it cannot begin; nothing has changed.
+        """
+
+    async def begun(self) -> None:
+        """Continue after the record was written, and after a restart."""
+
+    def remaining(self, rotation: Rotation) -> Remaining:
+        """Return what the rotation waits for."""
+
+    async def finish(self, rotation: Rotation) -> None:
+        """End the overlap: from now on, only the new key counts.
+
+        :raise TowerError: it cannot end now; the overlap goes on.
+        """
+
+    async def cancel(self) -> None:
+        """Return to the old key.
+
+        :raise Conflict: the new key is in use already.
+        """

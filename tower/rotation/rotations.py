@@ -1,0 +1,206 @@
+"""The rotations of a proxy: begin, count, finish, cancel.
+
+Their records survive a restart.  The files of the keys decide: a record that contradicts them is corrected at
+the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, evolve, field
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tower.clusters.agent_keys import AgentKeys
+from tower.errors import Conflict, NotFound, TowerError, one_line
+from tower.reactor.coroutines import deferred
+from tower.rotation.announcer import Announcer
+from tower.rotation.rotation import KIND, PREFIX, TARGETS, Procedure, Remaining, Rotation
+from tower.store import IStore
+from tower.store.records import Create, Delete, Update
+
+#: Interval of checks whether a rotation can finish, s; confirmations are checked at once.
+CHECK_PERIOD = 10.0
+
+#: Targets that agents must know before the new key is used.
+_ANNOUNCED = ("host-key", "serving-ca")
+
+
+@define(eq=False)
+class Rotations(Service):
+    """Runs at most one rotation of each target.
+
+    :param clock: its ``seconds()`` are since the epoch, like the reactor's.
+    :param procedures: by target.
+    """
+
+    _log = Logger()
+
+    _clock: IReactorTime
+    _store: IStore
+    _announcer: Announcer
+    _keys: AgentKeys
+    _procedures: Mapping[str, Procedure]
+    _changing: DeferredLock = field(factory=DeferredLock, init=False)
+    _checking: bool = field(default=False, init=False)
+
+    def get(self, target: str) -> Rotation | None:
+        """Return the rotation of *target* in progress, the last finished one, or None."""
+        record = self._store.get(KIND, PREFIX + target)
+        return None if record is None else Rotation.decode(record)
+
+    def all(self) -> list[Rotation]:
+        """Return the rotations in progress and the last finished ones."""
+        found = [self.get(target) for target in TARGETS]
+        return [rotation for rotation in found if rotation is not None]
+
+    def remaining(self, rotation: Rotation) -> Remaining:
+        """Return what *rotation* waits for; nothing once it is finished."""
+        if rotation.finished is not None:
+            return Remaining()
+        return self._procedures[rotation.target].remaining(rotation)
+
+    # Changes
+
+    @deferred
+    async def begin(self, target: str, after: float | None = None) -> Rotation:
+        """Begin a rotation, or set the date of the one in progress; it may finish at once.
+
+        Fails with `Conflict` if one is in progress and *after* is None, and if it cannot begin.
+
+        :param after: finish after so many seconds at the latest; None: when nothing lacks the new key.
+        """
+        async with self._changing:
+            now = self._clock.seconds()
+            until = None if after is None else now + after
+            rotation = self.get(target)
+            if rotation is not None and rotation.finished is None:
+                if until is None:
+                    raise Conflict(
+                        f"{target} is being rotated already: 'tower rotate status' shows what it waits for; "
+                        "set a date with --after, or finish it with --now"
+                    )
+                rotation = await self._write(evolve(rotation, until=until))
+            else:
+                old, new = self._procedures[target].begin()
+                rotation = await self._write(Rotation(target, now, until, old, new))
+                self._activate()
+                self._log.info("rotation of {target} begun: {old} to {new}", target=target, old=old, new=new)
+                await self._procedures[target].begun()
+            return await self._finish_if_due(rotation)
+
+    @deferred
+    async def cancel(self, target: str) -> Rotation:
+        """Cancel the rotation of *target* in progress.
+
+        Fails with `NotFound`, and with `Conflict` if the new key is in use already.
+        """
+        async with self._changing:
+            rotation = self.get(target)
+            if rotation is None or rotation.finished is not None:
+                raise NotFound(f"{target} is not being rotated: 'tower rotate status' shows all rotations")
+            await self._procedures[target].cancel()
+            await self._store.transact([Delete(KIND, PREFIX + target)])
+            self._activate()
+            self._log.info("rotation of {target} canceled", target=target)
+            return rotation
+
+    async def check(self) -> None:
+        """Finish the rotations whose new key everything has, and those whose date has come."""
+        if self._checking:
+            return
+        self._checking = True
+        try:
+            async with self._changing:
+                for rotation in self.all():
+                    if rotation.finished is None:
+                        try:
+                            await self._finish_if_due(rotation)
+                        except TowerError as e:
+                            self._log.error(
+                                "rotation of {target} cannot finish: {reason}",
+                                target=rotation.target,
+                                reason=one_line(e),
+                            )
+        finally:
+            self._checking = False
+
+    # Start and stop
+
+    async def resume(self) -> None:
+        """Correct the records by the files, and continue the rotations in progress."""
+        for target, procedure in self._procedures.items():
+            rotation, pending = self.get(target), procedure.pending()
+            if rotation is not None and rotation.finished is not None:
+                rotation = None
+            if pending and (rotation is None or rotation.new != pending):
+                began = self._clock.seconds() if rotation is None else rotation.started
+                await self._write(Rotation(target, began, None, procedure.current(), pending))
+            elif rotation is not None and not pending and target != "secrets-key":
+                await self._settle(rotation, is_used=procedure.current() == rotation.new)
+        self._activate()
+
+    def startService(self) -> None:
+        """Check at each confirmation of an agent."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._keys.on_confirmed = self._check_soon
+
+    def stopService(self) -> None:
+        """Stop to check."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._keys.on_confirmed = lambda: None
+        self._keys.stop()
+
+    def _check_soon(self) -> None:
+        if self._announcer.is_active:
+            Deferred.fromCoroutine(self.check()).addErrback(
+                lambda failure: self._log.failure("cannot check rotations", failure)
+            )
+
+    async def _settle(self, rotation: Rotation, *, is_used: bool) -> None:
+        """Correct a record in progress if the files show no rotation."""
+        if is_used:  # stopped between the change of the file and of the record
+            await self._write(evolve(rotation, finished=self._clock.seconds()))
+            return
+        self._log.warn(
+            "rotation of {target} ended: the file of its next key was removed; begin it again if needed",
+            target=rotation.target,
+        )
+        await self._store.transact([Delete(KIND, PREFIX + rotation.target)])
+
+    async def _finish_if_due(self, rotation: Rotation) -> Rotation:
+        now = self._clock.seconds()
+        remaining = self.remaining(rotation)
+        is_late = rotation.until is not None and now >= rotation.until
+        if not (remaining.is_empty or is_late):
+            return rotation
+        await self._procedures[rotation.target].finish(rotation)
+        finished = await self._write(evolve(rotation, finished=now))
+        self._activate()
+        self._log.info(
+            "rotation of {target} finished: {new} is in use; {agents} agents, {tokens} join lines and "
+            "{users} credentials of users have the old one only",
+            target=rotation.target,
+            new=rotation.new,
+            agents=len(remaining.agents),
+            tokens=remaining.join_tokens,
+            users=remaining.credentials,
+        )
+        return finished
+
+    async def _write(self, rotation: Rotation) -> Rotation:
+        name, value = PREFIX + rotation.target, rotation.encode()
+        known = self._store.get(KIND, name)
+        await self._store.transact(
+            [Create(KIND, name, value) if known is None else Update(KIND, name, value)]
+        )
+        return rotation
+
+    def _activate(self) -> None:
+        """Announce to new tunnels while a rotation waits for agents."""
+        self._announcer.is_active = any(
+            rotation.finished is None and rotation.target in _ANNOUNCED for rotation in self.all()
+        )

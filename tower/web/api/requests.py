@@ -1,0 +1,182 @@
+"""Bodies and options of writes: field validation, patches, delete options, and the answers' warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from tower.errors import Conflict
+from tower.escaping import json_text
+from tower.kube.flatten import warnings_of
+from tower.kube.kubeconfig import KubeAccess
+from tower.kube.status import StatusError
+from tower.web.api.cluster_object import is_version, merge
+from tower.web.api.dispatch import Call, parse
+from tower.web.api.fields.json_patch import apply_json_patch
+from tower.web.api.fields.kinds import CLUSTER
+from tower.web.api.fields.schema import pruned
+from tower.web.api.table import Object
+from tower.web.outcome import JSON_TYPE, Response
+
+APPLY_PATCHES = ("application/apply-patch+yaml",)
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+_PROPAGATIONS = ("", "Background", "Foreground", "Orphan")
+
+
+def checked(call: Call, value: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return *value* without unknown fields, and warnings about them; see Kubernetes' field validation.
+
+    :raise StatusError: there are unknown fields, and the client requests strict validation.
+    """
+    wanted = call.query.get("fieldValidation") or "Warn"
+    if wanted not in ("Ignore", "Warn", "Strict"):
+        raise StatusError(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
+    known, unknown = pruned(value, CLUSTER)
+    texts = [f'unknown field "{path}"' for path in unknown]
+    if texts and wanted == "Strict":
+        raise StatusError(400, f"strict decoding error: {', '.join(texts)}")
+    return known, [] if wanted == "Ignore" else texts
+
+
+@frozen
+class Patch:
+    """A merge patch or a JSON patch.
+
+    :ivar version: resource version that the object must have, or None.
+    """
+
+    version: int | None
+    _call: Call
+    _apply: Callable[[Object], Any]
+
+    def result(self, value: Object) -> tuple[dict[str, Any], list[str]]:
+        """Return the object *value* with the patch applied, and warnings.
+
+        :raise TowerError: it cannot be applied.
+        """
+        try:
+            patched = self._apply(value)
+        except RecursionError as e:
+            raise StatusError(400, "the patch is nested too deeply") from e
+        if not isinstance(patched, dict):
+            raise StatusError(422, "the JSON patch replaces the object by another value")
+        known, warnings = checked(self._call, patched)
+        version = version_in(known)
+        if version is not None and str(version) != value["metadata"]["resourceVersion"]:
+            raise changed_meanwhile(value["metadata"]["name"])
+        return known, warnings
+
+
+async def read_patch(call: Call) -> Patch:
+    """Return the patch in the body.
+
+    :raise StatusError: its type is not supported, or it is malformed.
+    """
+    if call.media == JSON_PATCH:
+        operations = parse(await call.body())
+        return Patch(None, call, lambda value: apply_json_patch(value, operations))
+    if call.media != MERGE_PATCH:
+        supported = ", ".join((JSON_PATCH, MERGE_PATCH, *APPLY_PATCHES))
+        raise StatusError(
+            415,
+            f"the body of the request was in an unknown format - accepted media types include: {supported}",
+        )
+    changes = await call.read()
+    return Patch(version_in(changes), call, lambda value: merge(value, changes))
+
+
+def version_in(value: dict[str, Any]) -> int | None:
+    """Return the resource version in an object or a patch, or None.
+
+    :raise StatusError: it is invalid.
+    """
+    metadata = value.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if version is None or version == "":
+        return None
+    if not is_version(version):
+        raise StatusError(422, f"metadata.resourceVersion: {version!r}: must be one that this API returned")
+    return int(version)
+
+
+def require_name(value: dict[str, Any], name: str) -> None:
+    """Check that the object *value* has the name of the URL, which is also its default.
+
+    :raise StatusError: it has another one.
+    """
+    metadata = value.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise StatusError(422, "metadata: must be an object")
+    if metadata.setdefault("name", name) != name:
+        raise StatusError(
+            400, f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+
+
+def changed_meanwhile(name: str) -> Conflict:
+    """Return the error for a write to an old version."""
+    return Conflict(f"cluster {name} was changed concurrently: read it again and retry")
+
+
+@frozen
+class DeleteOptions:
+    """The options of a delete, with its preconditions."""
+
+    dry_run: bool
+    uid: str | None
+    version: str | None
+
+    def check(self, name: str, uid: str, version: int) -> None:
+        """Check the preconditions.
+
+        :raise Conflict: one is not met.
+        """
+        if self.uid not in (None, uid):
+            raise Conflict(f"cluster {name} has uid {uid}, not {self.uid}: it was removed and added again")
+        if self.version not in (None, str(version)):
+            raise changed_meanwhile(name)
+
+
+def read_delete_options(call: Call, options: dict[str, Any]) -> DeleteOptions:
+    """Return the options in the body and the query of a delete.
+
+    :raise StatusError: one is invalid.
+    """
+    conditions = options.get("preconditions") or {}
+    if not isinstance(conditions, dict):
+        raise StatusError(400, "preconditions: must be an object")
+    dry_run = options.get("dryRun") or []
+    if dry_run not in ([], ["All"]):
+        raise StatusError(422, f"dryRun: {dry_run!r}: must be All or empty")
+    policy = options.get("propagationPolicy") or call.query.get("propagationPolicy", "")
+    if policy not in _PROPAGATIONS:
+        raise StatusError(
+            422,
+            f"propagationPolicy: {policy!r}: must be Background, Foreground or Orphan",
+        )
+    return DeleteOptions(
+        call.dry_run or bool(dry_run), conditions.get("uid"), conditions.get("resourceVersion")
+    )
+
+
+def kubeconfig_warnings(access: KubeAccess | None) -> list[str]:
+    """Return warnings about the credential for a member."""
+    return [f"spec.connection.kubeconfig: {text}" for text in (warnings_of(access) if access else ())]
+
+
+def write_response(item: Object, code: int, warnings: list[str]) -> Response:
+    """Return the answer to a write of *item*, with *warnings*."""
+    body = json_text(item, separators=(",", ":")).encode()
+    notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
+    return Response(code, body, (JSON_TYPE, *notes))
+
+
+def _warning(text: str) -> bytes:
+    """Return the value of a `Warning` header, as kube-apiserver writes it (RFC 7234 section 5.5)."""
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode("ascii")

@@ -1,0 +1,142 @@
+"""The resource `rotations`: rotations of the proxy's keys and CAs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters import API_VERSION, timestamp
+from tower.errors import Invalid, NotFound
+from tower.options.values import parse_duration
+from tower.rotation.rotation import TARGETS, Remaining, Rotation
+from tower.rotation.rotations import Rotations
+from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.objects import delete_response, list_response, read_spec
+from tower.web.api.table import Column, Object, age_column, name_column, table
+from tower.web.outcome import Outcome, Response
+
+#: Most agents that an object lists.
+LISTED = 100
+
+
+class RotationsApi:
+    """`rotations`: a POST begins one or changes its date, a DELETE cancels it."""
+
+    def __init__(self, rotations: Rotations, clock: IReactorTime) -> None:
+        self._rotations = rotations
+        self._clock = clock
+
+    async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
+        now = self._clock.seconds()
+        match call.method, below:
+            case (("GET" | "HEAD"), ()):
+                items = [self._object(each) for each in self._rotations.all()]
+                return list_response(call, "Rotation", items, ROTATION_COLUMNS, now)
+            case (("GET" | "HEAD"), (name,)):
+                item = self._object(self._find(name))
+                if call.table:
+                    return Response.of_json(table(ROTATION_COLUMNS, [item], now, media=call.table))
+                return Response.of_json(item)
+            case "POST", ():
+                spec = await read_spec(call, below, "Rotation", {"target", "after"})
+                target = spec.get("target")
+                if target not in TARGETS:
+                    raise Invalid(f"spec.target: {target!r}: must be one of {', '.join(TARGETS)}")
+                rotation = await self._rotations.begin(target, _after(spec))
+                return Response.of_json(self._object(rotation), 201)
+            case "DELETE", (name,):
+                self._find(name)
+                await self._rotations.cancel(name)
+                return delete_response("rotations", name)
+            case _, (() | (_,)):
+                raise method_not_allowed(call)
+        raise not_found()
+
+    def _find(self, name: str) -> Rotation:
+        rotation = self._rotations.get(name) if name in TARGETS else None
+        if rotation is None:
+            raise NotFound(f"there is no rotation {name}: 'tower rotate status' shows all")
+        return rotation
+
+    def _object(self, rotation: Rotation) -> Object:
+        remaining = self._rotations.remaining(rotation)
+        status: dict[str, Any] = {
+            "phase": "InProgress" if rotation.finished is None else "Finished",
+            "old": rotation.old,
+            "new": rotation.new,
+        }
+        if rotation.finished is None:
+            status["remaining"] = _remaining(remaining)
+        else:
+            status["finishedTimestamp"] = timestamp(rotation.finished)
+        spec = {"target": rotation.target}
+        if rotation.until is not None:
+            spec["untilTimestamp"] = timestamp(rotation.until)
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Rotation",
+            "metadata": {"name": rotation.target, "creationTimestamp": timestamp(rotation.started)},
+            "spec": spec,
+            "status": status,
+        }
+
+
+def _remaining(remaining: Remaining) -> dict[str, Any]:
+    return {
+        "readyAgents": remaining.ready,
+        "lackingAgents": len(remaining.agents),
+        "joinTokens": remaining.join_tokens,
+        "credentials": remaining.credentials,
+        "secrets": remaining.secrets,
+        "agents": [
+            {"cluster": one.cluster, "agent": one.agent, "reason": one.reason}
+            for one in remaining.agents[:LISTED]
+        ],
+    }
+
+
+def _after(spec: dict[str, Any]) -> float | None:
+    text = spec.get("after")
+    if text is None:
+        return None
+    try:
+        return parse_duration(text if isinstance(text, str) else "")
+    except ValueError as e:
+        raise Invalid(f"spec.after: {text!r} {e}") from e
+
+
+#: Fields of the status, with their names for one and for several.
+_COUNTED = (
+    ("lackingAgents", "agent", "agents"),
+    ("joinTokens", "join line", "join lines"),
+    ("credentials", "credential of a user", "credentials of users"),
+    ("secrets", "sealed record", "sealed records"),
+)
+
+
+def _waiting(item: Object) -> str:
+    remaining = item["status"].get("remaining")
+    if remaining is None:
+        return ""
+    counted = [(remaining[key], one, several) for key, one, several in _COUNTED]
+    return ", ".join(f"{count} {one if count == 1 else several}" for count, one, several in counted if count)
+
+
+ROTATION_COLUMNS = (
+    name_column("Key or CA that is rotated."),
+    Column("Phase", "InProgress or Finished.", lambda item, _: item["status"]["phase"]),
+    Column(
+        "Ready",
+        "Agents that have confirmed the new key.",
+        lambda item, _: item["status"].get("remaining", {}).get("readyAgents", ""),
+    ),
+    Column("Waiting for", "Those that have the old key only.", lambda item, _: _waiting(item)),
+    Column("Until", "Latest end, if set.", lambda item, _: item["spec"].get("untilTimestamp", "")),
+    age_column(),
+    Column(
+        "Old", "Fingerprint, hash or ID of the old key.", lambda item, _: item["status"]["old"], priority=1
+    ),
+    Column("New", "The same of the new key.", lambda item, _: item["status"]["new"], priority=1),
+)
