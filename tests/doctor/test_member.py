@@ -7,7 +7,7 @@ from attrs import evolve
 from tests.doctor.kit import DoctorTestCase
 from tests.fakes.certificates import NOW
 from tower.doctor.findings import Course, Finding
-from tower.doctor.member import MemberChecks
+from tower.doctor.member import AgentMemberSteps
 from tower.kube.member_status import Check, MemberStatus
 
 GOOD = Check("True", "Good", "It answers.")
@@ -23,7 +23,7 @@ class MemberTests(DoctorTestCase):
         async def check() -> MemberStatus:
             return status
 
-        return self.found(Course(MemberChecks(check, lambda: NOW, "renew it").steps()).run())
+        return self.found(Course(AgentMemberSteps(check, lambda: NOW, "renew it").steps()).run())
 
     def test_sound(self) -> None:
         """Nothing is wrong; the version is shown."""

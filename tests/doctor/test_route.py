@@ -65,7 +65,7 @@ class RouteTests(DoctorTestCase):
         self.network.failures = {"proxy.example": ConnectFailed("refused", "proxy.example:3128: refused")}
         for name in ("HTTPS_PROXY", "https_proxy"):
             line = self.failed(self.look(environ={name: "http://proxy.example:3128"}))
-            self.assertIn(f"HTTP proxy: {name} proxy.example:3128: ", line)
+            self.assertIn(f"HTTP proxy: proxy.example:3128 ({name}): ", line)
             self.assertIn("NO_PROXY", line)
         self.assertIn("HTTPS_PROXY", self.failed(self.look(environ={"HTTPS_PROXY": "socks5://x"})))
         findings = self.look(

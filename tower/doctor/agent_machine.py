@@ -9,7 +9,7 @@ from twisted.python import usage
 from tower.conch.transport.keys import KeyPair
 from tower.doctor.findings import Course, Finding, Step, examine, fail, judged, ok
 from tower.doctor.machine import Directory, ReadOnly, open_files
-from tower.doctor.member import MemberChecks
+from tower.doctor.member import AgentMemberSteps
 from tower.doctor.network import Network
 from tower.doctor.route import ServerRoute, Trust
 from tower.doctor.tunnel import TunnelChecks
@@ -104,4 +104,4 @@ class _AgentMachine:
             impersonate=not options["no-impersonation"],
         )
         renewal = f"write a new one to {kubeconfig}" if kubeconfig else "restart the pod"
-        return MemberChecks(checker.check, self._now, renewal).steps()
+        return AgentMemberSteps(checker.check, self._now, renewal).steps()

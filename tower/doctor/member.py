@@ -15,7 +15,7 @@ _SOON = 600.0
 
 
 @define(eq=False)
-class MemberChecks:
+class AgentMemberSteps:
     """Checks of one API server.
 
     :param check: returns the status; see `tower.kube.member_check.MemberChecker.check`.

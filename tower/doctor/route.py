@@ -75,23 +75,18 @@ class ServerRoute:
             ]
         return steps
 
-    @property
-    def _variable(self) -> str:
-        name = "HTTPS_PROXY" if self.url.secure else "HTTP_PROXY"
-        return name.lower() if self.environ.get(name.lower()) else name
-
     async def _http_proxy(self) -> Verdict:
         self.proxy = proxy = find_proxy(self.url, self.environ)
         if proxy is None:
             return ok(f"none for {self.url.host}")
-        cure = f"start it, correct {self._variable}, or add {self.url.host} to NO_PROXY"
+        cure = f"start it, correct {proxy.variable}, or add {self.url.host} to NO_PROXY"
         direct = ServerURL(secure=False, host=proxy.host, port=proxy.port, resource="/")
         try:
             (await self.network.open(direct, None)).abort()
             (await self.network.open(self.url, proxy)).abort()
         except ConnectFailed as e:
-            return fail(f"{self._variable} {proxy}: {e}", cure)
-        return ok(f"{self._variable} {proxy}")
+            return fail(f"{proxy}: {e}", cure)
+        return ok(str(proxy))
 
     def _name(self) -> Verdict:
         url = self.url
