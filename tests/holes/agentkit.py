@@ -72,6 +72,9 @@ class _Pinned:
     def learn(self, announced: object) -> None:
         """Keep nothing."""
 
+    def update(self, announced: object) -> None:
+        """Keep nothing."""
+
 
 class MemoryAgent:
     """A Tower agent.

@@ -49,9 +49,13 @@ class HoleTestCase(SynchronousTestCase):
         self.assertEqual(self.tower.lines, [])
         self.assertEqual((self.tower.endpoint.pending, self.tower.plain.connections), (0, 0))
         self.assertEqual(len(self.tower.acceptor._open), 0)
-        for _ in range(11):  # lines of log and conditions are written with a delay
+        self.assertEqual(self.timers(), before)
+
+    def timers(self) -> int:
+        """Return the number of timers, once log lines and conditions are written, which takes some time."""
+        for _ in range(11):
             self.tower.machine.advance(1.0)
-        self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)
+        return len(self.tower.machine.getDelayedCalls())
 
 
 class OldAgentTestCase(HoleTestCase):

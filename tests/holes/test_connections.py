@@ -67,7 +67,7 @@ class RefusalTests(HoleTestCase):
 
     def test_hole_12_refused_agents_leave_nothing(self) -> None:
         """Hole 12: after a hundred refusals both sides have closed each connection and hold nothing."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         for number in range(100):
             agent = MemoryAgent(self.tower, token=f"tower-{number}").start()
             self.assertIn("rejected this agent for cluster", agent.service.state)
@@ -78,7 +78,7 @@ class RefusalTests(HoleTestCase):
 
     def test_hole_12_silence_has_an_end(self) -> None:
         """Hole 12: a peer that goes silent before it is authenticated is closed within 30 s, at any point."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         for sent in (
             b"",
             b"GET /age",
@@ -97,7 +97,7 @@ class RefusalTests(HoleTestCase):
 
     def test_hole_12_no_limitless_reading(self) -> None:
         """Hole 12: data before an agent's authentication is limited, message, frame and all."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         for sent in (
             b"GET /agent HTTP/1.1\r\nA: " + b"a" * 100_000,
             UPGRADE + frame(b"x" * 60_000) * 20,
@@ -115,7 +115,7 @@ class RefusalTests(HoleTestCase):
     def test_hole_13_an_end_at_any_point(self) -> None:
         """Hole 13: an agent that goes anywhere between its first byte and its last breaks nothing."""
         token = self.tower.token("alpha", uses=1000)
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         limit = 0
         while True:
             limit += 97

@@ -140,7 +140,7 @@ class TunnelTests(OldAgentTestCase):
 
     def test_hole_12_a_refused_agent_is_closed(self) -> None:
         """Hole 12: a refusal has a text, as an empty one is a yes to old agents, and then closes."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         for number in range(100):
             agent = self.old(token=f"wrong-{number}")
             self.assertEqual((agent.refused, agent.registered), ("Unauthorized agent", False))
@@ -149,7 +149,7 @@ class TunnelTests(OldAgentTestCase):
 
     def test_hole_12_and_23_an_invalid_config(self) -> None:
         """Holes 12 and 23: an invalid config is answered, closed, and logged without its content."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         good = AgentConfig(name="alpha", token=self.token, bearer=b"bearer-word", key=KEY).encode()
         with capturedLogs() as events:
             for config in (
@@ -172,7 +172,7 @@ class TunnelTests(OldAgentTestCase):
 
     def test_hole_12_a_silent_agent(self) -> None:
         """Hole 12: an old agent that authenticates by SSH and never sends a config is closed after 10 s."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         agent = MemoryOldAgent(self.tower)
         self.patch(agent.ssh, "request", lambda *_: agent.ssh.answer)
         agent.start()
@@ -183,7 +183,7 @@ class TunnelTests(OldAgentTestCase):
 
     def test_hole_13_an_end_at_any_point(self) -> None:
         """Hole 13: an old agent that goes anywhere before its config is answered breaks nothing."""
-        before = len(self.tower.machine.getDelayedCalls())
+        before = self.timers()
         pump, self.tower.pump = self.tower.pump, lambda: None  # type: ignore[method-assign]
         limit, whole = 0, False
         while not whole:

@@ -20,6 +20,7 @@ from tower.options.values import (
     read_duration,
     read_file,
     read_host,
+    read_optional_port,
     read_port,
     read_port_range,
 )
@@ -49,16 +50,6 @@ def _read_megabytes(text: str) -> int:
     return count * 1_000_000
 
 
-def _read_optional_port(text: str) -> int | None:
-    """Return a port, or None for ``none``."""
-    if text == "none":
-        return None
-    try:
-        return read_port(text)
-    except ValueError as e:
-        raise ValueError(f"{e}, or none") from None
-
-
 class Options(NodeOptions):
     """Options of ``tower-proxy``; see docs/install.md."""
 
@@ -75,7 +66,7 @@ class Options(NodeOptions):
             "port",
             "8080",
             "Unencrypted HTTP port for agents and health checks; never serves users.  none: no such port.",
-            _read_optional_port,
+            read_optional_port,
         ),
         parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", read_port),
         parameter(
@@ -179,7 +170,7 @@ class Options(NodeOptions):
             "metrics-port",
             "none",
             "Port of /metrics for Prometheus, without TLS and authentication.",
-            _read_optional_port,
+            read_optional_port,
         ),
         parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
         parameter("kubeconfig", None, "Not supported yet: host cluster that stores the records."),

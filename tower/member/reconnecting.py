@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.transport.limits import TooManyConnections
+from tower.conch.tunnel.endings import ENDINGS, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TowerError
 from tower.escaping import reported
@@ -31,6 +32,8 @@ RENEWAL = 60.0
 #: Delay between a tunnel's end and its replacement, s: the proxy must forget the first one.
 _RENEWAL_DELAY = 1.0
 
+#: Reasons of `Reconnecting.reconnects`: how the tunnel ended, or why it is replaced.
+RECONNECTS = (*ENDINGS, "draining", "renewal", "attempt-failed")
 #: Longest delay before a retry after a permanent error, s, and interval of log lines about it, s.
 SLOW = 20.0
 LOG_PERIOD = 60.0
@@ -46,6 +49,7 @@ class Reconnecting(Service):
     :param max_retry: most failed attempts in a row after the first; 0: unlimited.
     :param gave_up: called once when the limit is exceeded.
     :param grace: how long a stop waits for open streams, s.
+    :ivar reconnects: number of further attempts to connect, by reason.
     """
 
     _log = Logger()
@@ -65,6 +69,7 @@ class Reconnecting(Service):
     _renew_next: bool = field(default=False, init=False)
     _state: str = field(default="not started", init=False)
     _logged: tuple[str, float] = field(default=("", 0.0), init=False)
+    reconnects: dict[str, float] = field(factory=lambda: dict.fromkeys(RECONNECTS, 0), init=False)
 
     # State, for the health page
 
@@ -77,6 +82,11 @@ class Reconnecting(Service):
     def state(self) -> str:
         """State of the connection, human-readable."""
         return self._state
+
+    @property
+    def round_trip(self) -> float:
+        """To the proxy, s; 0 without a tunnel."""
+        return 0.0 if self._tunnel is None else self._tunnel.round_trip
 
     # Connecting
 
@@ -114,6 +124,7 @@ class Reconnecting(Service):
             self._renewing = self._clock.callLater(_CHECK_PERIOD, self._retire, tunnel, until)
             return
         self._tunnel = None
+        self.reconnects["renewal"] += 1
         self._state = "reconnecting"
         self._live[tunnel].addCallback(self._retired)
         tunnel.close("the agent is reconnecting")
@@ -158,6 +169,7 @@ class Reconnecting(Service):
         if tunnel.draining and tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
+                self.reconnects["draining"] += 1
                 self._log.info("{peer} is stopping; reconnecting", peer=tunnel.peer)
                 self._later()
 
@@ -166,6 +178,7 @@ class Reconnecting(Service):
         if tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
+                self.reconnects[ending(reason)] += 1
                 self._log.warn("lost the tunnel to {peer}: {reason}", peer=tunnel.peer, reason=str(reason))
                 self._later(long=isinstance(reason, TooManyConnections))
         elif self.running:
@@ -177,6 +190,7 @@ class Reconnecting(Service):
         if not self.running or failure.check(CancelledError):
             return
         self._failures += 1
+        self.reconnects["attempt-failed"] += 1
         permanent = isinstance(failure.value, TowerError) and failure.value.permanent
         logged = not permanent or self._is_news(failure.getErrorMessage())
         if failure.check(TowerError, OSError, ConnectionLost):

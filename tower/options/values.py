@@ -136,6 +136,16 @@ def read_port(text: str) -> int:
     return int(text)
 
 
+def read_optional_port(text: str) -> int | None:
+    """Return a port, or None for ``none``."""
+    if text == "none":
+        return None
+    try:
+        return read_port(text)
+    except ValueError as e:
+        raise ValueError(f"{e}, or none") from None
+
+
 def read_port_range(text: str) -> range | None:
     """Return a range of ports such as ``6000-7000``, both ends included; None for ``none``."""
     if text == "none":

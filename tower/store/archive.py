@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tower.errors import ConfigurationError
 from tower.store.sqlite import SIZE_LIMIT
@@ -42,7 +42,7 @@ _NAME_LIMIT = 1024
 class SavedFile:
     """A file of a backup."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     mode: int
 
 

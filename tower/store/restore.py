@@ -49,8 +49,14 @@ def _write(directory: Path, name: str, file: SavedFile, written: list[Path]) -> 
         if not folder.exists():
             folder.mkdir(mode=0o700)
             written.append(folder)
+    try:
+        write_new(path, file.data, file.mode)
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     written.append(path)
-    write_new(path, file.data, file.mode)
 
 
 def _remove(directory: Path, written: list[Path]) -> None:

@@ -1,0 +1,141 @@
+"""Tests of `tower.rotation.rotations`, with the rotation of the host key."""
+
+from __future__ import annotations
+
+from tests.fakes.rotations import RotationTestCase
+from tower.errors import Conflict, NotFound
+from tower.rotation.rotation import KIND, PREFIX
+from tower.store.records import Delete
+
+
+class RotationsTests(RotationTestCase):
+    def test_nobody_to_wait_for(self) -> None:
+        """Without agents the rotation finishes at once."""
+        old = self.keys.fingerprints()[0]
+        rotation = self.begin("host-key")
+        self.assertIsNotNone(rotation.finished)
+        self.assertEqual(self.keys.fingerprints(), [rotation.new])
+        self.assertEqual(rotation.old, old)
+        self.assertNotEqual(rotation.new, old)
+
+    def test_confirmed(self) -> None:
+        """The rotation finishes when the last agent has confirmed the new key, and a restart has that key."""
+        agents = [self.enrol("alpha", "SHA256:a"), self.enrol("beta", "SHA256:b")]
+        rotation = self.begin("host-key")
+        self.assertIsNone(rotation.finished)
+        self.assertEqual(self.keys.fingerprints(), [rotation.old, rotation.new])
+        agents[0].confirm()
+        self.settle()
+        remaining = self.rotations.remaining(self.rotation("host-key"))
+        self.assertEqual((remaining.ready, [one.cluster for one in remaining.agents]), (1, ["beta"]))
+        agents[1].confirm()
+        self.clock.advance(1.0)
+        self.assertIsNotNone(self.rotation("host-key").finished)
+        self.assertTrue(self.rotations.remaining(self.rotation("host-key")).is_empty)
+        self.restart()
+        self.assertEqual(self.keys.fingerprints(), [rotation.new])
+
+    def test_confirmations_survive_a_restart(self) -> None:
+        """Agents that confirmed before a restart need not confirm again."""
+        self.enrol("alpha", "SHA256:a").confirm()
+        gone = self.enrol("beta", "SHA256:b", connect=False)
+        self.begin("host-key")
+        for tunnel in self.tunnels:
+            tunnel.confirm()  # type: ignore[attr-defined]
+        self.settle()
+        self.restart()
+        self.assertEqual(self.rotations.remaining(self.rotation("host-key")).ready, 1)
+        self.tunnels.add(gone)
+        gone.confirm()
+        self.settle()
+        self.assertIsNotNone(self.rotation("host-key").finished)
+
+    def test_hostile_agent(self) -> None:
+        """The answer of an agent counts for its own key only, and its silence cannot pass a date."""
+        silent = self.enrol("alpha", "SHA256:a")
+        hostile = self.enrol("beta", "SHA256:b")
+        self.begin("host-key", 3600.0)
+        hostile.confirm()
+        hostile.confirm()
+        self.settle()
+        (lacking,) = self.rotations.remaining(self.rotation("host-key")).agents
+        self.assertEqual((lacking.cluster, lacking.agent), (silent.name, silent.fingerprint))
+        self.clock.advance(3600.0)
+        self.check()
+        self.assertIsNotNone(self.rotation("host-key").finished)
+
+    def test_join_lines(self) -> None:
+        """A valid join token of before the rotation is waited for, until it is used or has expired."""
+        self.successResultOf(self.tokens.mint("alpha", 600.0))
+        self.clock.advance(1.0)
+        rotation = self.begin("host-key")
+        self.assertEqual(self.rotations.remaining(rotation).join_tokens, 1)
+        self.successResultOf(self.tokens.mint("alpha", 6000.0))  # its join line has both keys
+        self.clock.advance(600.0)
+        self.check()
+        self.assertIsNotNone(self.rotation("host-key").finished)
+
+    def test_twice(self) -> None:
+        """A second begin is rejected, or sets the date."""
+        self.enrol("alpha", "SHA256:a")
+        first = self.begin("host-key")
+        error = self.failureResultOf(self.rotations.begin("host-key"), Conflict).value
+        self.assertIn("tower rotate status", str(error))
+        second = self.begin("host-key", 10.0)
+        self.assertEqual((second.new, second.started), (first.new, first.started))
+        self.assertIsNotNone(self.begin("host-key", 0.0).finished)
+        self.assertEqual(self.keys.fingerprints(), [first.new])
+
+    def test_cancel(self) -> None:
+        """A canceled rotation keeps the old key, announces it alone, and leaves no file."""
+        agent = self.enrol("alpha", "SHA256:a")
+        rotation = self.begin("host-key")
+        self.successResultOf(self.rotations.cancel("host-key"))
+        self.assertEqual(self.keys.fingerprints(), [rotation.old])
+        self.assertEqual(agent.announcements[-1].host_keys, (rotation.old,))
+        self.assertFalse(list(self.state.path.glob("*.next")))
+        self.assertIsNone(self.rotations.get("host-key"))
+        self.failureResultOf(self.rotations.cancel("host-key"), NotFound)
+        self.restart()
+        self.assertEqual(self.keys.fingerprints(), [rotation.old])
+
+    def test_stopped_before_the_record(self) -> None:
+        """A next key without a record is a rotation in progress."""
+        self.enrol("alpha", "SHA256:a")
+        rotation = self.begin("host-key")
+        self.successResultOf(self.store.transact([Delete(KIND, PREFIX + "host-key")]))
+        self.restart()
+        found = self.rotation("host-key")
+        self.assertEqual((found.old, found.new, found.finished), (rotation.old, rotation.new, None))
+
+    def test_stopped_after_the_switch(self) -> None:
+        """A record in progress whose new key is in use is finished."""
+        self.enrol("alpha", "SHA256:a")
+        rotation = self.begin("host-key")
+        self.state.rename("ssh_host_ed25519_key.next", "ssh_host_ed25519_key")
+        self.restart()
+        self.assertEqual(self.keys.fingerprints(), [rotation.new])
+        self.assertIsNotNone(self.rotation("host-key").finished)
+
+    def test_removed_file(self) -> None:
+        """A record in progress whose next key was removed by hand is dropped."""
+        self.enrol("alpha", "SHA256:a")
+        rotation = self.begin("host-key")
+        self.state.remove("ssh_host_ed25519_key.next")
+        self.restart()
+        self.assertIsNone(self.rotations.get("host-key"))
+        self.assertEqual(self.keys.fingerprints(), [rotation.old])
+
+    def test_full_disk(self) -> None:
+        """A rotation that cannot finish goes on with the old key, and finishes later."""
+        self.enrol("alpha", "SHA256:a")
+        rotation = self.begin("host-key", 60.0)
+        path = self.state.path / "ssh_host_ed25519_key.next"
+        key = path.read_bytes()
+        path.unlink()
+        self.clock.advance(60.0)
+        self.check()
+        self.assertEqual(self.keys.fingerprints()[0], rotation.old)
+        path.write_bytes(key)
+        self.check()
+        self.assertEqual(self.keys.fingerprints(), [rotation.new])
