@@ -150,7 +150,7 @@ class AgentTable(harness.TowerTestCase):
         return made
 
     def test_table(self) -> None:
-        """Each wrong way to the proxy gives one line a minute with the cause and the cure."""
+        """Each wrong setting gives one line a minute with the cause and the cure."""
         tower = self.tower
         secure, plain = f"wss://{LOOPBACK}:{tower.secure_port}", f"ws://{LOOPBACK}:{tower.port}"
         free = free_port()
