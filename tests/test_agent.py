@@ -166,9 +166,9 @@ class AgentTests(SynchronousTestCase):
 
     def test_stops(self) -> None:
         """After a stop no timer is left, and another agent can use the state directory."""
-        agent = self.make("--health-address=127.0.0.1:8081")
+        agent = self.make("--health-address=127.0.0.1:8081", "--metrics-port=9101")
         self.start(agent)
-        self.assertEqual(len(self.reactor.tcpServers), 1)
+        self.assertEqual(len(self.reactor.tcpServers), 2)
         self.assertIn("in use by another Tower process", self.ends())
         self.successResultOf(agent.stopService())
         self.assertEqual(self.reactor.getDelayedCalls(), [])
@@ -330,6 +330,7 @@ class AgentTests(SynchronousTestCase):
             raise CannotListenError(interface, port, OSError(98, "Address already in use"))
 
         self.patch(self.reactor, "listenTCP", taken)
-        text = self.ends("--health-address=127.0.0.1:8081")
-        self.assertIn("8081", text)
-        self.assertIn("in use", text)
+        for option in ("--health-address=127.0.0.1:8081", "--metrics-port=8081"):
+            text = self.ends(option)
+            self.assertIn("8081", text)
+            self.assertIn("in use", text)

@@ -21,6 +21,7 @@ from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.kube.member_failures import agent_texts
 from tower.kube.self_test import check_head_policy
+from tower.member.agent_metrics import AgentCollector, metrics_services
 from tower.member.health_page import HealthService
 from tower.member.member_access import create_checker
 from tower.member.member_health import MemberHealth
@@ -167,6 +168,7 @@ class Agent(MultiService):
             "epoch": time_of_day,
             "limits": TransportLimits(rekey_bytes=options["rekey-bytes"]),
         }
+        policy: HeadPolicy | None = None
         if options.may_speak_v1:
             registrar = Registrar(
                 member,
@@ -176,9 +178,9 @@ class Agent(MultiService):
             )
             self._warnings += registrar.warnings
             pinned = None if options[ANY_HOST_KEY] else known_proxies.pinned
-            self._v1 = v1 = V1Uplink(
-                sockets, dialer, registrar, pinned, V1Outgoing(sockets), budget, **settings
-            )
+            v1_outgoing = V1Outgoing(sockets)
+            tally = v1_outgoing.tally
+            self._v1 = v1 = V1Uplink(sockets, dialer, registrar, pinned, v1_outgoing, budget, **settings)
             connect = v1.connect if options["protocol"] == V1 else EitherUplink(dialer, v1).connect
         else:
             targets = list(options["targets"])
@@ -200,6 +202,7 @@ class Agent(MultiService):
                 cluster=name, key=key, hello=hello, token=options.secret("token") or None
             )
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
+            tally = outgoing.tally
             outgoing.on_dialed = health.dialed
             connect = Uplink(
                 sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
@@ -224,6 +227,15 @@ class Agent(MultiService):
             health,
             periodic(reactor, LOOK, FreedMemory().look),
         ]
+        if options["metrics-port"] is not None:
+            collector = AgentCollector(
+                uplink=uplink,
+                tally=tally,
+                budget=budget,
+                status=lambda: health.status,
+                refused_heads=lambda: 0 if policy is None else policy.refused,
+            )
+            services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
             services.append(HealthService(reactor, host, port, uplink, health))

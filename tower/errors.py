@@ -24,7 +24,12 @@ _LONGEST = 500
 
 
 class TowerError(Exception):
-    """Base class; the text is for users and operators, and contains no secret."""
+    """Base class; the text is for users and operators, and contains no secret.
+
+    :ivar permanent: whether a retry fails too until a setting, a file or a clock is changed.
+    """
+
+    permanent: bool = False
 
 
 class ConfigurationError(TowerError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, cast
 
 from twisted.application.internet import TCPServer
@@ -16,6 +17,7 @@ from twisted.python.failure import Failure
 from tower import __version__
 from tower.clusters import Clusters
 from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -27,10 +29,16 @@ from tower.control.availability import Availability
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.event_recorder import EventRecorder
+from tower.control.host_key import check_host_key
+from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
+from tower.control.last_seen import LastSeen
+from tower.control.member_checks import MemberChecks
 from tower.control.proxy_metrics import ProxyCollector, proxy_registry
 from tower.control.proxy_options import Options
 from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
+from tower.control.serving_reload import given_ca, reload_serving
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -43,7 +51,7 @@ from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeCluster
-from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
+from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options.base import one_line, one_line_errors
@@ -58,7 +66,6 @@ from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
-from tower.trust.authorities import given_authority
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
@@ -165,19 +172,19 @@ class Proxy(MultiService):
         reloads.add("log", options.reload_log)
         if audit_log is not None:
             reloads.add("audit log", audit_log.reopen)
+        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
+        check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
 
         # Authorities, certificates, host keys
-        given = None
-        if options["ca-cert"] is not None:
-            given = given_authority(options["ca-cert"], options["ca-key"], epoch())
-        keys = ProxyKeys.load(state, given, epoch())
+        keys = ProxyKeys.load(state, given_ca(options, epoch()), epoch())
         users, authority, host_keys = keys.users, keys.authority, keys.host_keys
         names = serving_names(published.address, host)
         serving = ServingCertificate(state, authority.current, users, names, epoch)
-        reloads.add("serving certificate", serving.reload)
+        reloads.add(
+            "serving certificate", partial(reload_serving, keys, serving, lambda: given_ca(options, epoch()))
+        )
 
         # Records
-        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
@@ -218,7 +225,13 @@ class Proxy(MultiService):
         opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
         if accepts_v1:
             opened[KUBESPHERE_V1.encode()] = V1AgentAcceptor(
-                sockets, acceptor, v1_tokens, host_keys, keepalive=keepalive, impersonate=v1_impersonates
+                sockets,
+                acceptor,
+                v1_tokens,
+                host_keys,
+                keepalive=keepalive,
+                epoch=epoch,
+                impersonate=v1_impersonates,
             ).opened
         agents = AgentEndpoint(reactor, opened)
         notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
@@ -277,6 +290,7 @@ class Proxy(MultiService):
             published,
             day,
         )
+        events = ClusterEvents(store, day)
         api = tower_api(
             store,
             clusters,
@@ -289,6 +303,7 @@ class Proxy(MultiService):
             member_credentials,
             nodes.status,
             check_files=nodes.check_files,
+            events=events,
             rotations=rotations,
             agent_keys=agent_keys,
         )
@@ -314,6 +329,7 @@ class Proxy(MultiService):
                         "memory": shared.unproven.evicted,
                     },
                     rejections=lambda: tunnels.counters.rejections,
+                    free_space=lambda: disk_usage(state.path).free,
                 ),
                 ClusterCollector(clusters, tunnels, member_credentials),
                 requests,
@@ -351,7 +367,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
-                metrics=page.text,
+                metrics=page.pieces,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -392,9 +408,12 @@ class Proxy(MultiService):
         ]
 
         # Services
+        last_seen = LastSeen(store, clusters, tunnels)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
+            last_seen,
             Availability(reactor, clusters, tunnels),
+            MemberChecks(reactor, tunnels),
             notices,
             AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
@@ -414,9 +433,11 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.report),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
+            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
+            EventRecorder(store, clusters, tunnels, events),
+            periodic(reactor, PURGE_PERIOD, events.sweep),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
             periodic(reactor, PURGE_PERIOD, agent_keys.purge),
@@ -457,6 +478,8 @@ class Proxy(MultiService):
             secure=join_address(host, self._options["secure-port"]),
             plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
+        for text in self._options.warnings:
+            self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options["publish-service-address"] is None:
             self._log.warn(
                 "--publish-service-address is not set, and --host {host} is not an address that users and "

@@ -39,7 +39,7 @@ from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.v1.config import AgentConfig
 from tower.v1.member_credential import MemberCredential
-from tower.web.api.cluster_object import read_access
+from tower.web.api.writes.cluster_object import read_access
 
 
 def config_of(ca_pem: bytes) -> str:
@@ -157,7 +157,6 @@ class EveryPositionTests(SynchronousTestCase):
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
         gate = MemberAPIServer(
-            "beta",
             Clock(),
             cast(ISocketReactor, None),
             lambda: accesses.get(cluster),

@@ -18,11 +18,11 @@ NOW = 1_800_000_000.0
 class Bench:
     """A clock set to a real time, a store in memory, and the records in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: range | None = None) -> None:
         self.clock = Clock()
         self.clock.advance(NOW)
         self.store = MemoryStore()
-        self.clusters = Clusters(self.store, None, self.clock)
+        self.clusters = Clusters(self.store, ports, self.clock)
         self.credentials = Credentials(self.store, self.clock, 86400.0)
         self.tokens = JoinTokens(self.store, self.clock)
         self.tunnels = Tunnels(self.clock, self.clock.seconds)

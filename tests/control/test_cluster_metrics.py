@@ -7,11 +7,12 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import NOW, Bench
+from tests.fakes.pages import page_of
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
 from tower.control.cluster_metrics import ClusterCollector
 from tower.kube.member_status import MemberStatus
-from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.page import registry_of
 from tower.trust.vault import Vault
 
 #: Most series of a cluster, all collectors together; the limit is 100.
@@ -56,7 +57,7 @@ class ClusterCollectorTests(SynchronousTestCase):
             self.assertEqual(self.value("tower_cluster_member_reachable"), expected)
 
     def test_credential(self) -> None:
-        """The end of the credential is the one that the agent reported."""
+        """The agent reports the end of the credential."""
         self.assertIsNone(self.value("tower_member_credential_expiry_timestamp_seconds"))
         tunnel = FakeTunnel("alpha")
         tunnel.member_status = MemberStatus(credential_expires=NOW + 3600)
@@ -98,7 +99,7 @@ class ClusterCollectorTests(SynchronousTestCase):
         """A removed cluster has no series, although its counters existed."""
         self.tunnels.counters.of("alpha").not_opened("busy")
         self.successResultOf(self.bench.clusters.remove("alpha"))
-        page = self.successResultOf(MetricsPage(self.bench.clock, self.registry).text())
+        page = page_of(self.registry)
         self.assertNotIn(b"alpha", page)
 
     def test_series(self) -> None:

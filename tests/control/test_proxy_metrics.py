@@ -23,6 +23,7 @@ class ProxyCollectorTests(SynchronousTestCase):
                 expiries=lambda: {"serving": 1.9e9},
                 throttled=lambda: throttled,
                 rejections=lambda: {"timeout": 3},
+                free_space=lambda: 5e9,
             ),
             None,
         )
@@ -34,6 +35,7 @@ class ProxyCollectorTests(SynchronousTestCase):
             ("tower_buffer_limit_bytes", {}, 1000),
             ("tower_store_write_seconds_count", {}, 1),
             ("tower_certificate_expiry_timestamp_seconds", {"name": "serving"}, 1.9e9),
+            ("tower_state_directory_free_bytes", {}, 5e9),
             ("tower_throttled_total", {"scope": "requests"}, 7),
             ("tower_agent_rejections_total", {"reason": "timeout"}, 3),
         ):

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.certificates import NOW, authority
 from tower.clusters import Clusters
 from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
@@ -115,6 +116,7 @@ class ApiTestCase(SynchronousTestCase):
             self.published,
             clock,
         )
+        self.events = ClusterEvents(self.store, clock)
         state = StateDir(Path(self.mktemp()))
         self.keys = ProxyKeys.load(state, None, NOW)
         self.agent_keys = AgentKeys(self.store, clock)
@@ -143,6 +145,7 @@ class ApiTestCase(SynchronousTestCase):
             self.accesses,
             self.ssh.get,
             check_files=NodeFiles(self.node_files).check,
+            events=self.events,
             rotations=self.rotations,
             agent_keys=self.agent_keys,
         )
@@ -162,7 +165,18 @@ class ApiTestCase(SynchronousTestCase):
     ) -> Outcome:
         """Return the answer to a request, or raise its error; *body* is JSON, or raw bytes."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        call = Call(method, tuple(path.split("/")[1:]), query, accept, content, lambda: succeed(raw))
+        segments = tuple(path.split("/")[1:])
+        call = Call(
+            method,
+            segments,
+            query,
+            accept,
+            content,
+            lambda: succeed(raw),
+            "jane",
+            ("tower:admins",),
+            "kubectl/v1",
+        )
         results: list[Outcome] = []
         failures: list[Failure] = []
         Deferred.fromCoroutine(self.api.answer(call)).addCallbacks(results.append, failures.append)

@@ -40,11 +40,11 @@ from tower.options.values import (
     read_size,
 )
 from tower.tunnels.targets import parse_target
-from tower.web.api.cluster_object import merge, read_cluster
-from tower.web.api.cluster_writes import Write, applied, replaced, status_applied, status_replaced
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
 from tower.web.api.selectors import parse_fields, parse_labels
+from tower.web.api.writes.cluster_object import merge, read_cluster
+from tower.web.api.writes.cluster_writes import Write, applied, replaced, status_applied, status_replaced
 
 T = TypeVar("T")
 

@@ -98,7 +98,14 @@ class MemoryTower:
             epoch=machine.seconds,
         )
         self.old_tokens = V1Tokens(self.store, machine)
-        old = V1AgentAcceptor(machine, self.acceptor, self.old_tokens, [HOST_KEY], keepalive=KEEPALIVE)
+        old = V1AgentAcceptor(
+            machine,
+            self.acceptor,
+            self.old_tokens,
+            [HOST_KEY],
+            keepalive=KEEPALIVE,
+            epoch=machine.seconds,
+        )
         welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
             del welcomes[b"kubesphere-v1"]

@@ -192,14 +192,15 @@ class Running:
     """A real API server that can be started and ended; see `member`.
 
     :param folder: for its files; removed in the end.
+    :param options: of ``realcluster up``.
     :ivar member: the cluster, prepared, after `start`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
         place = folder / "real"
         self.member = Member(folder / "member", place)
-        argv = [sys.executable, str(REALCLUSTER), "up", f"--dir={place}"]
+        argv = [sys.executable, str(REALCLUSTER), "up", f"--dir={place}", *options]
         self._program = Program("realcluster", argv, folder)
 
     def start(self) -> None:
@@ -207,13 +208,21 @@ class Running:
         built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
         if built.returncode:
             raise AssertionError(built.stderr.decode(errors="replace"))
+        self.resume()
+        self.member.prepare()
+
+    def resume(self) -> None:
+        """Start, with the files of an earlier run if there are any."""
         self._program.start()
         wait_for("the real API server", self._is_up, START_PATIENCE, 0.1)
-        self.member.prepare()
+
+    def halt(self) -> None:
+        """End it."""
+        self._program.stop()
 
     def stop(self) -> None:
         """End it and remove its files."""
-        self._program.stop()
+        self.halt()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _is_up(self) -> bool:

@@ -237,7 +237,7 @@ class ServerTests(CheckCase):
         self.assertNoResult(checking)
         self.member.clock.pump([0.2, 0.0])
         status = self.successResultOf(checking)
-        self.is_false(status.api_server, "Timeout", "within 8 s", "frozen")
+        self.is_false(status.api_server, "Timeout", "in time", "frozen")
         self.assertTrue(self.member.pipes[0].lost)
         self.assertEqual(self.member.clock.getDelayedCalls(), [])
 

@@ -16,7 +16,8 @@ from tower.conch.connection.channel_open import Incoming
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy, Upstream
-from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
+from tower.member.outgoing import DIAL_LIMIT, Outgoing
+from tower.member.stream_tally import REFUSALS
 from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT
 from tower.net.budget import Budget

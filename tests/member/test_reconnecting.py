@@ -6,11 +6,12 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.tunnels import FakeSSHTunnel
 from tower.conch.transport.limits import TooManyConnections
-from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.reconnecting import SLOW, Backoff, Reconnecting
 from tower.websocket.dialer import DialFailed
 
 
@@ -73,6 +74,28 @@ class ReconnectingTests(SynchronousTestCase):
             self.assertEqual(len(self.tries), count)
             self.clock.advance(0.011)
             self.assertEqual(len(self.tries), count + 1)
+
+    def test_permanent(self) -> None:
+        """An error that only an operator can end is retried slowly, and logged once a minute."""
+        error = DialFailed("its certificate expired")
+        error.permanent = True
+        self.service.startService()
+        with capturedLogs() as events:
+            for number in range(7):
+                self.fail(error)
+                self.clock.advance(SLOW - 0.1)
+                self.assertEqual(len(self.tries), number + 1)
+                self.clock.advance(0.2)
+        lines = [str(formatEvent(event)) for event in events]
+        self.assertEqual(sum("its certificate expired" in line for line in lines), 3)
+        self.assertIn("every 60 s", lines[1])
+        with capturedLogs() as events:
+            self.fail()
+            self.clock.advance(120)
+            self.fail(error)
+        self.assertEqual(len(events), 4)
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 10)
 
     def test_lost(self) -> None:
         """A lost tunnel is replaced, beginning with the shortest wait."""

@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.pages import page_of
 from tower.metrics.families import counter, gauge, histogram
 from tower.metrics.histogram import Histogram
 from tower.metrics.page import PIECE, MetricsPage, registry_of
@@ -39,7 +40,7 @@ class MetricsPageTests(SynchronousTestCase):
 
     def page(self, collector: Collector) -> str:
         """Return the page of *collector*, which is short."""
-        return self.successResultOf(MetricsPage(Clock(), registry_of(collector)).text()).decode()
+        return page_of(registry_of(collector)).decode()
 
     def test_one_head(self) -> None:
         """Consecutive metrics of one name have one head."""
@@ -75,7 +76,7 @@ class MetricsPageTests(SynchronousTestCase):
         """After `PIECE` the reactor runs before the page goes on, and the page is complete."""
         clock, clusters = Clock(), _Clusters(100, PIECE / 10)
         page = MetricsPage(clock, registry_of(clusters), lambda: clusters.took)
-        writing = page.text()
+        writing = page.pieces()
         seen = [clusters.collected]
 
         def other_work() -> None:
@@ -87,13 +88,14 @@ class MetricsPageTests(SynchronousTestCase):
         clock.advance(0)
         self.assertGreaterEqual(len(seen), 8)
         self.assertLessEqual(max(b - a for a, b in pairwise(seen)), 11)
-        self.assertEqual(self.successResultOf(writing).count(b"\ntower_up{"), 100)
+        pieces: list[bytes] = self.successResultOf(writing)
+        self.assertEqual(b"".join(pieces).count(b"tower_up{"), 100)
 
     def test_shared(self) -> None:
         """Requests during the writing get the same page, which is written once."""
         clock, clusters = Clock(), _Clusters(30, PIECE)
         page = MetricsPage(clock, registry_of(clusters), lambda: clusters.took)
-        first, second, third = page.text(), page.text(), page.text()
+        first, second, third = page.pieces(), page.pieces(), page.pieces()
         second.cancel()
         self.failureResultOf(second, CancelledError)
         for _ in range(40):
@@ -105,6 +107,7 @@ class MetricsPageTests(SynchronousTestCase):
         """A request after the end of the writing gets a new page."""
         clusters = _Clusters(1)
         page = MetricsPage(Clock(), registry_of(clusters))
-        self.successResultOf(page.text())
+        self.successResultOf(page.pieces())
         clusters.count = 2
-        self.assertIn(b'"c1"', self.successResultOf(page.text()))
+        (text,) = self.successResultOf(page.pieces())
+        self.assertIn(b'"c1"', text)

@@ -7,9 +7,11 @@ from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
+from twisted.internet import reactor as installed
 from twisted.internet.address import IPv4Address
+from twisted.internet.task import deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tower.metrics.families import counter
 from tower.metrics.page import MetricsPage, registry_of
@@ -61,6 +63,15 @@ class MetricsPortTests(SynchronousTestCase):
     def test_address(self) -> None:
         """It listens on the given host and port."""
         self.assertEqual((self.listening[0], self.listening[3]), (21899, "127.0.0.1"))
+
+    def test_listens_once(self) -> None:
+        """A port that listens before its start is not opened again by the start."""
+        reactor = MemoryReactorClock()
+        port = MetricsPort(reactor, MetricsPage(reactor, registry_of(self.opens)), "127.0.0.1", 21899)
+        port.listen()
+        port.startService()
+        self.assertEqual(len(reactor.tcpServers), 1)
+        port.stopService()
 
     def test_get(self) -> None:
         """The page has the metrics in Prometheus' text format."""
@@ -117,3 +128,26 @@ class MetricsPortTests(SynchronousTestCase):
         self.port.stopService()
         self.assertTrue(transport.disconnected)
         self.port.stopService()
+
+
+class LongPageTests(TestCase):
+    """A page of several pieces; Twisted resumes its producer in the global reactor."""
+
+    async def test_long(self) -> None:
+        """It is sent piece by piece, and is complete."""
+        reactor = MemoryReactorClock()
+        times = iter(range(1_000_000))  # each look at the clock is a second later
+        page = MetricsPage(reactor, registry_of(_Opens(), _Opens()), lambda: float(next(times)))
+        port = MetricsPort(reactor, page, "127.0.0.1", 21900)
+        port.startService()
+        self.addCleanup(port.stopService)
+        protocol: Any = reactor.tcpServers[0][1].buildProtocol(PEER)
+        transport = StringTransport(peerAddress=PEER)
+        protocol.makeConnection(transport)
+        protocol.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        reactor.advance(0)
+        body = b""
+        while body.count(b"opens_total{") < 2:
+            await deferLater(installed, 0)
+            head, _, body = transport.value().partition(b"\r\n\r\n")
+        self.assertIn(b"content-length: %d" % len(body), head.lower())

@@ -97,7 +97,8 @@ class WaysTests(SynchronousTestCase):
         text = str(self.failureResultOf(asking, ConnectFailed).value)
         self.assertEqual(
             text,
-            "the HTTP proxy squid.example:3128 answered CONNECT with 407 Proxy Authentication Required",
+            "the HTTP proxy squid.example:3128 (https_proxy) answered CONNECT with 407 Proxy Authentication "
+            "Required",
         )
         self.assertTrue(self.pipes[-1].aborted)
 

@@ -70,7 +70,6 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         self.identities = NONE_ALLOWED
         self.tunnels = FakeNodeTunnels()
         self.apiserver = MemberAPIServer(
-            "beta",
             Clock(),
             cast(ISocketReactor, None),
             self.load,
@@ -137,13 +136,6 @@ class SSHClusterTunnelTests(SynchronousTestCase):
         self.apiserver.renew()
         self.successResultOf(self.tunnel.open("kubernetes"))
         self.assertEqual((self.tunnels.dialed, self.apiserver.problem), ([("fd00::1", 8080)], ""))
-
-    def test_refused_credential(self) -> None:
-        """A rejected credential is reported until it is replaced."""
-        self.apiserver.is_refused = True
-        self.assertIn("tower cluster set beta --member-kubeconfig", self.apiserver.problem)
-        self.apiserver.renew()
-        self.assertEqual(self.apiserver.problem, "")
 
     def test_a_replaced_credential_is_not_used(self) -> None:
         """Connections that use the previous credential are not reused."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
@@ -23,6 +24,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.budget import Budget
 from tower.nodes import cluster as cluster_module
@@ -111,8 +113,6 @@ class NodeClustersTests(SynchronousTestCase):
 
     def look(self) -> None:
         """Report once."""
-        from twisted.internet.defer import Deferred
-
         self.successResultOf(Deferred.fromCoroutine(self.nodes.report()))
 
     def said(self, kind: str) -> tuple[str, str, str] | None:
@@ -218,7 +218,7 @@ class NodeClustersTests(SynchronousTestCase):
         (self.folder / "other.conf").write_text("[fake]\n")
         self.clock.advance(15)
         self.assertIsNot(running.cloud, cloud)
-        self.assertEqual(running.status().last_error, "")
+        self.assertNotIn("replace it", running.status().last_error)
         self.assertEqual(running.tunneler.install, running.cloud.install)
         self.change(cloud_provider="", cloud_config="", nodes=("192.0.2.9",))
         self.assertIsNone(running.cloud.instances)
@@ -344,8 +344,9 @@ class NodeClustersTests(SynchronousTestCase):
         running = self.nodes.get("beta")
         assert running is not None
         self.assertIn("--member-kubeconfig", running.apiserver.problem)
-        self.look()
-        self.assertEqual(self.said("MemberCredential"), ("False", "Unusable", running.apiserver.problem))
+        state = self.tunnels.member_status("beta")
+        assert state is not None
+        self.assertEqual(state.credential, Check("False", "CredentialUnusable", running.apiserver.problem))
         self.assertEqual(self.nodes.status("beta").last_error, running.apiserver.problem)  # type: ignore[union-attr]
         looks: list[bool] = []
         running.tunnels.check = lambda: looks.append(True)  # type: ignore[method-assign]
@@ -353,11 +354,42 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertEqual(running.apiserver.problem, "")
         self.assertEqual(looks, [True])
         self.assertIn(b"of-beta", running.apiserver.upstream().credential_line)
-        self.look()
-        self.assertEqual(
-            self.said("MemberCredential"),
-            ("True", "Usable", "The credential for the API server is usable."),
+        self.assertIsNone(self.tunnels.member_status("beta"))
+
+    def test_checks_the_member(self) -> None:
+        """A change of the API server's state, and a new credential, cause checks of the nodes."""
+        self.add()
+        running: Any = self.nodes.get("beta")
+        tunnel = running.cluster_tunnel
+        looks: list[str] = []
+        running.tunnels = SimpleNamespace(
+            is_up=True,
+            trouble="refused",
+            check=lambda: looks.append("all"),
+            recheck=lambda: looks.append("degraded"),
         )
+        good, down = Check("True", "Reachable"), Check("False", "ConnectionRefused", "start it")
+        rejected = Check("False", "CredentialRejected", "replace it")
+        for status, wanted in (
+            (MemberStatus(down), ["all"]),
+            (MemberStatus(down), []),
+            (MemberStatus(good, rejected), ["degraded"]),
+        ):
+
+            async def check(status: MemberStatus = status) -> MemberStatus:
+                return status
+
+            running._checker = SimpleNamespace(check=check)
+            tunnel.member_status = self.successResultOf(Deferred.fromCoroutine(tunnel.check_member()))
+            self.assertEqual((tunnel.member_status, looks), (status, wanted))
+            looks.clear()
+        self.assertEqual(running.status().last_error, "replace it")
+        changes: list[bool] = []
+        tunnel.on_change = lambda: changes.append(True)
+        self.successResultOf(self.clusters.change("beta", lambda cluster: cluster, access=ACCESS))
+        self.assertEqual((tunnel.member_status, bool(changes)), (None, True))
+        self.assertNotIn("replace it", running.status().last_error)
+        running.tunnels = running.tunneler.tunnels
 
     def test_cannot_be_put_together(self) -> None:
         """A missing configuration is reported, and tried again; once it works it is kept."""

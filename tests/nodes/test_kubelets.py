@@ -63,7 +63,6 @@ class KubeletsCase(SynchronousTestCase):
     def make(self, **spec: Any) -> Kubelets:
         """Return kubelets with the credential as it is now."""
         apiserver = MemberAPIServer(
-            "beta",
             self.clock,
             cast(ISocketReactor, None),
             lambda: self.access,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.metrics.page import MetricsPage, registry_of
+from tests.fakes.pages import page_of
+from tower.metrics.page import registry_of
 from tower.nodes.tunnel_metrics import Reading, TunnelCollector
 
 SYNC_HELP = "The time since the last successful synchronization of the SSH tunnels for proxy requests."
@@ -36,7 +36,7 @@ class TunnelCollectorTests(SynchronousTestCase):
 
     def page(self) -> bytes:
         """Return the page."""
-        return self.successResultOf(MetricsPage(Clock(), self.registry).text())
+        return page_of(self.registry)
 
     def test_values(self) -> None:
         """Each metric has upstream's exact name, and the cluster as a label."""

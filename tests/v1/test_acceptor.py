@@ -67,7 +67,9 @@ class V1AcceptorTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=clock.seconds,
         )
-        self.old = V1AgentAcceptor(clock, self.acceptor, self.tokens, [host_key], keepalive=10.0)
+        self.old = V1AgentAcceptor(
+            clock, self.acceptor, self.tokens, [host_key], keepalive=10.0, epoch=clock.seconds
+        )
         self.acceptor.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:

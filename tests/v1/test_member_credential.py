@@ -103,10 +103,10 @@ class BearerTests(SynchronousTestCase):
 
     def test_expires(self) -> None:
         """A JWT has an expiry; no other text has one, even if it is similar."""
-        self.assertEqual(credential(bearer=token({"exp": 1_700_000_000})).expires, 1_700_000_000.0)
-        self.assertEqual(credential(bearer=token({"exp": 1.5})).expires, 1.5)
+        self.assertEqual(credential(bearer=token({"exp": 1_700_000_000})).facts.lifetime.end, 1_700_000_000.0)
+        self.assertEqual(credential(bearer=token({"exp": 1.5})).facts.lifetime.end, 1.5)
         for claims in ({}, {"exp": "x"}, {"exp": True}, {"exp": 0}, {"exp": 1e300}, {"exp": None}, [1], 7):
-            self.assertIsNone(credential(bearer=token(claims)).expires)
+            self.assertIsNone(credential(bearer=token(claims)).facts.lifetime.end)
         for text in (
             SECRET,
             b"a.b",
@@ -116,7 +116,7 @@ class BearerTests(SynchronousTestCase):
             b"..",
             b"a.e30.c",
         ):
-            self.assertIsNone(credential(bearer=text).expires)
+            self.assertIsNone(credential(bearer=text).facts.lifetime.end)
 
     def test_never_shown(self) -> None:
         """Neither repr nor str shows anything of it."""
@@ -137,7 +137,7 @@ class CertificateTests(SynchronousTestCase):
             "tower.example", authority=pem(root[0]), certificate=pem(pair[0]), key=key_of(pair), bearer=SECRET
         )
         self.assertEqual((one.upstream.credential_line, one.is_missing), (b"", False))
-        self.assertEqual(one.expires, pair[0].not_valid_after_utc.timestamp())
+        self.assertEqual(one.facts.lifetime.end, pair[0].not_valid_after_utc.timestamp())
         self.assertEqual(shake(one), pair[0].public_bytes(Encoding.DER))
 
     def test_no_file(self) -> None:

@@ -43,7 +43,7 @@ class V1TunnelTests(SynchronousTestCase):
         config = evolve(GOOD, **changes)
         agent = V1Agent("alpha", TOKEN_ID, config, MemberCredential(config))
         under: Any = self.under
-        return V1Tunnel(under, agent, self.clock, impersonate=impersonate)
+        return V1Tunnel(under, agent, self.clock, self.clock.seconds, impersonate=impersonate)
 
     def test_what_it_is(self) -> None:
         """It has the attributes that the control plane needs of any tunnel."""

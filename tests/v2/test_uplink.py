@@ -17,6 +17,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.kube.member_status import MemberStatus
 from tower.member.member_health import MemberHealth
 from tower.member.outgoing import Outgoing
+from tower.member.stream_tally import StreamTally
 from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
 from tower.v2.hello import AgentHello, ProxyHello
@@ -49,6 +50,7 @@ class FakeOutgoing:
 
     def __init__(self) -> None:
         self.dialing = FakeDialing()
+        self.tally = StreamTally(Clock())
 
     def for_tunnel(self) -> FakeDialing:
         """Be an `Outgoing`."""

@@ -6,6 +6,7 @@ import gc
 import ssl
 import weakref
 from base64 import b64encode
+from functools import partial
 from hashlib import sha1
 from typing import Any, cast
 
@@ -258,8 +259,72 @@ class DialerTests(SynchronousTestCase):
         """A certificate that the system's CAs did not issue: the options for the proxy's CA are named."""
         self.failure = ConnectFailed("tls", "certificate verify failed: self-signed certificate")
         self.assertIn("--ca-hash", self.failed(self.dial("wss://tower.example")))
+        self.failure = ConnectFailed("tls", "certificate verify failed: Hostname mismatch")
+        self.assertIn(
+            "--publish-service-address tower.example", self.failed(self.dial("wss://tower.example"))
+        )
         self.failure = ConnectFailed("tls", "wrong version number")
-        self.assertNotIn("--ca-hash", self.failed(self.dial("wss://tower.example")))
+        text = self.failed(self.dial("wss://tower.example:8080", context=ssl.create_default_context()))
+        self.assertNotIn("--ca-hash", text)
+        self.assertIn("this port does not use TLS: use ws://tower.example:8080", text)
+
+    def test_permanent(self) -> None:
+        """Errors that only an operator can end are marked; a proxy that is down is not one of them."""
+        for text, permanent in (
+            ("certificate verify failed: self-signed certificate", True),
+            ("wrong version number", True),
+            ("the TLS handshake took too long", False),
+        ):
+            self.failure = ConnectFailed("tls", text)
+            error = self.failureResultOf(self.dial("wss://tower.example"), DialFailed).value
+            self.assertEqual((text, error.permanent), (text, permanent))
+        self.failure = ConnectFailed("refused", "tower.example:443: connection refused")
+        self.assertFalse(self.failureResultOf(self.dial("wss://tower.example"), DialFailed).value.permanent)
+
+    def test_clock(self) -> None:
+        """A certificate that is not valid now is read by another connection, and compared with the clock."""
+        leaf = family()[2][0]
+        for text, moment, expected in (
+            ("certificate is not yet valid", leaf.not_valid_before_utc.timestamp() - 4800, "1h20m earlier"),
+            ("certificate has expired", leaf.not_valid_after_utc.timestamp() + 90000, "1d1h later"),
+        ):
+            error = ConnectFailed("tls", f"certificate verify failed: {text}")
+            self.failure = error
+            shown = self.failed(self.dial("wss://tower.example", context=ssl.create_default_context()))
+            self.assertIn("set the clock of this machine", shown)
+            self.assertNotIn("--ca-hash", shown)
+            self.failure = None
+            dialer = Dialer(
+                self.reactor,
+                parse_server_url("wss://tower.example"),
+                context=ssl.create_default_context(),
+                connect=self.first_fails(error),
+                epoch=partial(float, moment),
+            )
+            dialed = Deferred.fromCoroutine(dialer.dial())
+            self.show_chain(self.pipes[-1])
+            shown = self.failed(dialed)
+            self.assertIn(expected, shown)
+            self.assertNotIn("\n", shown)
+
+    def first_fails(self, error: ConnectFailed) -> Any:
+        """Return a `connect` whose first connection fails."""
+        errors = [error]
+
+        def connect(*arguments: Any, **options: Any) -> Deferred[Any]:
+            return fail(errors.pop()) if errors else self.connect(*arguments, **options)
+
+        return connect
+
+    def test_dead_http_proxy(self) -> None:
+        """An HTTP proxy that cannot be reached is named with its variable."""
+        self.failure = ConnectFailed("refused", "squid:3128: connection refused")
+        proxy = HTTPProxy("squid", 3128, variable="HTTPS_PROXY")
+        text = self.failed(
+            self.dial("wss://tower.example", context=ssl.create_default_context(), proxy=proxy)
+        )
+        self.assertIn("the HTTP proxy squid:3128 (HTTPS_PROXY) cannot be reached", text)
+        self.assertIn("correct or unset HTTPS_PROXY, or add tower.example to NO_PROXY", text)
 
     def test_silence(self) -> None:
         """No answer is a failure after a time."""

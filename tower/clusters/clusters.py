@@ -255,6 +255,13 @@ class Clusters:
         """Return the events after a resource version; see `IStore.changes`."""
         return [(event.type, decode(event.record)) for event in self._store.changes("clusters", since)]
 
+    def check(self, since: int) -> None:
+        """Check that the changes after a resource version are known.
+
+        :raise Expired: they are not.
+        """
+        self._store.changes("clusters", since)
+
     def stop(self) -> None:
         """Stop watching the store."""
         self._watch.stop()

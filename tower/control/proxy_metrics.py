@@ -23,6 +23,7 @@ class ProxyCollector(Collector):
     :param expiries: returns the expiry of each certificate by its name, s since the epoch.
     :param throttled: returns the number of rejections by the limit that was reached.
     :param rejections: returns the number of rejected agents by reason.
+    :param free_space: returns the free space for the state directory, B.
     """
 
     _budget: Budget
@@ -30,6 +31,7 @@ class ProxyCollector(Collector):
     _expiries: Callable[[], Mapping[str, float]]
     _throttled: Callable[[], Mapping[str, float]]
     _rejections: Callable[[], Mapping[str, float]]
+    _free_space: Callable[[], float]
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -45,6 +47,8 @@ class ProxyCollector(Collector):
         text = "Memory lent to streams for data that waits; its limit is --buffer-budget."
         yield gauge("tower_buffer_bytes", text, self._budget.lent)
         yield gauge("tower_buffer_limit_bytes", "Value of --buffer-budget.", self._budget.capacity)
+        text = "Space for the state directory that this user can still write."
+        yield gauge("tower_state_directory_free_bytes", text, self._free_space())
         text = "Time of a write of records to the disk, with its wait for earlier ones."
         yield histogram("tower_store_write_seconds", text, self._store_writes)
 

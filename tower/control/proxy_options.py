@@ -12,15 +12,17 @@ from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
 from tower.net.load_balancers import read_networks
+from tower.net.port_owner import port_owner
 from tower.options.base import ALLOW_DUMPS, OptionError, Parameter, flag, parameter
 from tower.options.values import (
+    read_budget,
     read_count,
     read_duration,
     read_file,
     read_host,
+    read_optional_port,
     read_port,
     read_port_range,
-    read_size,
 )
 from tower.web.access.audit_formats import FORMATS
 from tower.web.ports.kubesphere_port import OFFSET
@@ -48,16 +50,6 @@ def _read_megabytes(text: str) -> int:
     return count * 1_000_000
 
 
-def _read_optional_port(text: str) -> int | None:
-    """Return a port, or None for ``none``."""
-    if text == "none":
-        return None
-    try:
-        return read_port(text)
-    except ValueError as e:
-        raise ValueError(f"{e}, or none") from None
-
-
 class Options(NodeOptions):
     """Options of ``tower-proxy``; see docs/install.md."""
 
@@ -74,7 +66,7 @@ class Options(NodeOptions):
             "port",
             "8080",
             "Unencrypted HTTP port for agents and health checks; never serves users.  none: no such port.",
-            _read_optional_port,
+            read_optional_port,
         ),
         parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", read_port),
         parameter(
@@ -139,7 +131,10 @@ class Options(NodeOptions):
         ),
         parameter("keepalive", "10s", "Interval of keepalive probes on a tunnel.", read_duration),
         parameter(
-            "buffer-budget", "32MiB", "Memory for buffers, in addition to 64 KiB for each stream.", read_size
+            "buffer-budget",
+            "32MiB",
+            "Memory for buffers, in addition to 64 KiB for each stream.",
+            read_budget,
         ),
         parameter(
             "kubesphere-ports",
@@ -175,7 +170,7 @@ class Options(NodeOptions):
             "metrics-port",
             "none",
             "Port of /metrics for Prometheus, without TLS and authentication.",
-            _read_optional_port,
+            read_optional_port,
         ),
         parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
         parameter("kubeconfig", None, "Not supported yet: host cluster that stores the records."),
@@ -189,6 +184,10 @@ class Options(NodeOptions):
         flag(
             "v1-open-ports",
             "Insecure: no authentication on the ports of clusters with KubeSphere Tower agents.",
+        ),
+        flag(
+            "new-host-key",
+            "Create a new SSH host key if its file is missing, although every agent has to join again then.",
         ),
         ALLOW_DUMPS,
         flag("leader-elect", "Not supported yet: leader election among several proxies."),
@@ -215,6 +214,16 @@ class Options(NodeOptions):
             return given
         whole: int = self["max-connections"]
         return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+
+    @property
+    def warnings(self) -> list[str]:
+        """Texts about options that are valid, but probably a mistake."""
+        ports = self["cluster-ports"]
+        if ports is None or len(ports) > 1:
+            return []
+        first = ports.start
+        text = f"--cluster-ports {first} is a single port, so only one cluster gets a port"
+        return [f"{text}: give a range such as {first}-{first + 1000}, or none"]
 
     def check_listening(self) -> None:
         """Check that the addresses are this machine's and the ports are free.
@@ -301,8 +310,10 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
                 host,
                 f"is not an address of this machine ({reason}): set one of its addresses, or 0.0.0.0 for all",
             ) from e
+        owner = port_owner(port) if e.errno == errno.EADDRINUSE else ""
+        shown = f"{reason.lower()} by {owner}" if owner else reason.lower()
         raise OptionError(
             name,
             str(port),
-            f"is not available at {host} ({reason.lower()}): stop what uses it, or choose another port",
+            f"is not available at {host} ({shown}): stop {owner or 'what uses it'}, or choose another port",
         ) from e

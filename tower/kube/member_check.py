@@ -87,7 +87,7 @@ class MemberChecker:
         try:
             await within(self._clock, TIMEOUT, Deferred.fromCoroutine(run.run()), _Late)
         except _Late:
-            run.status = evolve(run.status, api_server=late(run.server, TIMEOUT, self._texts))
+            run.status = evolve(run.status, api_server=late(run.server, self._texts))
         finally:
             self._api.close()
         status = run.status

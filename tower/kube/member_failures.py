@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attrs import frozen
+from twisted.internet import defer
 
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.client import APIError
@@ -90,7 +91,6 @@ def old_agent_texts(cluster: str) -> MemberTexts:
 _KINDS = {
     "refused": ("ConnectionRefused", "refuses connections: start it, or"),
     "unreachable": ("Unreachable", "cannot be reached: check the network, or"),
-    "timeout": ("Timeout", "did not answer in time: restart it if it is frozen, check firewalls, or"),
     "name": ("NameNotResolved", "has a name that cannot be resolved: check the DNS, or"),
 }
 
@@ -157,6 +157,8 @@ def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
         kind = cause.kind
     elif isinstance(cause, StreamRefused):
         kind, detail = cause.code, cause.reported_by(texts.peer)
+    if kind == "timeout" or isinstance(cause, defer.TimeoutError):
+        return late(server, texts)
     if kind in _KINDS:
         reason, statement = _KINDS[kind]
         return Check("False", reason, f"API server {server} {statement} {texts.address}")
@@ -175,13 +177,13 @@ def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
     )
 
 
-def late(server: str, seconds: float, texts: MemberTexts) -> Check:
-    """Return the check of *server*, which did not answer within *seconds*."""
+def late(server: str, texts: MemberTexts) -> Check:
+    """Return the check of *server*, which did not answer in time."""
     return Check(
         "False",
         "Timeout",
-        f"API server {server} did not answer {texts.checker} within {seconds:g} s: restart it if it is "
-        f"frozen, check firewalls, or {texts.address}",
+        f"API server {server} did not answer {texts.checker} in time: restart it if it is frozen, check "
+        f"firewalls, or {texts.address}",
     )
 
 

@@ -19,7 +19,16 @@ from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
 from tower.net.tls.published_authorities import REASON, is_published
 from tower.options.base import ALLOW_DUMPS, EnvironmentOptions, flag, parameter, secret
-from tower.options.values import read_address, read_count, read_duration, read_file, read_size
+from tower.options.values import (
+    read_address,
+    read_budget,
+    read_count,
+    read_duration,
+    read_file,
+    read_host,
+    read_optional_port,
+    read_size,
+)
 from tower.reactor.process import forget_variable
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, parse_target
 
@@ -96,8 +105,15 @@ class Options(EnvironmentOptions):
         ),
         parameter("max-retry-interval", "2m", "Longest delay between attempts to connect.", read_duration),
         parameter("health-address", None, "HOST:PORT of the health page: /healthz, /readyz.", read_address),
+        parameter(
+            "metrics-port",
+            "none",
+            "Port of /metrics for Prometheus, without TLS and authentication.",
+            read_optional_port,
+        ),
+        parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
         parameter("grace", "10s", "Time to wait for requests in progress at a stop.", read_duration),
-        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_size),
+        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_budget),
         parameter(
             "rekey-bytes", "1GiB", "Amount of data after which the tunnel's keys are changed.", read_size
         ),

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from attrs import define, field
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.conch.connection.channel import Channel
@@ -18,6 +16,7 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import RequestRelay
+from tower.member.stream_tally import StreamTally
 from tower.member.targets import TargetRefused, Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT, UnfinishedHeads
 from tower.net.budget import Budget
@@ -33,10 +32,6 @@ DIAL_TIMEOUT = 10.0
 #: Concurrent dials of one tunnel.
 DIAL_LIMIT = 512
 
-#: Rate limit of logged rejections: burst, and number per second; the others are counted.
-REFUSALS = 50.0
-REFUSALS_RATE = 1.0
-
 
 class Destinations(Protocol):
     """The targets of a tunnel's streams."""
@@ -50,6 +45,9 @@ class Destinations(Protocol):
     def describe(self, incoming: Incoming) -> str:
         """Return the requested target for the log, even if it is malformed."""
 
+    def target_of(self, name: str) -> str:
+        """Return the target of *name* for metrics: never an address."""
+
     def dial(self, name: str) -> Deferred[Connection]:
         """Connect to the target of that name.
 
@@ -58,50 +56,6 @@ class Destinations(Protocol):
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
         """Relay bytes between *channel* and *connection*."""
-
-
-class StreamTally:
-    """Counts the streams of an agent, and logs rejections at a limited rate.
-
-    :ivar dialed: connections opened so far.
-    :ivar refused: streams rejected so far.
-    """
-
-    _log = Logger()
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._allowance = REFUSALS
-        self._counted_at = 0.0
-        self._unlogged = 0
-        self.dialed = self.refused = 0
-
-    def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
-        """Reject a stream, and log it."""
-        self.refused += 1
-        incoming.refuse(code, text)
-        now = self._clock.seconds()
-        self._allowance = min(REFUSALS, self._allowance + (now - self._counted_at) * REFUSALS_RATE)
-        self._counted_at = now
-        if self._allowance < 1.0:
-            self._unlogged += 1
-            return
-        self._allowance -= 1.0
-        if self._unlogged:
-            self._log.info("{unlogged} more streams were rejected", unlogged=self._unlogged)
-            self._unlogged = 0
-        self._log.info(
-            "stream to {target!r} rejected: {reason} ({code})", target=name, code=code, reason=text
-        )
-
-    def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
-        """Reject a stream whose target could not be reached, unless dialing was cancelled."""
-        error = failure.value
-        if isinstance(error, ConnectFailed):
-            self.refuse(name, incoming, error.kind, str(error))
-        elif not isinstance(error, CancelledError):
-            self._log.failure("cannot dial {target!r}", failure, target=name)
-            incoming.refuse("failed", "the agent could not dial the target: see the agent's log")
 
 
 def _ignore(error: ConnectFailed | None) -> None:
@@ -133,7 +87,7 @@ class Outgoing:
 
     def __attrs_post_init__(self) -> None:
         """Start without streams."""
-        self.tally = StreamTally(self._reactor)
+        self.tally = StreamTally(self._reactor, self._targets.names)
         self.unfinished = UnfinishedHeads(self._reactor, self._budget)
 
     def for_tunnel(self) -> Dialing:
@@ -155,6 +109,10 @@ class Outgoing:
     def describe(self, incoming: Incoming) -> str:
         """See `Destinations.describe`."""
         return incoming.data[4:104].decode("ascii", "replace")
+
+    def target_of(self, name: str) -> str:
+        """See `Destinations.target_of`."""
+        return name
 
     def dial(self, name: str) -> Deferred[Connection]:
         """See `Destinations.dial`."""
@@ -215,21 +173,29 @@ class Dialing:
                 raise TargetRefused("busy", f"{DIAL_LIMIT} streams, the limit, are being opened: retry later")
             dialing = destinations.dial(name)
         except TargetRefused as e:
+            self._tally.refusals[e.code] += 1
             self._tally.refuse(destinations.describe(incoming), incoming, e.code, str(e))
             return
         self._pending.add(dialing)
-        dialing.addBoth(self._dialed, dialing, name, incoming)
+        dialing.addBoth(self._dialed, dialing, name, incoming, self._tally.seconds())
 
     def _dialed(
-        self, result: Connection | Failure, dialing: Deferred[Any], name: str, incoming: Incoming
+        self,
+        result: Connection | Failure,
+        dialing: Deferred[Any],
+        name: str,
+        incoming: Incoming,
+        began: float,
     ) -> None:
         self._pending.discard(dialing)
+        target = self._destinations.target_of(name)
         if isinstance(result, Failure):
-            self._tally.failed(name, incoming, result)
+            self._tally.failed(name, incoming, result, target)
         else:
-            self._join(name, incoming, result)
+            self._tally.dials[target].times.observe(self._tally.seconds() - began)
+            self._join(name, incoming, result, target)
 
-    def _join(self, name: str, incoming: Incoming, connection: Connection) -> None:
+    def _join(self, name: str, incoming: Incoming, connection: Connection, target: str) -> None:
         """Open the stream and relay its bytes."""
         try:
             channel = incoming.accept()
@@ -239,6 +205,7 @@ class Dialing:
                 self._tally.refuse(name, incoming, e.code, str(e))
             return
         self._tally.dialed += 1
+        channel.label = target
         self._destinations.join(name, channel, connection)
 
     def lost(self, reason: Exception) -> Exception:

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.transport.limits import TooManyConnections
+from tower.conch.tunnel.endings import ENDINGS, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TowerError
 from tower.escaping import reported
@@ -31,6 +32,12 @@ RENEWAL = 60.0
 #: Delay between a tunnel's end and its replacement, s: the proxy must forget the first one.
 _RENEWAL_DELAY = 1.0
 
+#: Reasons of `Reconnecting.reconnects`: how the tunnel ended, or why it is replaced.
+RECONNECTS = (*ENDINGS, "draining", "renewal", "attempt-failed")
+#: Longest delay before a retry after a permanent error, s, and interval of log lines about it, s.
+SLOW = 20.0
+LOG_PERIOD = 60.0
+
 #: Timeout for closing tunnels, s.
 _CLOSE_TIMEOUT = 2.0
 
@@ -42,6 +49,7 @@ class Reconnecting(Service):
     :param max_retry: most failed attempts in a row after the first; 0: unlimited.
     :param gave_up: called once when the limit is exceeded.
     :param grace: how long a stop waits for open streams, s.
+    :ivar reconnects: number of further attempts to connect, by reason.
     """
 
     _log = Logger()
@@ -60,6 +68,8 @@ class Reconnecting(Service):
     _renewing: IDelayedCall | None = field(default=None, init=False)
     _renew_next: bool = field(default=False, init=False)
     _state: str = field(default="not started", init=False)
+    _logged: tuple[str, float] = field(default=("", 0.0), init=False)
+    reconnects: dict[str, float] = field(factory=lambda: dict.fromkeys(RECONNECTS, 0), init=False)
 
     # State, for the health page
 
@@ -72,6 +82,11 @@ class Reconnecting(Service):
     def state(self) -> str:
         """State of the connection, human-readable."""
         return self._state
+
+    @property
+    def round_trip(self) -> float:
+        """To the proxy, s; 0 without a tunnel."""
+        return 0.0 if self._tunnel is None else self._tunnel.round_trip
 
     # Connecting
 
@@ -109,6 +124,7 @@ class Reconnecting(Service):
             self._renewing = self._clock.callLater(_CHECK_PERIOD, self._retire, tunnel, until)
             return
         self._tunnel = None
+        self.reconnects["renewal"] += 1
         self._state = "reconnecting"
         self._live[tunnel].addCallback(self._retired)
         tunnel.close("the agent is reconnecting")
@@ -153,6 +169,7 @@ class Reconnecting(Service):
         if tunnel.draining and tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
+                self.reconnects["draining"] += 1
                 self._log.info("{peer} is stopping; reconnecting", peer=tunnel.peer)
                 self._later()
 
@@ -161,6 +178,7 @@ class Reconnecting(Service):
         if tunnel is self._tunnel:
             self._tunnel = None
             if self.running:
+                self.reconnects[ending(reason)] += 1
                 self._log.warn("lost the tunnel to {peer}: {reason}", peer=tunnel.peer, reason=str(reason))
                 self._later(long=isinstance(reason, TooManyConnections))
         elif self.running:
@@ -172,12 +190,16 @@ class Reconnecting(Service):
         if not self.running or failure.check(CancelledError):
             return
         self._failures += 1
+        self.reconnects["attempt-failed"] += 1
+        permanent = isinstance(failure.value, TowerError) and failure.value.permanent
+        logged = not permanent or self._is_news(failure.getErrorMessage())
         if failure.check(TowerError, OSError, ConnectionLost):
-            self._log.warn(
-                "attempt {failures} to connect failed: {reason}",
-                failures=self._failures,
-                reason=failure.getErrorMessage(),
-            )
+            if logged:
+                self._log.warn(
+                    "attempt {failures} to connect failed: {reason}",
+                    failures=self._failures,
+                    reason=failure.getErrorMessage(),
+                )
         else:
             self._log.failure("attempt {failures} to connect failed", failure, failures=self._failures)
         self._state = failure.getErrorMessage()
@@ -185,12 +207,28 @@ class Reconnecting(Service):
             self._log.critical("giving up after {retries} retries (--max-retry)", retries=self._max_retry)
             self._gave_up()
         else:
-            self._later(long=failure.check(TooManyConnections) is not None)
+            self._later(
+                long=failure.check(TooManyConnections) is not None, permanent=permanent, logged=logged
+            )
 
-    def _later(self, *, long: bool = False) -> None:
-        """Schedule the next attempt; *long* if the proxy has no free slot for this agent."""
-        wait = self._backoff.wait(long=long)
-        self._log.info("retrying in {wait:.1f} s", wait=wait)
+    def _is_news(self, text: str) -> bool:
+        """Return whether to log an error: it is another one, or the last line about it is a minute old."""
+        now = self._clock.seconds()
+        if text == self._logged[0] and now - self._logged[1] < LOG_PERIOD:
+            return False
+        self._logged = text, now
+        return True
+
+    def _later(self, *, long: bool = False, permanent: bool = False, logged: bool = True) -> None:
+        """Schedule the next attempt.
+
+        :param long: the proxy has no free slot for this agent.
+        :param permanent: the same error is expected.
+        """
+        wait = self._backoff.slow() if permanent else self._backoff.wait(long=long)
+        if logged:
+            often = f"; the same error is logged every {LOG_PERIOD:g} s" if permanent else ""
+            self._log.info("retrying in {wait:.1f} s{often}, or at SIGHUP", wait=wait, often=often)
         self._timer = self._clock.callLater(wait, self._try)
 
     # Stopping
@@ -261,6 +299,10 @@ class Backoff:
             self._next = self._longest
         now, self._next = self._next, min(self._next * self._factor, self._longest)
         return now * (0.5 + self._chance() / 2)
+
+    def slow(self) -> float:
+        """Return a delay for errors that only an operator can end, s; it does not grow."""
+        return min(SLOW, self._longest) * (0.5 + self._chance() / 2)
 
     def reset(self) -> None:
         """Start again with the first delay, after a successful connection."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTCP
+from twisted.internet.interfaces import IAddress, IListeningPort, IPullProducer, IReactorTCP
 from twisted.logger import Logger
 from twisted.protocols.policies import WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
+from zope.interface import implementer
 
 from tower.metrics.page import CONTENT_TYPE, MetricsPage
 
@@ -37,17 +39,42 @@ class _MetricsResource(Resource):
             request.setResponseCode(405)
             request.setHeader(b"allow", b"GET, HEAD")
             return b""
-        writing = self._page.text()
+        writing = self._page.pieces()
         request.notifyFinish().addErrback(lambda _: writing.cancel())
         writing.addCallbacks(_answer, _failed, callbackArgs=(request,), errbackArgs=(request,))
         return NOT_DONE_YET
 
 
-def _answer(page: bytes, request: Request) -> None:
+@implementer(IPullProducer)
+class _Pieces:
+    """Writes the next piece of a page when the client has taken the last one."""
+
+    def __init__(self, pieces: Iterable[bytes], request: Request) -> None:
+        self._pieces = iter(pieces)
+        self._request = request
+
+    def resumeProducing(self) -> None:
+        """Write a piece, or finish the answer."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._request.unregisterProducer()
+            self._request.finish()
+        else:
+            self._request.write(piece)
+
+    def stopProducing(self) -> None:
+        """Stop: the client disconnected."""
+        self._pieces = iter(())
+
+
+def _answer(pieces: list[bytes], request: Request) -> None:
     request.setHeader(b"content-type", CONTENT_TYPE)
-    request.setHeader(b"content-length", b"%d" % len(page))
+    request.setHeader(b"content-length", b"%d" % sum(map(len, pieces)))
+    if request.method == b"GET" and len(pieces) > 1:
+        request.registerProducer(_Pieces(pieces, request), streaming=False)
+        return
     if request.method == b"GET":
-        request.write(page)
+        request.write(pieces[0])
     request.finish()
 
 
@@ -113,6 +140,12 @@ class MetricsPort(Service):
     def startService(self) -> None:
         """Listen; raise `CannotListenError` if the port is in use."""
         super().startService()  # type: ignore[no-untyped-call]
+        self.listen()
+
+    def listen(self) -> None:
+        """Listen before the start, if not done yet; raise `CannotListenError` if the port is in use."""
+        if self._listening is not None:
+            return
         self._listening = self._reactor.listenTCP(self.port, self._site, interface=self._host)
         address: Any = self._listening.getHost()
         self.port = address.port

@@ -80,11 +80,16 @@ def parse_server_url(text: str) -> ServerURL:
 
 @frozen
 class HTTPProxy:
-    """An HTTP proxy, used with CONNECT; `credential` is the value of `Proxy-Authorization`, or empty."""
+    """An HTTP proxy, used with CONNECT.
+
+    :ivar credential: value of `Proxy-Authorization`, or empty.
+    :ivar variable: environment variable that names it.
+    """
 
     host: str
     port: int
     credential: bytes = field(default=b"", repr=False)
+    variable: str = field(default="", eq=False)
 
     def request(self, url: ServerURL) -> bytes:
         """Return the head of the CONNECT for *url* (RFC 9110 section 9.3.6)."""
@@ -93,8 +98,9 @@ class HTTPProxy:
         return b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, login)
 
     def __str__(self) -> str:
-        """Return the address."""
-        return join_address(self.host, self.port)
+        """Return the address, and the variable."""
+        address = join_address(self.host, self.port)
+        return f"{address} ({self.variable})" if self.variable else address
 
 
 def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
@@ -106,7 +112,8 @@ def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
     :raise ConfigurationError: the variable is not a URL of an HTTP proxy.
     """
     kind = "HTTPS_PROXY" if url.secure else "HTTP_PROXY"
-    text = environ.get(kind.lower()) or environ.get(kind) or ""
+    variable = kind.lower() if environ.get(kind.lower()) else kind
+    text = environ.get(variable) or ""
     if not text or _exempt(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return None
     if "://" not in text:
@@ -118,7 +125,7 @@ def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
     if parts.username is not None:
         login = unquote_to_bytes(parts.username) + b":" + unquote_to_bytes(parts.password or "")
         credential = b"Basic " + b64encode(login)
-    return HTTPProxy(host, port or 80, credential)
+    return HTTPProxy(host, port or 80, credential, variable)
 
 
 def _exempt(url: ServerURL, no_proxy: str) -> bool:

@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.apiserver import APIServer, Material
+from tower.kube.connection_settings import CredentialFacts
 from tower.kube.head_policy import Upstream
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.system_identities import SystemIdentities
@@ -35,47 +36,33 @@ class _CredentialGate:
 class MemberAPIServer:
     """The API server; `renew` must be called before its first use.
 
-    :param cluster: its name.
     :param poller: for direct connections.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
     :param identities: returns the system identities that users may act as; called by `renew`.
     :param why_not: the cure when another system identity is rejected; see
         `tower.kube.head_policy.HeadPolicy`.
-    :ivar is_refused: whether the API server is known to reject the credential.
+    :ivar problem: why the credential cannot be used; empty if it can, even if the API server rejects it.
     """
 
-    _cluster: str
     _reactor: IReactorTime
     _poller: ISocketReactor
     _load: Callable[[], KubeAccess]
     _identities: Callable[[], SystemIdentities] = field(kw_only=True)
     _why_not: str = field(kw_only=True)
     _current: _CredentialGate | None = field(default=None, init=False)
-    _problem: str = field(default="", init=False)
-    is_refused: bool = field(default=False, init=False)
-
-    @property
-    def problem(self) -> str:
-        """Why the credential cannot be used; empty if no problem is known."""
-        if self._problem or not self.is_refused:
-            return self._problem
-        return (
-            f"the API server of cluster {self._cluster} rejects the proxy's credential (401): "
-            f"replace it with 'tower cluster set {self._cluster} --member-kubeconfig FILE'"
-        )
+    problem: str = field(default="", init=False)
 
     def renew(self) -> None:
         """Load the credential again; streams that use the previous one may end."""
         old, self._current = self._current, None
-        self.is_refused = False
         if old is not None:
             old.gate.draining = True
         try:
             server = APIServer(self._load)
         except ConfigurationError as e:
-            self._problem = str(e)
+            self.problem = str(e)
             return
-        self._problem = ""
+        self.problem = ""
         gate = APIServerGate(
             self._reactor,
             server.tls,
@@ -96,6 +83,14 @@ class MemberAPIServer:
     def material(self) -> Material | None:
         """The credential and its CA; None while there is no usable credential."""
         return None if self._current is None else self._current.server.material
+
+    @property
+    def facts(self) -> CredentialFacts:
+        """Public facts of the credential."""
+        material = self.material
+        if material is None:
+            return CredentialFacts()
+        return CredentialFacts.of(material.certificate, material.token)
 
     def upstream(self) -> Upstream:
         """Return what heads of requests need; raise `ConfigurationError` if there is no usable credential."""

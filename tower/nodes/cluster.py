@@ -15,8 +15,11 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node, parse_node
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
-from tower.errors import ConfigurationError, TowerError
+from tower.errors import ConfigurationError
 from tower.kube.client import APIClient
+from tower.kube.member_check import CHECK_LIMIT, MemberChecker
+from tower.kube.member_failures import proxy_texts
+from tower.kube.member_status import Check, MemberStatus
 from tower.net.addresses import parse_address
 from tower.net.budget import Budget
 from tower.net.connecting import connect
@@ -39,8 +42,6 @@ from tower.reactor.poller import Poller
 from tower.reactor.timers import Clock
 from tower.store import IStore
 from tower.tunnels import Tunnels
-
-_UNAUTHORIZED = 401
 
 
 class NodeCluster:
@@ -91,7 +92,6 @@ class NodeCluster:
         key = self._file("key_file")
         self.key = KeyPairFiles(key.path, self.spec.key_type, key.files)
         self.apiserver = MemberAPIServer(
-            cluster.name,
             reactor,
             poller,
             lambda: credentials.get(self.cluster),
@@ -123,7 +123,19 @@ class NodeCluster:
         self._direct_api = APIClient(
             reactor, self.apiserver.open_directly, self.apiserver.upstream, persistent=False
         )
+        self._check_api = APIClient(
+            reactor, lambda: self.apiserver.open(self.tunnels), self.apiserver.upstream, limit=CHECK_LIMIT
+        )
+        self._checker = MemberChecker(
+            reactor,
+            self._check_api,
+            lambda: str(self.apiserver.server, "ascii"),
+            lambda: self.apiserver.facts,
+            proxy_texts(cluster.name),
+            epoch=epoch,
+        )
         self.cluster_tunnel = SSHClusterTunnel(cluster.name, self.login.user, self.tunnels, self.apiserver)
+        self.cluster_tunnel.check_member = self._check_member
         self.kubelets: Kubelets | None = None
         self._is_registered = False
         self._apply()
@@ -240,15 +252,23 @@ class NodeCluster:
 
     # The credential
 
-    async def check_credential(self) -> None:
-        """Find out whether the API server accepts the credential; see `MemberAPIServer.is_refused`."""
-        if not self.tunnels.is_up:
-            return
-        try:
-            answer = await self._api.request("GET", "/version")
-        except TowerError:
-            return  # not a problem of the credential
-        self.apiserver.is_refused = answer.code == _UNAUTHORIZED
+    async def _check_member(self) -> MemberStatus:
+        """Check the API server through any node, and the nodes' tunnels again if the result differs."""
+        unusable = self._unusable()
+        if unusable is not None:
+            return unusable
+        before, status = self.cluster_tunnel.member_status, await self._checker.check()
+        was_reachable = before is None or before.api_server.status != "False"
+        if status.api_server.status == "True" and self.tunnels.trouble:
+            self.tunnels.recheck()
+        elif status.api_server.status == "False" and was_reachable:
+            self.tunnels.check()
+        return status
+
+    def _unusable(self) -> MemberStatus | None:
+        """Return the status while the credential cannot be used; None if it can."""
+        problem = self.apiserver.problem
+        return MemberStatus(credential=Check("False", "CredentialUnusable", problem)) if problem else None
 
     def renew_credential(self) -> None:
         """Read the credential again."""
@@ -258,6 +278,13 @@ class NodeCluster:
             self.kubelets.draining = True
         self.kubelets = self.cluster_tunnel.kubelets = self._new_kubelets()
         self.tunnels.check()  # a problem that the old credential caused may be over
+        self._registry.report(self.cluster.name, self._unusable())
+        self._forget_status()
+
+    def _forget_status(self) -> None:
+        """Forget the state of the API server, which is then checked at once."""
+        self.cluster_tunnel.member_status = None
+        self.cluster_tunnel.on_change()
 
     def _new_kubelets(self) -> Kubelets | None:
         if not self.spec.kubelet_port:
@@ -300,6 +327,7 @@ class NodeCluster:
     def stop(self, reason: str) -> Deferred[None]:
         """Close everything; fires when that is done."""
         self._registry.explain(self.cluster.name, None)
+        self._registry.report(self.cluster.name, None)
         self._log.info(
             "cluster {cluster}: closing its tunnels: {reason}", cluster=self.cluster.name, reason=reason
         )
@@ -309,11 +337,14 @@ class NodeCluster:
     async def _stop(self) -> None:
         await self.tunneler.close()
         self._api.close()
+        self._check_api.close()
 
     def status(self) -> SSHStatus:
         """Return the state of the nodes, and the last error."""
-        status = self.tunneler.status()
-        return evolve(status, last_error=self.apiserver.problem) if self.apiserver.problem else status
+        status, state = self.tunneler.status(), self._unusable() or self.cluster_tunnel.member_status
+        if state is not None and state.credential.status == "False":
+            return evolve(status, last_error=state.credential.message)
+        return status
 
     # Callbacks of the parts
 
@@ -349,3 +380,4 @@ class NodeCluster:
         if self._is_registered:
             self._is_registered = False
             self._registry.remove(self.cluster_tunnel)
+            self.cluster_tunnel.member_status = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
@@ -42,7 +42,7 @@ class SSHClusterTunnel:
         self.since = 0.0
         self.member_status: MemberStatus | None = None
         self.check_member: CheckMember | None = None
-        self.on_change = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.kubelets: Kubelets | None = None
         self._tunnels = tunnels

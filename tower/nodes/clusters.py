@@ -27,12 +27,8 @@ from tower.tunnels import Tunnels
 #: Interval between calls of `NodeClusters.report`, s.
 REPORT_PERIOD = 15.0
 
-#: Interval between calls of `NodeClusters.check_credentials`, s.
-CREDENTIAL_PERIOD = 60.0
-
-#: Types of conditions.
+#: Type of the condition.
 NODES_SYNCED = "NodesSynced"
-MEMBER_CREDENTIAL = "MemberCredential"
 
 
 class NodeClusters(Service):
@@ -167,10 +163,6 @@ class NodeClusters(Service):
         running = self._running.get(name)
         if running is not None:
             running.renew_credential()
-            Deferred.fromCoroutine(self._report(running)).addErrback(self._not_reported, name)
-
-    def _not_reported(self, failure: Failure, name: str) -> None:
-        self._log.failure("cannot write the conditions of {cluster}", failure, cluster=name)
 
     # Conditions
 
@@ -180,13 +172,6 @@ class NodeClusters(Service):
             return
         for name in list(self._problems):
             self._follow(name)
-        for each in self:
-            await self._report(each)
-
-    async def check_credentials(self) -> None:
-        """Find out which API servers accept their credential; see `CREDENTIAL_PERIOD`."""
-        checks = [Deferred.fromCoroutine(each.check_credential()) for each in self]
-        await DeferredList(checks, consumeErrors=True)
         for each in self:
             await self._report(each)
 
@@ -224,12 +209,6 @@ def _conditions(running: NodeCluster) -> Sequence[Condition]:
         found.append(Condition(NODES_SYNCED, "False", "TooLongAgo", message, 0))
     else:
         found += _synced(status)
-    problem = running.apiserver.problem
-    if problem:
-        found.append(Condition(MEMBER_CREDENTIAL, "False", "Unusable", problem, 0))
-    else:
-        text = "The credential for the API server is usable."
-        found.append(Condition(MEMBER_CREDENTIAL, "True", "Usable", text, 0))
     return found
 
 

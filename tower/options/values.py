@@ -18,6 +18,9 @@ SECRET_FILE_LIMIT = 64 * 1024
 #: Longest duration, s: a hundred years, so that every sum of times stays a date.
 LONGEST = 100 * 365 * 86400.0
 
+#: Smallest memory budget, B.
+LEAST_BUDGET = 1 << 20
+
 _DURATION_UNITS = {
     "ns": Decimal("1e-9"),
     "us": Decimal("1e-6"),
@@ -111,6 +114,14 @@ def read_size(text: str) -> int:
     return int(match[1]) * unit
 
 
+def read_budget(text: str) -> int:
+    """Return a size of at least `LEAST_BUDGET`, B: a number without unit is bytes."""
+    size = read_size(text)
+    if size < LEAST_BUDGET:
+        raise ValueError(f"is {size} B, and the minimum is 1MiB: give a unit, such as 32MiB")
+    return size
+
+
 def read_count(text: str) -> int:
     """Return a whole number, 0 or more."""
     if not _DIGITS.fullmatch(text):
@@ -123,6 +134,16 @@ def read_port(text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= 65535:
         raise ValueError("is not a port: give a number from 1 to 65535")
     return int(text)
+
+
+def read_optional_port(text: str) -> int | None:
+    """Return a port, or None for ``none``."""
+    if text == "none":
+        return None
+    try:
+        return read_port(text)
+    except ValueError as e:
+        raise ValueError(f"{e}, or none") from None
 
 
 def read_port_range(text: str) -> range | None:

@@ -24,6 +24,7 @@ CLUSTER_KINDS = (
     "memberaccess",
     "nodes",
     "hostkeys",
+    "events",
 )
 
 #: All kinds of record.

@@ -32,6 +32,7 @@ class Tunnels:
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar on_failure: to be called with the name of a cluster whose API server did not answer a request.
     :ivar counters: of the clusters' tunnels and streams.
     """
 
@@ -50,6 +51,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self.on_failure: Callable[[str], None] = lambda _: None
         self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:

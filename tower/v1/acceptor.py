@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger, LogLevel
 
 from tower.clusters.v1_tokens import V1Tokens
@@ -14,7 +15,6 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import VERSION_LIMIT, shortened
 from tower.net.pipes import Pipe
-from tower.reactor.timers import Clock
 from tower.tunnels.limits import TunnelSlot
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
@@ -28,16 +28,18 @@ class V1AgentAcceptor:
 
     :param host_keys: the first is used.
     :param keepalive: interval of keepalives, s.
+    :param epoch: returns the time of day, s since the epoch.
     :param impersonate: False: all users act with the agents' own credentials.
     """
 
     _log = Logger()
 
-    _clock: Clock
+    _clock: IReactorTime
     _acceptor: AgentAcceptor
     _tokens: V1Tokens
     _host_keys: Sequence[KeyPair]
     _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
@@ -74,4 +76,4 @@ class V1AgentAcceptor:
                 peer=tunnel.peer,
             )
         refusal = self._tokens.refusal(agent.name, agent.fingerprint)
-        return V1Tunnel(tunnel, agent, self._clock, impersonate=self._impersonate), refusal
+        return V1Tunnel(tunnel, agent, self._clock, self._epoch, impersonate=self._impersonate), refusal

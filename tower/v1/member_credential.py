@@ -11,7 +11,7 @@ from functools import cache
 from ipaddress import IPv6Address
 
 from tower.errors import ConfigurationError
-from tower.kube.connection_settings import end_of_token
+from tower.kube.connection_settings import CredentialFacts
 from tower.kube.head_policy import Upstream
 from tower.net.tls.client_certificate import load_pair
 from tower.net.tls.published_authorities import refuse_published, trust_system
@@ -39,13 +39,13 @@ class MemberCredential:
     :ivar server_name: the name that its certificate must have.
     :ivar context: verifies it with the agent's authorities, or the system's if the agent sent none.
     :ivar resumption: shortens its next handshake.
-    :ivar expires: when the bearer token or the client certificate expires, s since the epoch; None: never, or
-        unknown.  An old agent sends a new one only when it connects again.
+    :ivar facts: of the bearer token or the client certificate.  An old agent sends a new one only when it
+        connects again.
     :ivar is_missing: whether there is no credential: the API server will reject nearly all requests.
     :raise ConfigurationError: a part of the agent's config is invalid; the text names it.
     """
 
-    __slots__ = ("context", "expires", "host", "is_missing", "port", "resumption", "server_name", "upstream")
+    __slots__ = ("context", "facts", "host", "is_missing", "port", "resumption", "server_name", "upstream")
 
     def __init__(self, config: AgentConfig) -> None:
         self.host, self.port = parse_server(config.kubernetes)
@@ -54,17 +54,18 @@ class MemberCredential:
         has_certificate = bool(config.certificate or config.key)
         make = _context if config.authority or has_certificate else _system_context
         self.context = make(config.authority)
-        self.expires: float | None = None
+        self.facts = CredentialFacts()
         credential_line = b""
         if has_certificate:
-            self.expires = _load_certificate(self.context, config.certificate, config.key)
+            _load_certificate(self.context, config.certificate, config.key)
+            self.facts = CredentialFacts.of(config.certificate, b"")
         elif config.bearer:
             token = config.bearer.strip()
             if _WORD.fullmatch(token) is None or len(token) > _LONGEST_TOKEN:
                 raise ConfigurationError("the bearer token is not one word of printable characters")
             credential_line = b"Authorization: Bearer %b\r\n" % token
-            self.expires = end_of_token(token)
-        self.is_missing = not (has_certificate or credential_line)
+            self.facts = CredentialFacts.of(b"", token)
+        self.is_missing = not self.facts.kind
         self.upstream = Upstream(b"", f"Host: {self.address}\r\n".encode("ascii"), credential_line)
 
     def __repr__(self) -> str:
@@ -135,16 +136,15 @@ def _context(authority: bytes) -> ssl.SSLContext:
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:
-    """Load *certificate* into *context*; return when it expires, s since the epoch."""
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load *certificate* into *context*."""
     if not certificate or not key:
         missing, there = ("CertData", "KeyData") if key else ("KeyData", "CertData")
         raise ConfigurationError(f"the config has {there} without {missing}")
     try:
-        end = load_certificates(certificate)[0].not_valid_after_utc
+        load_certificates(certificate)
         load_pair(context, certificate, key)
     except ValueError:
         raise ConfigurationError(
             "the client certificate and its key are not an unencrypted, matching pair in PEM"
         ) from None
-    return end.timestamp()

@@ -9,12 +9,14 @@ from twisted.internet.defer import Deferred
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
-from tower.member.outgoing import DIAL_TIMEOUT, Dialing, StreamTally
+from tower.member.outgoing import DIAL_TIMEOUT, Dialing
+from tower.member.stream_tally import StreamTally
 from tower.member.targets import TargetRefused
 from tower.net.connecting import connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
 from tower.reactor.interfaces import ISocketReactor
+from tower.tunnels.targets import KUBERNETES, KUBESPHERE
 from tower.v1.config import CHANNEL
 from tower.v1.redaction import Redactor
 from tower.v1.registration import Registration
@@ -53,6 +55,10 @@ class RegisteredDestinations:
         """See `tower.member.outgoing.Destinations.describe`."""
         return Redactor(self._registration.config).redact(incoming.data) if incoming.data else ""
 
+    def target_of(self, name: str) -> str:
+        """See `tower.member.outgoing.Destinations.target_of`."""
+        return KUBESPHERE if name == self._registration.config.kubesphere.lower() else KUBERNETES
+
     def dial(self, name: str) -> Deferred[Connection]:
         """See `tower.member.outgoing.Destinations.dial`."""
         address = self._registration.addresses[name]
@@ -75,7 +81,7 @@ class V1Outgoing:
     ) -> None:
         self._reactor = reactor
         self._connect = connect
-        self.tally = StreamTally(reactor)
+        self.tally = StreamTally(reactor, (KUBERNETES, KUBESPHERE))
 
     def for_tunnel(self, registration: Registration) -> Dialing:
         """Return the acceptor of one tunnel's streams."""

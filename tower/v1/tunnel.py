@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IReactorTime
 
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
+from tower.kube.client import APIClient
+from tower.kube.member_check import CHECK_LIMIT, MemberChecker
+from tower.kube.member_failures import old_agent_texts
 from tower.kube.member_status import MemberStatus
 from tower.net.addresses import join_address
-from tower.reactor.timers import Clock
 from tower.tunnels.apiserver_gate import APIServerGate
 from tower.tunnels.live import CheckMember, Rewrite
 from tower.tunnels.targets import KUBERNETES, KUBESPHERE
@@ -36,6 +39,7 @@ _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
 class V1Tunnel:
     """See `tower.tunnels.Tunnel`.
 
+    :param epoch: returns the time of day, s since the epoch.
     :param impersonate: False: all users act with the agent's own credential.
     :ivar credential_expires: when the agent's credential for its API server expires, s since the epoch; None:
         never, or unknown.
@@ -49,7 +53,15 @@ class V1Tunnel:
     #: Old agents have no drain message.
     draining = False
 
-    def __init__(self, tunnel: SSHTunnel, agent: V1Agent, clock: Clock, *, impersonate: bool = True) -> None:
+    def __init__(
+        self,
+        tunnel: SSHTunnel,
+        agent: V1Agent,
+        clock: IReactorTime,
+        epoch: Callable[[], float],
+        *,
+        impersonate: bool = True,
+    ) -> None:
         self._tunnel = tunnel
         credential = agent.credential
         config = agent.config
@@ -64,12 +76,20 @@ class V1Tunnel:
             impersonate=impersonate,
             why_not=_NO_SYSTEM,
         )
-        self.credential_expires = credential.expires
+        self.credential_expires = credential.facts.lifetime.end
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since
         self.server = credential.address.encode()  # as in the Host fields that it gets
         self.member_status: MemberStatus | None = None
-        self.check_member: CheckMember | None = None
+        self.check_member: CheckMember | None = MemberChecker(
+            clock,
+            APIClient(clock, lambda: self.open(KUBERNETES), lambda: credential.upstream, limit=CHECK_LIMIT),
+            lambda: credential.address,
+            lambda: credential.facts,
+            old_agent_texts(agent.name),
+            epoch=epoch,
+            impersonate=impersonate,
+        ).check
         self.on_change: Callable[[], None] = lambda: None
 
     @property

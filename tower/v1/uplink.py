@@ -77,7 +77,15 @@ class V1Uplink:
 
     def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialing) -> None:
         """Carry streams: an old proxy opens them before it answers the registration."""
-        tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
+        tunnel.open_up(
+            cluster,
+            "",
+            KUBESPHERE_V1,
+            self._epoch(),
+            self._budget,
+            dialing.accept,
+            self._outgoing.tally.traffic,
+        )
 
 
 @define(eq=False)

@@ -44,6 +44,7 @@ class HostKeyMismatch(PeerError):
     """
 
     for_peer = "host key not accepted"
+    permanent = True
 
     def __init__(self, seen: str, pinned: Collection[str]) -> None:
         super().__init__(
@@ -58,6 +59,7 @@ class AgentRefused(PeerError):
     """The proxy rejects both the key and the token of this agent."""
 
     for_peer = "authentication rejected"
+    permanent = True
 
 
 class AuthenticationFailed(PeerError):
@@ -277,7 +279,8 @@ class ClientTransport(Client):
         self.fail(
             AgentRefused(
                 f"the proxy rejected this agent for cluster {self._cluster!r}: its key is not enrolled, and "
-                f"its join token is missing, unknown, expired or used up: run 'tower join' for a new one"
+                "its join token is missing, unknown, expired or used up, or the cluster was removed: "
+                f"run 'tower join {self._cluster}' for a new one"
             ),
             DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
         )

@@ -90,7 +90,13 @@ class Uplink:
         dialing = self._outgoing.for_tunnel()
         tunnel.lost.addCallback(dialing.lost)
         tunnel.open_up(
-            proxy.name, proxy.fingerprint, proxy.hello.version, self._epoch(), self._budget, dialing.accept
+            proxy.name,
+            proxy.fingerprint,
+            proxy.hello.version,
+            self._epoch(),
+            self._budget,
+            dialing.accept,
+            self._outgoing.tally.traffic,
         )
         if problem := skew(identity.hello.version, proxy.hello.version):
             self._log.warn("{problem}", problem=problem)

@@ -37,6 +37,8 @@ class HandshakeDropped(DialFailed):
 class SubprotocolRefused(DialFailed):
     """The server answered, and refused the WebSocket with the requested subprotocol."""
 
+    permanent = True
+
 
 class _QuietAutobahnLog:
     """Drops Autobahn's log lines: the caller logs failures once."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from attrs import define, field
 from autobahn.twisted.websocket import WebSocketClientFactory
+from cryptography import x509
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -18,6 +20,7 @@ from tower.net.pipe_transport import PipeTransport
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.net.tls.connection import TLSFailed, start_tls
+from tower.net.tls.validity import is_about_dates, validity_problem
 from tower.reactor.interfaces import ISocketReactor
 from tower.websocket.client_handshake import ClientSocket, DialFailed, HandshakeDropped, SubprotocolRefused
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -27,6 +30,9 @@ __all__ = ["DialFailed", "Dialer", "SubprotocolRefused"]
 #: Timeouts of TCP with TLS, and of each response after it, s.
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 10.0
+
+#: OpenSSL's errors about a server that does not speak TLS.
+_NO_TLS = ("wrong version number", "record layer failure", "packet length too long", "http request")
 
 T = TypeVar("T")
 
@@ -38,6 +44,7 @@ class Dialer:
     :param context: verifies the proxy's TLS; None with `ws`, or to find the CA by *hashes*.
     :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns the CA by another
         connection.
+    :param epoch: returns the time of day, s since the epoch; compared with the dates of certificates.
     :param announced: returns more such hashes, which the proxy announced to this agent; they also help if
         *context* rejects the proxy.
     """
@@ -48,6 +55,7 @@ class Dialer:
     _hashes: Sequence[str] = ()
     _proxy: HTTPProxy | None = None
     _connect: Callable[..., Deferred[Connection]] = connect
+    _epoch: Callable[[], float] = time.time
     _announced: Callable[[], Sequence[str]] = tuple
     _learned: ssl.SSLContext | None = field(default=None, init=False)
     _factory: WebSocketClientFactory = field(init=False)
@@ -70,15 +78,29 @@ class Dialer:
         try:
             connection = await self._reach_verified() if self.url.secure else await self._reach(None)
         except ConnectFailed as e:
-            raise DialFailed(f"cannot reach {self.url}: {e}{self._tls_cure(e)}") from e
+            raise await self._explained(e) from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
-            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+            raise self._failed(f"{e}{tls_cure(str(e), self.url, pinned=True)}", permanent=e.permanent) from e
         return connection, await self._shake_hands(connection, protocol)
 
-    def _tls_cure(self, error: ConnectFailed) -> str:
-        if self._hashes or "certificate verify failed" not in str(error):
-            return ""
-        return ": set --ca-hash, which 'tower join' prints, or --ca-cert to the CA of this proxy"
+    async def _explained(self, error: ConnectFailed) -> DialFailed:
+        """Return the error of a dial with its cure."""
+        text = str(error)
+        if error.kind != "tls":
+            return self._failed(text, permanent=False)
+        cure = tls_cure(text, self.url, pinned=bool(self._hashes))
+        if is_about_dates(text):
+            try:
+                problem = validity_problem(await self._chain(), self._epoch())
+            except (ConnectFailed, ChainUnknown, DialFailed):
+                problem = None
+            cure = f": {problem or 'set the clock of this machine, or renew the certificate'}"
+        return self._failed(f"{text}{cure}", permanent=bool(cure))
+
+    def _failed(self, text: str, *, permanent: bool) -> DialFailed:
+        failure = DialFailed(f"cannot reach {self.url}: {text}")
+        failure.permanent = permanent
+        return failure
 
     async def _reach_verified(self) -> Connection:
         """Connect with TLS, by the context that worked last.
@@ -108,11 +130,14 @@ class Dialer:
 
     async def _learn(self) -> ssl.SSLContext:
         """Return a context with the proxy's CA, found by its hash."""
+        return pinned_context(find_authority(await self._chain(), (*self._hashes, *self._announced())))
+
+    async def _chain(self) -> list[x509.Certificate]:
+        """Return the proxy's certificates, which are not verified."""
         connection = await self._reach(None)
         reader = ChainReader(connection, self.url.host)
         reader.start()
-        chain = await self._within(reader.chain, "the proxy did not answer the TLS handshake")
-        return pinned_context(find_authority(chain, (*self._hashes, *self._announced())))
+        return await self._within(reader.chain, "the proxy did not answer the TLS handshake")
 
     async def _reach(self, tls: ssl.SSLContext | None) -> Connection:
         """Connect, through the HTTP proxy if any, with *tls* if given."""
@@ -121,7 +146,12 @@ class Dialer:
             return await self._connect(
                 self._reactor, url.host, url.port, tls=tls, server_hostname=url.host, timeout=CONNECT_TIMEOUT
             )
-        connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
+        try:
+            connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
+        except ConnectFailed as e:
+            name = proxy.variable
+            cure = f": correct or unset {name}, or add {url.host} to NO_PROXY" if name else ""
+            raise ConnectFailed(e.kind, f"the HTTP proxy {proxy} cannot be reached: {e}{cure}") from e
         await self._within(connect_through(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
         if tls is None:
             return connection
@@ -139,8 +169,10 @@ class Dialer:
             leftover = await self._within(client.done, "it did not answer the WebSocket handshake")
         except DialFailed as e:
             is_plain = isinstance(e, HandshakeDropped) and not self.url.secure
-            cure = ": if this is a TLS port, use wss://" if is_plain else ""
-            raise type(e)(f"cannot open a tunnel to {self.url}: {e}{cure}") from e
+            cure = f": if this is a TLS port, use wss://{self.url.authority}" if is_plain else ""
+            failure = type(e)(f"cannot open a tunnel to {self.url}: {e}{cure}")
+            failure.permanent = e.permanent or is_plain
+            raise failure from e
         transport.release()
         client.forget()
         return leftover
@@ -152,3 +184,20 @@ class Dialer:
             return Failure(DialFailed(f"{text} within {seconds:g} s"))
 
         return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)
+
+
+def tls_cure(text: str, url: ServerURL, *, pinned: bool) -> str:
+    """Return the cure of OpenSSL's error *text*, after a colon; empty: none is known.
+
+    :param pinned: whether `--ca-hash` is set.
+    """
+    if any(each in text for each in _NO_TLS):
+        cure = f"use ws://{url.authority}, or wss:// with the proxy's --secure-port"
+        return f": this port does not use TLS: {cure}"
+    if "mismatch" in text:
+        return (
+            f": use a name of its certificate, or restart the proxy with --publish-service-address {url.host}"
+        )
+    if "certificate verify failed" in text and not pinned:
+        return ": set --ca-hash, which 'tower join' prints, or --ca-cert to the CA of this proxy"
+    return ""

@@ -27,6 +27,16 @@ class TrafficTests(SynchronousTestCase):
         self.assertEqual(self.traffic.totals(), (13, 8, 0.0, 1))
         self.assertEqual(self.peer.totals(), (8, 13, 0.0, 1))
 
+    def test_labels(self) -> None:
+        """Open streams are counted by their label."""
+        other, _ = self.pair.open(Recorder(), Recorder())
+        self.near.label = other.label = "kubernetes"
+        self.pair.open(Recorder(), Recorder())
+        self.assertEqual(self.traffic.labels(), {"kubernetes": 2, "": 1})
+        other.abort()
+        self.pair.pump()
+        self.assertEqual(self.traffic.labels(), {"kubernetes": 1, "": 1})
+
     def test_closed(self) -> None:
         """The bytes of a closed stream stay."""
         self.near.send(b"question")

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.api.clusters` and `tower.web.api.cluster_object`."""
+"""Tests for `tower.web.api.clusters` and `tower.web.api.writes.cluster_object`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tower.clusters.condition_types import AVAILABLE
 from tower.errors import Invalid
 from tower.kube.member_status import Check, ConditionStatus, MemberStatus
 from tower.store.records import StoreFailed
-from tower.web.api.cluster_object import merge, read_cluster
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
 from tower.web.api.issuer import Published
+from tower.web.api.writes.cluster_object import merge, read_cluster
 from tower.web.outcome import Response
 
 CLUSTERS = f"{BASE}/clusters"

@@ -21,9 +21,12 @@ class DiscoveryTests(SynchronousTestCase):
         media, body = discovery.api_groups("application/json, */*")
         self.assertEqual(media, "application/json")
         self.assertEqual(body["kind"], "APIGroupList")
-        self.assertEqual([group["name"] for group in body["groups"]], ["cluster.kubesphere.io"])
+        self.assertEqual(
+            [group["name"] for group in body["groups"]],
+            ["cluster.kubesphere.io", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"],
+        )
         media, body = discovery.api_versions("")
-        self.assertEqual((media, body["kind"], body["versions"]), ("application/json", "APIVersions", []))
+        self.assertEqual((media, body["kind"], body["versions"]), ("application/json", "APIVersions", ["v1"]))
 
     def test_aggregated(self) -> None:
         """Newer clients get everything in one answer, in their version and with its media type."""
@@ -31,18 +34,29 @@ class DiscoveryTests(SynchronousTestCase):
             media, body = discovery.api_groups(accept)
             self.assertIn(f"v={version};", media)
             self.assertEqual(body["apiVersion"], f"apidiscovery.k8s.io/{version}")
-            (group,) = body["items"]
+            group = body["items"][0]
             (entry,) = group["versions"]
             self.assertEqual(
                 [r["resource"] for r in entry["resources"]],
-                ["clusters", "kubeconfigs", "credentials", "rotations"],
+                [
+                    "clusters",
+                    "agents",
+                    "jointokens",
+                    "kubeconfigs",
+                    "credentials",
+                    "nodes",
+                    "hostkeys",
+                    "rotations",
+                ],
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],
                 ["status", "agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
             )
             media, body = discovery.api_versions(accept)
-            self.assertEqual((body["apiVersion"], body["items"]), (f"apidiscovery.k8s.io/{version}", []))
+            (core,) = body["items"]
+            (events,) = core["versions"][0]["resources"]
+            self.assertEqual((events["resource"], events["scope"]), ("events", "Namespaced"))
 
     def test_resources(self) -> None:
         """Every resource is cluster-scoped and names its verbs."""

@@ -103,7 +103,9 @@ class DocumentTests(ApiTestCase):
     def test_nothing_there(self) -> None:
         """Other paths are not found, other methods not allowed."""
         self.refused(404, "GET", "/apis/apps/v1")
-        self.refused(404, "GET", "/api/v1")
+        self.refused(404, "GET", "/api/v2")
+        self.refused(404, "GET", "/api/v1/pods")
+        self.refused(404, "GET", "/apis/events.k8s.io/v2")
         self.refused(404, "GET", "/openapi/v3/apis/apps/v1")
         self.refused(405, "POST", "/apis", {})
-        self.refused(404, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {})
+        self.refused(404, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {})

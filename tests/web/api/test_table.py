@@ -33,7 +33,7 @@ class TableTests(SynchronousTestCase):
 
     def test_cells(self) -> None:
         """Cells are in the order of the columns; ages are relative to the given time."""
-        got = table(COLUMNS, [ALPHA], NOW, resource_version="17")
+        got = table(COLUMNS, [ALPHA], NOW, metadata={"resourceVersion": "17"})
         self.assertEqual(got["apiVersion"], "meta.k8s.io/v1")
         self.assertEqual(got["metadata"], {"resourceVersion": "17"})
         self.assertEqual([c["name"] for c in got["columnDefinitions"]], ["Name", "Enabled", "Age"])

@@ -99,7 +99,7 @@ class RouterTestCase(SynchronousTestCase):
             lambda: self.ready,
             ssh_tunnel=lambda: self.problem,
             kubelets=kubelets.get,
-            metrics=lambda: succeed(b"tower_up 1.0\n"),
+            metrics=lambda: succeed([b"tower_up ", b"1.0\n"]),
         )
         self.plain = PlainPort(take, lambda: self.problem)
         self.port = ClusterPort(chain, "alpha", generation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -160,6 +161,7 @@ class Sections:
                     _warn(self.file, values[0].line, f"unknown key in [{section.name}]")
 
 
+@lru_cache(maxsize=1000)  # a program reads a file once to check it, and again to use it
 def _warn(file: str, line: int, text: str) -> None:
     _log.warn("{file}:{line}: {text} ignored", file=file, line=line, text=text)
 

@@ -34,6 +34,7 @@ class Channel:
     `Receiver.ended` before it.
 
     :ivar local, remote: our channel number and the peer's.
+    :ivar label: its purpose, by which channels are counted; set by its owner.
     :ivar head: first bytes of a message with data for it.
     :ivar bytes_in, bytes_out: bytes received and sent.
     :ivar close_sent: whether CLOSE was sent: then nothing more must be sent about the channel.
@@ -71,6 +72,7 @@ class Channel:
         "close_sent",
         "head",
         "is_waiting",
+        "label",
         "local",
         "receiver",
         "remote",
@@ -82,6 +84,7 @@ class Channel:
         self._wire = mux.wire
         self._fairness = mux.fairness
         self.local = local
+        self.label = ""
         self.receiver: Receiver = NO_RECEIVER
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,3 +61,7 @@ class Traffic:
                 stalled += channel.stalled_so_far
             streams += len(mux.channels)
         return TrafficTotals(received, sent, stalled, streams)
+
+    def labels(self) -> Counter[str]:
+        """Return the number of open streams by `Channel.label`."""
+        return Counter(channel.label for mux in self._muxes for channel in mux.channels.values())

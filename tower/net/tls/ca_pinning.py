@@ -33,6 +33,8 @@ _FILE_LIMIT = 4 << 20
 class NotThePinnedCA(TowerError):
     """The server sent no CA with one of the given hashes."""
 
+    permanent = True
+
 
 class ChainUnknown(TowerError):
     """The handshake failed before the server's certificates."""

@@ -160,13 +160,17 @@ class NodeTunnels:
                 self._by_name[name] = others
 
     def retry(self) -> None:
-        """Try the nodes without a tunnel again, and check degraded ones.
+        """Try the nodes without a tunnel again, and check degraded ones."""
+        for slot in list(self._slots.values()):
+            slot.reopen()
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Check degraded tunnels.
 
         The server behind a node may have been slow for a moment only; that need not last until the next
         `check`.
         """
-        for slot in list(self._slots.values()):
-            slot.reopen()
         degraded = [slot for slot in self._slots.values() if slot.is_degraded]
         for number, slot in enumerate(degraded[:RECHECKS]):
             slot.check_in(RECHECKS_PERIOD * number / RECHECKS)

@@ -59,8 +59,8 @@ class AgentsApi:
             )
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                items = [self._object(cluster, agent) for agent in self._agents(cluster)]
-                return list_response(call, "Agent", items, AGENT_COLUMNS, self._clock.seconds(), _by_tunnel)
+                now = self._clock.seconds()
+                return list_response(call, "Agent", self.objects(cluster), AGENT_COLUMNS, now, rows_by_tunnel)
             case (("GET" | "HEAD"), (name,)):
                 return Response.of_json(self._object(cluster, self._find(cluster, name)))
             case "DELETE", (name,):
@@ -70,6 +70,10 @@ class AgentsApi:
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()
+
+    def objects(self, cluster: Cluster) -> list[Object]:
+        """See `tower.web.api.across_clusters.Listed`."""
+        return [self._object(cluster, agent) for agent in self._agents(cluster)]
 
     def _agents(self, cluster: Cluster) -> Sequence[_Agent]:
         return [
@@ -121,7 +125,7 @@ def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
     return shown
 
 
-def _by_tunnel(items: list[Object]) -> list[Object]:
+def rows_by_tunnel(items: list[Object]) -> list[Object]:
     """Return one row for each tunnel, and one for each credential without one."""
     return [
         {**item, "status": {**item["status"], "tunnel": tunnel}}

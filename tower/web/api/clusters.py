@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
@@ -12,13 +12,14 @@ from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.tunnels import Tunnels
-from tower.web.api.cluster_writer import CheckFiles, ClusterWriter
 from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.issuer import Published
 from tower.web.api.nodes import ssh_status_object
+from tower.web.api.pages import check_version, paged
 from tower.web.api.selectors import Selection
 from tower.web.api.table import CLUSTER_COLUMNS, TABLES, Object, table
 from tower.web.api.watch import Watching, WatchLimits
+from tower.web.api.writes.cluster_writer import CheckFiles, ClusterWriter
 from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
 
 _FIELDS: dict[str, Callable[[Object], str]] = {"metadata.name": lambda item: str(item["metadata"]["name"])}
@@ -51,12 +52,14 @@ class ClusterApi:
     _accesses: MemberCredentials | None = field(default=None, kw_only=True)
     _ssh_status: Callable[[str], SSHStatus | None] = field(default=lambda _: None, kw_only=True)
     _check_files: CheckFiles = field(kw_only=True)
-    _watching: Watching = field(init=False)
+    _watching: Watching[Cluster] = field(init=False)
     _writer: ClusterWriter = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._writer = ClusterWriter(self._clusters, self._clock, self.show, self._shown, self._check_files)
-        self._watching = Watching(self._clusters, self._version, self.show, self._clock, self._limits)
+        self._watching = Watching(
+            self._clusters, self._version, self.show, self._clock, self._limits, (API_VERSION, "Cluster")
+        )
 
     def show(self, cluster: Cluster) -> Object:
         """Return the current object of *cluster*."""
@@ -102,18 +105,12 @@ class ClusterApi:
         selection = Selection(call.query, _FIELDS)
         if call.flag("watch"):
             return self._watch(call, selection)
-        items = [self.show(cluster) for cluster in self._clusters.list()]
-        items = [item for item in items if selection.matches_fields(item) and selection.matches_labels(item)]
-        version = str(self._version())
+        items = [item for item in map(self.show, self._clusters.list()) if selection.matches(item)]
+        items, metadata = paged(call, items, self._version(), self._clusters.check)
         if call.table:
-            return self._table(call, items, version)
+            return self._table(call, items, metadata)
         return Response.of_json(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "ClusterList",
-                "metadata": {"resourceVersion": version},
-                "items": items,
-            }
+            {"apiVersion": API_VERSION, "kind": "ClusterList", "metadata": metadata, "items": items}
         )
 
     def _watch(self, call: Call, selection: Selection) -> StreamingResponse:
@@ -128,15 +125,16 @@ class ClusterApi:
         return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
 
     def _one(self, call: Call, cluster: Cluster) -> Response:
+        check_version(call, self._version(), self._clusters.check)
         item = self.show(cluster)
         if call.table:
-            return self._table(call, [item], item["metadata"]["resourceVersion"])
+            return self._table(call, [item], {"resourceVersion": item["metadata"]["resourceVersion"]})
         return Response.of_json(item)
 
-    def _table(self, call: Call, items: list[Object], version: str) -> Response:
+    def _table(self, call: Call, items: list[Object], metadata: dict[str, Any]) -> Response:
         now, media, include = self._clock.seconds(), call.table, call.include
         return Response.of_json(
-            table(CLUSTER_COLUMNS, items, now, media=media, include=include, resource_version=version)
+            table(CLUSTER_COLUMNS, items, now, media=media, include=include, metadata=metadata)
         )
 
     def _shown(self, call: Call, cluster: Cluster) -> Object:

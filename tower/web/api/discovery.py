@@ -34,11 +34,31 @@ class Resource:
     singular: str
     kind: str
     verbs: tuple[str, ...]
+    is_namespaced: bool = False
+    short: tuple[str, ...] = ()
 
     @property
     def parent(self) -> str:
         """The resource above a subresource, or empty."""
         return self.name.partition("/")[0] if "/" in self.name else ""
+
+
+@frozen
+class GroupVersion:
+    """A version of an API group with its resources; the core group has an empty name."""
+
+    group: str
+    version: str
+    resources: tuple[Resource, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name in `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def kind(self, resource: Resource) -> dict[str, str]:
+        """Return the kind of *resource*."""
+        return {"group": self.group, "version": self.version, "kind": resource.kind}
 
 
 RESOURCES = (
@@ -51,10 +71,46 @@ RESOURCES = (
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),
     Resource("clusters/nodes", "", "Node", ("get",)),
     Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
+    Resource("agents", "agent", "Agent", ("list",)),
+    Resource("jointokens", "jointoken", "JoinToken", ("create",)),
     Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
+    Resource("nodes", "node", "Node", ("list",)),
+    Resource("hostkeys", "hostkey", "HostKey", ("list",)),
     Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
+_EVENTS = (Resource("events", "event", "Event", ("get", "list", "watch"), is_namespaced=True, short=("ev",)),)
+_SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", ("create",))
+
+TOWER = GroupVersion(GROUP, VERSION, RESOURCES)
+CORE = GroupVersion("", "v1", _EVENTS)
+EVENTS = GroupVersion("events.k8s.io", "v1", _EVENTS)
+AUTHENTICATION = "authentication.k8s.io"
+AUTHORIZATION = "authorization.k8s.io"
+GROUP_VERSIONS = (
+    TOWER,
+    CORE,
+    EVENTS,
+    GroupVersion(AUTHENTICATION, "v1", (_SELF_REVIEW,)),
+    GroupVersion(AUTHENTICATION, "v1beta1", (_SELF_REVIEW,)),
+    GroupVersion(
+        AUTHORIZATION,
+        "v1",
+        (
+            Resource(
+                "selfsubjectaccessreviews", "selfsubjectaccessreview", "SelfSubjectAccessReview", ("create",)
+            ),
+            Resource(
+                "selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview", ("create",)
+            ),
+        ),
+    ),
+)
+
+
+def group_version(group: str, version: str) -> GroupVersion | None:
+    """Return a version of a group, or None."""
+    return next((each for each in GROUP_VERSIONS if (each.group, each.version) == (group, version)), None)
 
 
 def git_version(release: str = tower.__version__) -> str:
@@ -84,42 +140,48 @@ def version_info() -> dict[str, str]:
 
 
 def api_versions(accept: str) -> tuple[str, dict[str, Any]]:
-    """Return the media type and the answer to `/api`: there is no core group."""
+    """Return the media type and the answer to `/api`: the core group, which has events only."""
     media = _negotiate(accept)
     if media != JSON:
-        return media, _aggregated(media, [])
-    return media, {"kind": "APIVersions", "versions": [], "serverAddressByClientCIDRs": []}
+        return media, _aggregated(media, [""])
+    return media, {"kind": "APIVersions", "versions": [CORE.version], "serverAddressByClientCIDRs": []}
 
 
 def api_groups(accept: str) -> tuple[str, dict[str, Any]]:
     """Return the media type and the answer to `/apis`."""
     media = _negotiate(accept)
+    names = [name for name in dict.fromkeys(each.group for each in GROUP_VERSIONS) if name]
     if media != JSON:
-        return media, _aggregated(media, [_aggregated_group()])
-    return media, {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+        return media, _aggregated(media, names)
+    return media, {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in names]}
 
 
-def api_group() -> dict[str, Any]:
-    """Return the answer to `/apis/<group>`."""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
+def api_group(name: str) -> dict[str, Any] | None:
+    """Return the answer to `/apis/<group>`, or None."""
+    if not name or not any(each.group == name for each in GROUP_VERSIONS):
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
 
 
-def api_resources() -> dict[str, Any]:
+def api_resources(found: GroupVersion = TOWER) -> dict[str, Any]:
     """Return the answer to `/apis/<group>/<version>`."""
+    resources = []
+    for resource in found.resources:
+        shown: dict[str, Any] = {
+            "name": resource.name,
+            "singularName": resource.singular,
+            "namespaced": resource.is_namespaced,
+            "kind": resource.kind,
+            "verbs": list(resource.verbs),
+        }
+        if resource.short:
+            shown["shortNames"] = list(resource.short)
+        resources.append(shown)
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": GROUP_VERSION,
-        "resources": [
-            {
-                "name": resource.name,
-                "singularName": resource.singular,
-                "namespaced": False,
-                "kind": resource.kind,
-                "verbs": list(resource.verbs),
-            }
-            for resource in RESOURCES
-        ],
+        "groupVersion": found.name,
+        "resources": resources,
     }
 
 
@@ -127,46 +189,53 @@ def _negotiate(accept: str) -> str:
     return choose(accept, [JSON, *AGGREGATED]) or JSON
 
 
-def _group() -> dict[str, Any]:
-    version = {"groupVersion": GROUP_VERSION, "version": VERSION}
-    return {"name": GROUP, "versions": [version], "preferredVersion": version}
+def _group(name: str) -> dict[str, Any]:
+    versions = [
+        {"groupVersion": each.name, "version": each.version} for each in GROUP_VERSIONS if each.group == name
+    ]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _aggregated(media: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+def _aggregated(media: str, names: list[str]) -> dict[str, Any]:
     version = "v2beta1" if "v=v2beta1" in media else "v2"
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
-        "items": items,
+        "items": [
+            {
+                "metadata": {"name": name, "creationTimestamp": None},
+                "versions": [_aggregated_version(each) for each in GROUP_VERSIONS if each.group == name],
+            }
+            for name in names
+        ],
     }
 
 
-def _aggregated_group() -> dict[str, Any]:
+def _aggregated_version(found: GroupVersion) -> dict[str, Any]:
     resources = []
-    for resource in RESOURCES:
+    for resource in found.resources:
         if resource.parent:
             continue
         entry: dict[str, Any] = {
             "resource": resource.name,
-            "responseKind": _kind(resource),
-            "scope": "Cluster",
+            "responseKind": found.kind(resource),
+            "scope": "Namespaced" if resource.is_namespaced else "Cluster",
             "singularResource": resource.singular,
             "verbs": list(resource.verbs),
         }
+        if resource.short:
+            entry["shortNames"] = list(resource.short)
         below = [
-            {"subresource": sub.name.partition("/")[2], "responseKind": _kind(sub), "verbs": list(sub.verbs)}
-            for sub in RESOURCES
+            {
+                "subresource": sub.name.partition("/")[2],
+                "responseKind": found.kind(sub),
+                "verbs": list(sub.verbs),
+            }
+            for sub in found.resources
             if sub.parent == resource.name
         ]
         if below:
             entry["subresources"] = below
         resources.append(entry)
-    return {
-        "metadata": {"name": GROUP, "creationTimestamp": None},
-        "versions": [{"version": VERSION, "resources": resources, "freshness": "Current"}],
-    }
-
-
-def _kind(resource: Resource) -> dict[str, str]:
-    return {"group": GROUP, "version": VERSION, "kind": resource.kind}
+    return {"version": found.version, "resources": resources, "freshness": "Current"}

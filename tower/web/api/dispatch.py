@@ -185,10 +185,16 @@ class ResourceHandler(Protocol):
 
 
 class Api:
-    """Tower's own API, with the resources' handlers by plural name."""
+    """Tower's own API, with the resources' handlers by plural name.
 
-    def __init__(self, resources: Mapping[str, ResourceHandler]) -> None:
+    :param groups: handlers of other groups; `below` are the path segments after the version.
+    """
+
+    def __init__(
+        self, resources: Mapping[str, ResourceHandler], groups: Mapping[str, ResourceHandler] | None = None
+    ) -> None:
         self._resources = resources
+        self._groups = groups or {}
 
     def __call__(self, request: Request) -> Deferred[Outcome]:
         """Return the answer to *request*."""
@@ -201,15 +207,23 @@ class Api:
         """
         match call.segments:
             case ("apis", discovery.GROUP, discovery.VERSION, plural, *below) if plural in self._resources:
-                return await self._resource(plural, call, tuple(below))
+                return await self._resource(self._resources[plural], plural, call, tuple(below))
+            case ("api", version, *below) if below and discovery.group_version("", version):
+                return await self._resource(self._groups[""], below[0], call, tuple(below))
+            case ("apis", group, version, *below) if (
+                below and group in self._groups and discovery.group_version(group, version)
+            ):
+                return await self._resource(self._groups[group], below[0], call, tuple(below))
         document = _document(call)
         if call.method not in ("GET", "HEAD"):
             raise method_not_allowed(call)
         return document
 
-    async def _resource(self, plural: str, call: Call, below: tuple[str, ...]) -> Outcome:
+    async def _resource(
+        self, handler: ResourceHandler, plural: str, call: Call, below: tuple[str, ...]
+    ) -> Outcome:
         try:
-            return await self._resources[plural].answer(call, below)
+            return await handler.answer(call, below)
         except TowerError as e:
             raise _refusal(e, below[1] if len(below) > 2 else plural, below[0] if below else "") from e
 
@@ -276,17 +290,19 @@ def _document(call: Call) -> Response:
             return _negotiated(*discovery.api_versions(call.accept))
         case ("apis",):
             return _negotiated(*discovery.api_groups(call.accept))
-        case ("apis", discovery.GROUP):
-            return Response.of_json(discovery.api_group())
-        case ("apis", discovery.GROUP, discovery.VERSION):
-            return Response.of_json(discovery.api_resources())
+        case ("apis", group) if (found := discovery.api_group(group)) is not None:
+            return Response.of_json(found)
+        case ("api", version) if (one := discovery.group_version("", version)) is not None:
+            return Response.of_json(discovery.api_resources(one))
+        case ("apis", group, version) if (one := discovery.group_version(group, version)) is not None:
+            return Response.of_json(discovery.api_resources(one))
         case ("openapi", "v2"):
             media, body = openapi.version_two(call.accept)
             return Response(200, body, ((b"Content-Type", media.encode("ascii")),))
         case ("openapi", "v3"):
             return Response.of_json(openapi.index())
-        case ("openapi", "v3", *group) if "/".join(group) == openapi.GROUP_KEY:
-            return Response.of_json(openapi.group_document())
+        case ("openapi", "v3", *path) if (text := openapi.document("/".join(path))) is not None:
+            return Response.of_json(text)
     raise not_found()
 
 

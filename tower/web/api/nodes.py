@@ -76,12 +76,15 @@ class NodesApi:
         _require_ssh(cluster)
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                status = self._status(cluster.name) or SSHStatus()
-                items = [_node(cluster, node) for node in status.nodes]
-                return list_response(call, "Node", items, NODE_COLUMNS, self._clock.seconds())
+                return list_response(call, "Node", self.objects(cluster), NODE_COLUMNS, self._clock.seconds())
             case _, ():
                 raise method_not_allowed(call)
         raise not_found()
+
+    def objects(self, cluster: Cluster) -> list[Object]:
+        """See `tower.web.api.across_clusters.Listed`."""
+        status = self._status(cluster.name) or SSHStatus()
+        return [_node(cluster, node) for node in status.nodes]
 
 
 class HostKeysApi:
@@ -100,7 +103,7 @@ class HostKeysApi:
         pins = Pins(self._store, cluster.name, cluster.uid)
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                items = [_host_key(cluster, pin) for pin in pins.all()]
+                items = self.objects(cluster)
                 return list_response(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
             case "DELETE", (node,):
                 try:
@@ -111,6 +114,10 @@ class HostKeysApi:
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()
+
+    def objects(self, cluster: Cluster) -> list[Object]:
+        """See `tower.web.api.across_clusters.Listed`."""
+        return [_host_key(cluster, pin) for pin in Pins(self._store, cluster.name, cluster.uid).all()]
 
 
 def _not_learned(spec: SSHSpec | None, cluster: str, node: str) -> str:

@@ -76,6 +76,10 @@ class Selection:
         self._fields = parse_fields(query.get("fieldSelector", ""), fields)
         self._labels = parse_labels(query.get("labelSelector", ""))
 
+    def matches(self, item: Object) -> bool:
+        """Return whether the object matches."""
+        return self.matches_fields(item) and self.matches_labels(item)
+
     def matches_fields(self, item: Object) -> bool:
         """Return whether the fields match, which never change."""
         values = {name: read(item) for name, read in self._readers.items()}

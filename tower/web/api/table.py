@@ -53,12 +53,13 @@ def table(
     *,
     media: str = TABLES[0],
     include: str = "Metadata",
-    resource_version: str = "",
+    metadata: Object | None = None,
 ) -> Object:
     """Return *objects* as a table.
 
     :param now: Unix time, s, for ages.
     :param media: the negotiated one of `TABLES`.
+    :param metadata: of the list.
     :param include: the part of the object in its row: `None`, `Metadata` or `Object`.
     """
     version = "v1beta1" if "v=v1beta1" in media else "v1"
@@ -78,7 +79,7 @@ def table(
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": {"resourceVersion": resource_version} if resource_version else {},
+        "metadata": metadata or {},
         "columnDefinitions": [column.definition() for column in columns],
         "rows": rows,
     }

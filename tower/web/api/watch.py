@@ -1,4 +1,4 @@
-"""Watches of clusters: one JSON object per line, until the client disconnects.
+"""Watches of clusters and of their events: one JSON object per line, until the client disconnects.
 
 Nothing is queued for a slow client.  Its watch remembers the last version sent, continues from the store's
 ring of changes when there is room again, and ends with 410 if the ring no longer contains that version.
@@ -7,20 +7,19 @@ ring of changes when there is room again, and ends with 410 if the ring no longe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.escaping import json_text
 from tower.kube.status import StatusError, status_object
-from tower.store.records import Expired, Watch
-from tower.web.api.cluster_object import is_version
+from tower.store.records import EventType, Expired, Watch
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Object
+from tower.web.api.writes.cluster_object import is_version
 from tower.web.outcome import BodyStream
 
 
@@ -42,15 +41,49 @@ class WatchLimits:
 Form: TypeAlias = Callable[[Object], Object]
 
 
-@define(eq=False, repr=False)
-class Watching:
-    """Starts watches; *version* returns the store's resource version, *show* the object of a cluster."""
+class Watched(Protocol):
+    """A record that can be watched."""
 
-    clusters: Clusters
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def resource_version(self) -> int:
+        """Its version."""
+
+
+T = TypeVar("T", bound=Watched)
+
+
+class Source(Protocol[T]):
+    """The records of one kind."""
+
+    def list(self) -> list[T]:
+        """Return all records."""
+
+    def changes(self, since: int) -> Sequence[tuple[EventType, T]]:
+        """Return the changes after a version; see `tower.store.IStore.changes`."""
+
+    def watch(self, callback: Callable[[EventType, T], None]) -> Watch:
+        """Call *callback* for each change."""
+
+
+@define(eq=False, repr=False)
+class Watching(Generic[T]):
+    """Starts watches.
+
+    :param version: returns the store's resource version.
+    :param show: returns the object of a record.
+    :param kind: `apiVersion` and `kind` of bookmarks.
+    """
+
+    source: Source[T]
     version: Callable[[], int]
-    show: Callable[[Cluster], Object]
+    show: Callable[[T], Object]
     clock: IReactorTime
     limits: WatchLimits
+    kind: tuple[str, str]
 
     def watch(
         self, query: Mapping[str, str], selection: Selection, form: Form, *, bookmarks: bool
@@ -68,7 +101,7 @@ class Watching:
         since = int(version) if version not in ("", "0") and not initial else None
         if since is not None:
             try:
-                self.clusters.changes(since)
+                self.source.changes(since)
             except Expired as e:
                 raise StatusError(410, str(e), reason="Expired") from e
         seconds = self._duration(query.get("timeoutSeconds", ""))
@@ -88,18 +121,18 @@ class Watching:
 
 
 @define(eq=False, repr=False)
-class _Watch:
+class _Watch(Generic[T]):
     """One watch."""
 
     _log = Logger()
 
-    _watching: Watching
+    _watching: Watching[T]
     _stream: BodyStream
     _selection: Selection
     _form: Form
     _bookmarks: bool = field(kw_only=True)
     _reached: int = field(default=0, init=False)  # the last version that the client knows
-    _hidden: set[str] = field(factory=set, init=False)  # clusters whose labels do not match
+    _hidden: set[str] = field(factory=set, init=False)  # records whose labels do not match
     _blocked: bool = field(default=False, init=False)
     _over: bool = field(default=False, init=False)
     _calls: list[IDelayedCall] = field(factory=list, init=False)
@@ -112,15 +145,15 @@ class _Watch:
         """
         watching, stream = self._watching, self._stream
         stream.on_drained, stream.on_closed = self._drained, self._closed
-        self._following = watching.clusters.watch(self._changed)
+        self._following = watching.source.watch(self._changed)
         self._calls = [
             watching.clock.callLater(seconds, self._finish),
             watching.clock.callLater(watching.limits.bookmark, self._bookmark),
         ]
-        for cluster in watching.clusters.list():
-            item = watching.show(cluster)
+        for record in watching.source.list():
+            item = watching.show(record)
             if not self._selection.matches_labels(item):
-                self._hidden.add(cluster.name)
+                self._hidden.add(record.name)
             elif since is None and self._selection.matches_fields(item):
                 self._send("ADDED", self._form(item))
         if since is None:
@@ -131,9 +164,9 @@ class _Watch:
             self._reached = since
             self._catch_up(first=True)
 
-    def _changed(self, event: str, cluster: Cluster) -> None:
-        if not self._blocked and cluster.resource_version > self._reached:
-            self._notify(event, cluster)
+    def _changed(self, event: str, record: T) -> None:
+        if not self._blocked and record.resource_version > self._reached:
+            self._notify(event, record)
 
     def _catch_up(self, *, first: bool = False) -> None:
         """Send the changes that the client has missed, while there is room.
@@ -141,31 +174,31 @@ class _Watch:
         :param first: the client does not know yet which objects were hidden before.
         """
         try:
-            missed = self._watching.clusters.changes(self._reached)
+            missed = self._watching.source.changes(self._reached)
         except Expired as e:
             self._send("ERROR", status_object(StatusError(410, str(e), reason="Expired")))
             self._finish()
             return
         if first:
-            self._hidden -= {cluster.name for _, cluster in missed}
-        for event, cluster in missed:
+            self._hidden -= {record.name for _, record in missed}
+        for event, record in missed:
             if self._blocked or self._over:
                 return
-            self._notify(event, cluster)
+            self._notify(event, record)
 
-    def _notify(self, event: str, cluster: Cluster) -> None:
-        self._reached = cluster.resource_version
-        item = self._watching.show(cluster)
+    def _notify(self, event: str, record: T) -> None:
+        self._reached = record.resource_version
+        item = self._watching.show(record)
         if not self._selection.matches_fields(item):
             return
         if self._selection.matches_labels(item):
-            if cluster.name in self._hidden and event == "MODIFIED":
+            if record.name in self._hidden and event == "MODIFIED":
                 event = "ADDED"
-            self._hidden.discard(cluster.name)
+            self._hidden.discard(record.name)
         else:
-            if cluster.name in self._hidden:
+            if record.name in self._hidden:
                 return
-            self._hidden.add(cluster.name)
+            self._hidden.add(record.name)
             if event == "ADDED":
                 return
             event = "DELETED"
@@ -185,7 +218,8 @@ class _Watch:
         metadata: dict[str, Any] = {"resourceVersion": str(self._reached), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        self._send("BOOKMARK", {"apiVersion": API_VERSION, "kind": "Cluster", "metadata": metadata})
+        api_version, kind = self._watching.kind
+        self._send("BOOKMARK", {"apiVersion": api_version, "kind": kind, "metadata": metadata})
 
     def _drained(self) -> None:
         self._blocked = False

@@ -205,6 +205,8 @@ class ChannelPool:
                         503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
                     ) from None
             except StreamRefused as e:
+                if target == KUBERNETES:
+                    self._tunnels.on_failure(cluster)
                 counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:

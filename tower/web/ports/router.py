@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import PREFIX
 from tower.kube.status import StatusError
-from tower.metrics.page import CONTENT_TYPE
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
@@ -24,6 +23,7 @@ from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
+from tower.web.ports.metrics_page import MakePieces, page_maker
 from tower.web.ports.plain_port import (
     OK,
     PROBES,
@@ -54,9 +54,6 @@ _KUBERNETES = frozenset(
 _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 _TOKEN_PREFIX = PREFIX.encode()
-
-#: Returns a page's text.
-MakePage: TypeAlias = "Callable[[], Deferred[bytes]]"
 
 #: Returns the kubelets of a cluster; None if the cluster has no target of this kind.
 FindKubelets: TypeAlias = Callable[[str], Kubelets | None]
@@ -102,7 +99,7 @@ class FrontDoor(_ClusterRouter):
     :param api: answers requests to Tower's own API that passed *chain*.
     :param ready: returns whether requests can be served; for `/readyz`.
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
-    :param metrics: returns the page `/metrics` for administrators; None: there is none.
+    :param metrics: returns the pieces of the page `/metrics` for administrators; None: there is none.
     """
 
     def __init__(
@@ -116,7 +113,7 @@ class FrontDoor(_ClusterRouter):
         *,
         ssh_tunnel: Check = no_problem,
         kubelets: FindKubelets = no_kubelets,
-        metrics: MakePage | None = None,
+        metrics: MakePieces | None = None,
     ) -> None:
         super().__init__(chain, generation)
         self._authenticate = authenticate
@@ -165,17 +162,10 @@ class FrontDoor(_ClusterRouter):
             raise StatusError(426, "agents connect here with a WebSocket of the subprotocol tower-v2")
         if path == b"/metrics" and self._metrics is not None:
             only_read(request)
-            return self._chain(request, "", self._metrics_page(self._metrics))
+            return self._chain(request, "", page_maker(self._metrics))
         if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
             return self._chain(request, "", lambda: self._api(request))
         raise _nothing_here(path)
-
-    @staticmethod
-    def _metrics_page(make: MakePage) -> Callable[[], Deferred[Outcome]]:
-        def answer(text: bytes) -> Outcome:
-            return Response(200, text, ((b"Content-Type", CONTENT_TYPE),))
-
-        return lambda: make().addCallback(answer)
 
     def _to_cluster(self, request: Request, name: bytes, end: int) -> Answer:
         route = self._routes.get(name) or self._new_route(name)

@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 
 from tower.clusters import Cluster, to_object
 from tower.errors import Conflict, Invalid
-from tower.web.api.cluster_object import DesiredCluster, read_cluster, read_conditions
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.managers import (
     ManagerKey,
@@ -25,6 +24,7 @@ from tower.web.api.fields.managers import (
 )
 from tower.web.api.fields.schema import field_set
 from tower.web.api.fields.sets import EMPTY, FieldSet, key_element
+from tower.web.api.writes.cluster_object import DesiredCluster, read_cluster, read_conditions
 
 STATUS = "status"
 

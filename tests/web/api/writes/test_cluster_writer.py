@@ -188,7 +188,7 @@ class ClusterWriterTests(ApiTestCase):
         )
         self.ask("PATCH", ALPHA, labels(b="1"), content=MERGE)
         owners = self.owners()
-        self.assertEqual(owners["unknown"], {"f:metadata": {"f:labels": {"f:b": {}}}})
+        self.assertEqual(owners["kubectl"], {"f:metadata": {"f:labels": {"f:b": {}}}})
         self.assertIn("f:a", owners["maker"]["f:metadata"]["f:labels"])
         self.assertIn("f:spec", owners["maker"])
 

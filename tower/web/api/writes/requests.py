@@ -12,12 +12,12 @@ from tower.escaping import json_text
 from tower.kube.flatten import warnings_of
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
-from tower.web.api.cluster_object import is_version, merge
 from tower.web.api.dispatch import Call, parse
 from tower.web.api.fields.json_patch import apply_json_patch
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
 from tower.web.api.table import Object
+from tower.web.api.writes.cluster_object import is_version, merge
 from tower.web.outcome import JSON_TYPE, Response
 
 APPLY_PATCHES = ("application/apply-patch+yaml",)

@@ -14,8 +14,11 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import AlreadyExists, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
-from tower.web.api.cluster_object import DesiredCluster, read_access, read_cluster
-from tower.web.api.cluster_writes import (
+from tower.web.api.dispatch import Call
+from tower.web.api.objects import delete_response
+from tower.web.api.table import Object
+from tower.web.api.writes.cluster_object import DesiredCluster, read_access, read_cluster
+from tower.web.api.writes.cluster_writes import (
     Write,
     applied,
     check_identity,
@@ -25,9 +28,7 @@ from tower.web.api.cluster_writes import (
     status_applied,
     status_replaced,
 )
-from tower.web.api.dispatch import Call
-from tower.web.api.objects import delete_response
-from tower.web.api.requests import (
+from tower.web.api.writes.requests import (
     APPLY_PATCHES,
     changed_meanwhile,
     checked,
@@ -38,7 +39,6 @@ from tower.web.api.requests import (
     version_in,
     write_response,
 )
-from tower.web.api.table import Object
 from tower.web.outcome import Response
 
 #: See `tower.nodes.record_files.NodeFiles.check`.

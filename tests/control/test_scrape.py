@@ -1,0 +1,39 @@
+"""A scrape of many clusters, whose limit `benchmarks.scrape` shows with real connections."""
+
+from __future__ import annotations
+
+import gc
+from time import thread_time
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks.scrape import busy_registry
+from tower.metrics.page import MetricsPage
+
+CLUSTERS = 250
+
+#: Most processor time of one turn of the reactor, s: several times what it takes, for slow machines.
+LONGEST = 0.05
+
+
+class ScrapeTests(SynchronousTestCase):
+    """Processor time is measured, as the machine may have other work."""
+
+    def test_pauses(self) -> None:
+        """No turn of the reactor takes long, and each takes a small part of the whole."""
+        clock = Clock()
+        page = MetricsPage(clock, busy_registry(clock, CLUSTERS), thread_time)
+        gc.collect()
+        turns: list[float] = []
+        writing = page.pieces()
+        while not writing.called:
+            began = thread_time()
+            call = clock.calls.pop(0)
+            call.func(*call.args, **call.kw)
+            turns.append(thread_time() - began)
+        pieces: list[bytes] = self.successResultOf(writing)
+        self.assertEqual(b"".join(pieces).count(b"tower_tunnel_rtt_seconds{"), CLUSTERS)
+        self.assertGreater(len(turns), 5)
+        self.assertLess(max(turns), LONGEST)
+        self.assertLess(max(turns), sum(turns) / 2)

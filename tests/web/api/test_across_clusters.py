@@ -1,0 +1,47 @@
+"""Resources of all clusters together."""
+
+from __future__ import annotations
+
+from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
+
+
+class AcrossClustersTests(ApiTestCase):
+    """Two clusters; one has an agent."""
+
+    def setUp(self) -> None:
+        """Let an agent join."""
+        super().setUp()
+        self.add("alpha")
+        self.add("beta")
+        token = self.successResultOf(self.tokens.mint("beta"))
+        self.successResultOf(self.tokens.enrol("beta", token, "SHA256:abc", b"blob"))
+
+    def test_agents(self) -> None:
+        """The list has the agents of all clusters, with a column for the cluster."""
+        (item,) = self.get(f"{BASE}/agents")["items"]
+        self.assertEqual((item["metadata"]["name"], item["spec"]["cluster"]), ("SHA256:abc", "beta"))
+        answer = self.get(f"{BASE}/agents", accept=TABLE)
+        self.assertEqual(answer["rows"][0]["cells"][:2], ["SHA256:abc", "beta"])
+        self.assertEqual(self.get(f"{BASE}/agents", fieldSelector="spec.cluster=alpha")["items"], [])
+
+    def test_empty(self) -> None:
+        """Clusters with agents have no nodes and no host keys."""
+        for kind in ("nodes", "hostkeys"):
+            self.assertEqual(self.get(f"{BASE}/{kind}")["items"], [])
+
+    def test_refused(self) -> None:
+        """Objects are changed below their clusters, and cannot be watched."""
+        self.refused(405, "DELETE", f"{BASE}/agents")
+        self.refused(404, "GET", f"{BASE}/agents/x")
+        self.refused(405, "GET", f"{BASE}/agents", watch="1")
+
+    def test_join_token(self) -> None:
+        """A join token names its cluster in the spec."""
+        body = {"spec": {"cluster": "beta", "uses": 2}}
+        answer = decoded(self.ask("POST", f"{BASE}/jointokens", body))
+        self.assertEqual(answer["metadata"]["name"], "beta")
+        self.assertTrue(answer["status"]["token"])
+        for code, wrong in ((422, {}), (422, {"spec": {"cluster": 1}}), (404, {"spec": {"cluster": "x"}})):
+            self.refused(code, "POST", f"{BASE}/jointokens", wrong)
+        self.refused(404, "POST", f"{BASE}/jointokens/x", body)
+        self.refused(405, "GET", f"{BASE}/jointokens")

@@ -1,0 +1,110 @@
+"""Reviews of the user's own identity and rights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.fakes.api import ApiTestCase, decoded
+from tower.kube.status import StatusError
+
+AUTHENTICATION = "/apis/authentication.k8s.io"
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def message(**fields: bytes | str) -> bytes:
+    """Return a protobuf message; `f3` is field 3."""
+    data = b""
+    for name, value in fields.items():
+        raw = value.encode() if isinstance(value, str) else value
+        data += bytes(((int(name[1:]) << 3) | 2, len(raw))) + raw
+    return data
+
+
+def review(kind: str, group: str, spec: bytes) -> bytes:
+    """Return a review as kubectl sends it."""
+    meta = message(f1=f"{group}/v1", f2=kind)
+    return b"k8s\x00" + message(f1=meta, f2=message(f1=b"", f2=spec), f3="", f4="")
+
+
+class ReviewsTests(ApiTestCase):
+    """The requests of `kubectl auth`."""
+
+    def can(self, **attributes: str) -> bool:
+        """Return whether an operation on a resource is allowed."""
+        body = {"spec": {"resourceAttributes": attributes}}
+        answer = decoded(self.ask("POST", f"{AUTHORIZATION}/selfsubjectaccessreviews", body))
+        return bool(answer["status"]["allowed"])
+
+    def test_who(self) -> None:
+        """The answer names the user and the groups, in the requested version."""
+        for version in ("v1", "v1beta1"):
+            answer = decoded(self.ask("POST", f"{AUTHENTICATION}/{version}/selfsubjectreviews", {}))
+            self.assertEqual(answer["apiVersion"], f"authentication.k8s.io/{version}")
+            self.assertEqual(answer["status"], {"userInfo": {"username": "jane", "groups": ["tower:admins"]}})
+
+    def test_access(self) -> None:
+        """An operation is allowed if Tower's API supports it."""
+        group = "cluster.kubesphere.io"
+        self.assertTrue(self.can(group=group, resource="clusters", verb="delete"))
+        self.assertTrue(self.can(group=group, resource="clusters", subresource="status", verb="patch"))
+        self.assertTrue(self.can(group="*", resource="*", verb="*"))
+        self.assertTrue(self.can(resource="events", verb="list", namespace="default"))
+        self.assertFalse(self.can(resource="pods", verb="list"))
+        self.assertFalse(self.can(group=group, resource="clusters", verb="deletecollection"))
+        for verb, allowed in (("get", True), ("post", False)):
+            body = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": verb}}}
+            answer = decoded(self.ask("POST", f"{AUTHORIZATION}/selfsubjectaccessreviews", body))
+            self.assertEqual(answer["status"]["allowed"], allowed)
+
+    def test_rules(self) -> None:
+        """The rules list the resources with their verbs."""
+        answer = decoded(self.ask("POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", {}))
+        resources = {rule["resources"][0]: rule["verbs"] for rule in answer["status"]["resourceRules"]}
+        self.assertEqual(resources["credentials"], ["delete", "get", "list"])
+
+    def test_protobuf(self) -> None:
+        """The protobuf of kubectl has the same answers."""
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        group = "authorization.k8s.io"
+        for resource, allowed in (("clusters", True), ("pods", False)):
+            attributes = message(f2="list", f3="cluster.kubesphere.io", f5=resource)
+            raw = review("SelfSubjectAccessReview", group, message(f1=attributes))
+            answer = decoded(self.ask("POST", path, raw, content=PROTOBUF))
+            self.assertEqual(answer["status"]["allowed"], allowed)
+            self.assertEqual(answer["spec"]["resourceAttributes"]["resource"], resource)
+        raw = review("SelfSubjectReview", "authentication.k8s.io", b"")
+        answer = decoded(self.ask("POST", f"{AUTHENTICATION}/v1/selfsubjectreviews", raw, content=PROTOBUF))
+        self.assertEqual(answer["status"]["userInfo"]["username"], "jane")
+
+    def test_malformed_protobuf(self) -> None:
+        """Each prefix of a review, and other messages, are rejected or read without an error."""
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        attributes = message(f2="list", f5="clusters")
+        raw = review("SelfSubjectAccessReview", "authorization.k8s.io", message(f1=attributes))
+        bad: list[bytes] = [raw[:length] for length in range(4, len(raw) - 6)]
+        bad += [b"x", b"k8s\x00\xff", b"k8s\x00" + b"\xff" * 20, b"k8s\x00\x0b", b"k8s\x00\x0a\x02\x0a\x00"]
+        bad.append(review("Pod", "authorization.k8s.io", b""))
+        bad.append(review("SelfSubjectAccessReview", "authorization.k8s.io", b"\x0a\x03\x12\x01\xff"))
+        for body in bad:
+            self.assertIn(self.code(path, body), (400, 422), body)
+
+    def code(self, path: str, body: bytes) -> int:
+        """Return the code of the refusal."""
+        try:
+            self.ask("POST", path, body, content=PROTOBUF)
+        except StatusError as e:
+            return e.code
+        return 201
+
+    def test_refused(self) -> None:
+        """Other methods, kinds and resources, and reviews without attributes."""
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        both: dict[str, Any] = {"resourceAttributes": {}, "nonResourceAttributes": {}}
+        self.refused(405, "GET", path)
+        self.refused(404, "POST", f"{AUTHORIZATION}/subjectaccessreviews", {})
+        self.refused(404, "POST", f"{path}/x", {})
+        self.refused(400, "POST", path, {"kind": "Pod"})
+        self.refused(422, "POST", path, {"spec": "x"})
+        self.refused(422, "POST", path, {"spec": both})
+        self.refused(422, "POST", path, {})

@@ -1,0 +1,108 @@
+"""Records the events of clusters: connections, ports, credentials, and other changes of their conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import Service
+
+from tower.clusters import Cluster, Clusters
+from tower.clusters.cluster_events import ClusterEvents, EventLevel
+from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, NODES_AVAILABLE
+from tower.store import IStore
+from tower.store.records import Event, EventType, Watch
+from tower.tunnels import Tunnels
+
+#: Conditions that connections, or other conditions, explain already.
+_IMPLIED = frozenset({AVAILABLE, AGENT_AVAILABLE, NODES_AVAILABLE})
+
+
+class EventRecorder(Service):
+    """Follows tunnels and records, and records the events."""
+
+    def __init__(self, store: IStore, clusters: Clusters, tunnels: Tunnels, events: ClusterEvents) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._tunnels = tunnels
+        self._events = events
+        self._connected: set[str] = set()
+        self._known: dict[str, Cluster] = {}
+        self._watches: list[Watch] = []
+        tunnels.watch(self._tunnels_changed)
+
+    def startService(self) -> None:
+        """Start; the current state is not an event."""
+        super().startService()  # type: ignore[no-untyped-call]
+        for cluster in self._clusters.list():
+            self._known[cluster.name] = cluster
+            self._tunnels_changed(cluster.name)
+        self._watches = [
+            self._clusters.watch(self._cluster_changed),
+            self._store.watch("memberaccess", self._access_changed),
+            self._store.watch("agentkeys", self._key_changed),
+        ]
+
+    def stopService(self) -> Any:
+        """Stop following."""
+        for watch in self._watches:
+            watch.stop()
+        return super().stopService()  # type: ignore[no-untyped-call]
+
+    def _tunnels_changed(self, name: str) -> None:
+        if not self.running:
+            return
+        cluster = self._clusters.get(name)
+        tunnels = self._tunnels.live(name)
+        if bool(tunnels) == (name in self._connected):
+            return
+        if not tunnels:
+            self._connected.discard(name)
+            if cluster is not None:
+                self._events.record(cluster, "Lost", _sentence(self._tunnels.why_not(name)), "Warning")
+            return
+        self._connected.add(name)
+        if cluster is None:
+            return
+        if cluster.ssh is not None:
+            self._events.record(cluster, "Connected", "A tunnel to a node of the cluster is open.")
+        else:
+            peer, protocol = tunnels[0].peer, tunnels[0].protocol
+            self._events.record(cluster, "Connected", f"An agent connected from {peer} ({protocol}).")
+
+    def _cluster_changed(self, kind: EventType, cluster: Cluster) -> None:
+        if kind == "DELETED":
+            self._known.pop(cluster.name, None)
+            return
+        before = self._known.get(cluster.name)
+        self._known[cluster.name] = cluster
+        port = cluster.kubernetes_port
+        if port is not None and (before is None or before.kubernetes_port != port):
+            self._events.record(cluster, "PortAssigned", f"The cluster has port {port} of the proxy.")
+        for condition in cluster.conditions:
+            old = None if before is None else before.condition(condition.type)
+            is_same = old is not None and (old.status, old.reason) == (condition.status, condition.reason)
+            if is_same or condition.type in _IMPLIED or condition.status == "Unknown":
+                continue
+            level: EventLevel = "Warning" if condition.status == "False" else "Normal"
+            self._events.record(cluster, condition.reason, condition.message, level)
+
+    def _access_changed(self, event: Event) -> None:
+        if event.type != "DELETED":
+            self._of_record(event, "CredentialChanged", "The credential for the cluster was replaced.")
+
+    def _key_changed(self, event: Event) -> None:
+        fingerprint = event.record.value["fingerprint"]
+        if event.type == "ADDED":
+            self._of_record(event, "AgentEnrolled", f"An agent joined with the key {fingerprint}.")
+        elif event.type == "DELETED":
+            self._of_record(event, "AgentRevoked", f"The key {fingerprint} of an agent was revoked.")
+
+    def _of_record(self, event: Event, reason: str, message: str) -> None:
+        value = event.record.value
+        cluster = self._clusters.get(value["cluster"])
+        if cluster is not None and cluster.uid == value["cluster_uid"]:
+            self._events.record(cluster, reason, message)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
