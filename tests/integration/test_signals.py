@@ -15,7 +15,7 @@ from tests.integration.backends import Backend
 from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, script, wait_for
 
-SIZE = 64 << 20  # B; more than all buffers on the way
+SIZE = 64 << 20  # B; more than all buffers in between
 PIECE = 1 << 20  # B
 
 

@@ -59,7 +59,7 @@ class Folders(SynchronousTestCase):
         return str(error)
 
     def leftovers(self) -> list[str]:
-        """Return the names beside the state directory."""
+        """Return the names next to the state directory."""
         return sorted(name for name in os.listdir(self.folder) if name not in ("state", "restored"))
 
 

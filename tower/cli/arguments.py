@@ -26,7 +26,7 @@ TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return the parser.
 
-    Its result has `run`; or `text`, which needs no proxy; or `forward` or `version`.
+    Its result has `run`; or `text`, which needs no proxy; or `forward`, `agent` (of doctor) or `version`.
     """
     top = Parser(
         prog="tower",
@@ -58,6 +58,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _credentials(commands)
     _forward(commands)
     add_operation_commands(commands)
+    _doctor(commands)
     completion = add_command(
         commands,
         "completion",
@@ -187,3 +188,44 @@ def _forward(commands: Commands[Parser]) -> None:
     )
     forward.add_argument("--user", metavar="USER", help="user name in the cluster (default: your login name)")
     forward.set_defaults(forward=True)
+
+
+def _doctor(commands: Commands[Parser]) -> None:
+    command = add_command(
+        commands,
+        "doctor",
+        "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
+        "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
+        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  Each line "
+        "is 'ok | warn | FAIL  check: observation -> command that cures it'.  Exit code 1: a check failed.",
+    )
+    command.add_argument(
+        "cluster", metavar="CLUSTER", nargs="?", help="name of a cluster to check end to end"
+    )
+    command.add_argument(
+        "--state-dir", metavar="DIR", default=argparse.SUPPRESS, help="state directory of the proxy"
+    )
+    command.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="kubeconfig of a user or administrator",
+    )
+    command.add_argument(
+        "--context", metavar="NAME", default=argparse.SUPPRESS, help="context of --kubeconfig"
+    )
+    output_option(command, "text", "json")
+    command.add_argument(
+        "--bundle",
+        metavar="FILE",
+        help="archive to write (.tar.gz) for a report: findings, versions, settings",
+    )
+    command.add_argument(
+        "--log", metavar="FILE", action="append", default=[], help="log to include in --bundle; repeatable"
+    )
+    command.add_argument(
+        "--agent",
+        metavar="OPTION",
+        nargs=argparse.REMAINDER,
+        help="must be last: the options of the agent; its environment variables count too",
+    )

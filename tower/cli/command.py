@@ -44,6 +44,10 @@ def main(
         complete(known, lambda options: client(find_access(options)))
     options = known.parse_args(argv)
     try:
+        if "agent" in options:
+            from tower.cli.doctor import doctor  # installs Twisted's reactor
+
+            return doctor(options, environ, find_access)
         text = _run(options, client)
         if text:
             print(text, flush=True)

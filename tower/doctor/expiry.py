@@ -1,17 +1,33 @@
-"""Verdicts about certificates and credentials that expire."""
+"""Verdicts about certificates and credentials that expire, and about clocks."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from tower.doctor.findings import Verdict, fail, ok, warn
+from tower.trust.pki import CLOCK_SKEW
 
 #: Remaining lifetime that is worth a warning, s.
 SOON = 14 * 86400.0
 
 
+#: Difference of clocks below which they agree, as ``Date`` has whole seconds, and worth a warning, s.
+_EQUAL, _NOTABLE = 2.0, 10.0
+
+
+def compare_clocks(offset: float, peer: str) -> Verdict:
+    """Return the verdict about this machine's clock, *offset* s ahead of that of *peer*."""
+    if abs(offset) < _EQUAL:
+        return ok(f"this machine's and that of {peer} agree")
+    seen = f"this machine is {abs(offset):.0f} s {'ahead of' if offset > 0 else 'behind'} {peer}"
+    cure = "set the clocks, on this machine with: timedatectl set-ntp true"
+    if abs(offset) > CLOCK_SKEW:
+        return fail(seen, cure)
+    return warn(seen, cure) if abs(offset) > _NOTABLE else ok(seen)
+
+
 def describe(moment: float) -> str:
-    """Return a time, s since the epoch, for people."""
+    """Return a time, s since the epoch, as text."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
 

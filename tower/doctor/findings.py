@@ -42,6 +42,15 @@ def fail(seen: str, cure: str) -> Verdict:
     return Verdict("FAIL", seen, cure)
 
 
+def judged(text: str, cure: str) -> Verdict:
+    """Return the failure that a message of Tower describes; its cure follows the last colon.
+
+    :param cure: for a message without one.
+    """
+    seen, _, own = text.rpartition(": ")
+    return fail(seen, own) if seen else fail(text, cure)
+
+
 @frozen
 class Finding:
     """The verdict of a named check."""
@@ -70,14 +79,20 @@ class Step:
 
 @frozen
 class Course:
-    """Checks that depend on each other: the first failure ends the course."""
+    """Checks that depend on each other: the first failure ends the course.
+
+    :ivar then: courses that depend on this one, but not on each other.
+    """
 
     steps: Sequence[Step]
+    then: Sequence[Course] = ()
 
-    async def run(self) -> list[Finding]:
-        """Return the findings of all steps."""
+    async def run(self, failed: str = "") -> list[Finding]:
+        """Return the findings of all steps.
+
+        :param failed: name of a failed check that all steps depend on.
+        """
         found: list[Finding] = []
-        failed = ""
         for step in self.steps:
             if failed:
                 found.append(Finding(step.check, Verdict("skip", f"not checked, because {failed} failed")))
@@ -86,6 +101,8 @@ class Course:
             found.append(Finding(step.check, verdict))
             if verdict.grade == "FAIL":
                 failed = step.check
+        for course in self.then:
+            found += await course.run(failed)
         return found
 
 
@@ -94,8 +111,7 @@ async def _verdict(step: Step) -> Verdict:
         verdict = step.look()
         return verdict if isinstance(verdict, Verdict) else await verdict
     except TowerError as e:
-        seen, _, cure = one_line(e).rpartition(": ")
-        return fail(seen or cure, cure if seen else "")
+        return judged(one_line(e), "")
     except OSError as e:
         return fail(f"{e.filename or ''} {e.strerror or e}".strip(), "check the permissions of this user")
 

@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from cryptography import x509
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from tower.errors import TowerError
+from tower.kube.apiserver import APIServer
+from tower.kube.client import APIClient
+from tower.kube.kubeconfig import KubeAccess
 from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection, ConnectionEnded
@@ -64,7 +67,7 @@ class Glimpse:
 
 
 class _HeadReceiver:
-    """Collects the head of an answer; `done` fires with its bytes, or with what came before the end."""
+    """Collects the head of an answer; `done` fires with its bytes, or those before the end."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -170,6 +173,22 @@ class Network:
             return Glimpse.of(await self._within(receiver.done, "no answer"))
         except _TooSlow:
             return Glimpse(0, None, b"")
+
+    def client(self, access: KubeAccess, proxy: HTTPProxy | None) -> APIClient:
+        """Return a client of the API server of *access*.
+
+        :raise ConfigurationError: the certificate, key or token is invalid.
+        """
+        server = APIServer(lambda: evolve(access, proxy_url=None))
+        url = ServerURL(secure=server.tls is not None, host=server.host, port=server.port, resource="/")
+        return APIClient(
+            self.reactor,
+            lambda: self.open(url, proxy, server.tls, server.server_name),
+            server.upstream,
+            timeout=PATIENCE,
+            persistent=False,
+            program=b"tower-doctor",
+        )
 
     async def _within(self, waiting: Deferred[T], text: str) -> T:
         try:

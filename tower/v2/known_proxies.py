@@ -9,10 +9,9 @@ from typing import Any
 from twisted.logger import Logger
 
 from tower.conch.connection.global_requests import RequestRefused
-from tower.conch.transport.keys import checked_fingerprint
+from tower.conch.transport.keys import Folder, checked_fingerprint
 from tower.errors import ConfigurationError
 from tower.net.tls.ca_pinning import parse_ca_hash
-from tower.trust.statedir import StateDir
 from tower.v2.hello import Announcement
 
 _HOST_KEYS = "host-keys.json"
@@ -31,7 +30,7 @@ class KnownProxies:
 
     _log = Logger()
 
-    def __init__(self, state: StateDir, given: Collection[str]) -> None:
+    def __init__(self, state: Folder, given: Collection[str]) -> None:
         self._state = state
         self._given = sorted(given)
         self._announced = self._load()

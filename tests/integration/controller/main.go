@@ -52,10 +52,10 @@ type ClusterList struct {
 	Items           []Cluster `json:"items"`
 }
 
-// DeepCopyObject copies by way of JSON.
+// DeepCopyObject copies through JSON.
 func (c *Cluster) DeepCopyObject() runtime.Object { return copied(c, &Cluster{}) }
 
-// DeepCopyObject copies by way of JSON.
+// DeepCopyObject copies through JSON.
 func (l *ClusterList) DeepCopyObject() runtime.Object { return copied(l, &ClusterList{}) }
 
 func copied[T runtime.Object](from, to T) T {

@@ -1,4 +1,4 @@
-"""Checks of the way to a server of Tower: HTTP proxy, name, TCP, TLS, clock, CA, names and dates."""
+"""Checks of the route to a server of Tower: HTTP proxy, name, TCP, TLS, clock, CA, names and dates."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from ipaddress import ip_address
 from attrs import define, field, frozen
 from cryptography import x509
 
-from tower.doctor.expiry import describe, lasts
+from tower.doctor.expiry import compare_clocks, describe, lasts
 from tower.doctor.findings import Step, Verdict, fail, ok, warn
 from tower.doctor.network import Network, unverified_context
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
 from tower.net.tls.ca_pinning import ChainUnknown, NotThePinnedCA, find_authority, pinned_context
-from tower.trust.pki import CLOCK_SKEW
-
-#: Difference of clocks that is worth a warning, s.
-_NOTABLE = 10.0
 
 _ISSUER = ("issuer", "self-signed", "self signed")
 
@@ -41,8 +37,8 @@ class Trust:
 
 
 @define(eq=False)
-class Way:
-    """The way from this machine to one server.
+class ServerRoute:
+    """The route from this machine to one server.
 
     :param option: name of the setting that has the URL, for cures.
     :param schemes: of URLs with and without TLS.
@@ -79,23 +75,18 @@ class Way:
             ]
         return steps
 
-    @property
-    def _variable(self) -> str:
-        name = "HTTPS_PROXY" if self.url.secure else "HTTP_PROXY"
-        return name.lower() if self.environ.get(name.lower()) else name
-
     async def _http_proxy(self) -> Verdict:
         self.proxy = proxy = find_proxy(self.url, self.environ)
         if proxy is None:
             return ok(f"none for {self.url.host}")
-        cure = f"start it, correct {self._variable}, or add {self.url.host} to NO_PROXY"
+        cure = f"start it, correct {proxy.variable}, or add {self.url.host} to NO_PROXY"
         direct = ServerURL(secure=False, host=proxy.host, port=proxy.port, resource="/")
         try:
             (await self.network.open(direct, None)).abort()
             (await self.network.open(self.url, proxy)).abort()
         except ConnectFailed as e:
-            return fail(f"{self._variable} {proxy}: {e}", cure)
-        return ok(f"{self._variable} {proxy}")
+            return fail(f"{proxy}: {e}", cure)
+        return ok(str(proxy))
 
     def _name(self) -> Verdict:
         url = self.url
@@ -158,12 +149,7 @@ class Way:
                 "the server's clock is unknown: its answer has no Date",
                 f"check the server or load balancer at {self.url.authority}",
             )
-        offset = self.now() - answer.date
-        seen = f"this machine is {abs(offset):.0f} s {'ahead of' if offset > 0 else 'behind'} the server"
-        cure = "set the clocks, on this machine with: timedatectl set-ntp true"
-        if abs(offset) > CLOCK_SKEW:
-            return fail(seen, cure)
-        return warn(seen, cure) if abs(offset) > _NOTABLE else ok(seen)
+        return compare_clocks(self.now() - answer.date, "the server")
 
     async def _authority(self) -> Verdict:
         trust = self.trust

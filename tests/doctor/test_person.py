@@ -1,0 +1,95 @@
+"""Tests for `tower.doctor.person` and `tower.doctor.api`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.doctor.kit import SERVING, DoctorTestCase
+from tests.fakes.certificates import NOW, authority
+from tower.doctor.findings import Finding
+from tower.doctor.person import examine_kubeconfig
+from tower.kube.kubeconfig import kubeconfig
+
+SERVER = "https://tower.example:8443/clusters/alpha"
+VERSION = ("GET", "/clusters/alpha/version")
+REVIEW = ("POST", "/clusters/alpha/apis/authentication.k8s.io/v1/selfsubjectreviews")
+
+
+class PersonTests(DoctorTestCase):
+    """A user's kubeconfig, with one thing broken."""
+
+    def setUp(self) -> None:
+        """Write a kubeconfig, and answer as the cluster."""
+        super().setUp()
+        self.file = Path(self.mktemp())
+        issued = authority("users").client_certificate("jane", [], "alpha", "u", 3600, NOW)
+        self.write(certificate=(issued.certificate_pem, issued.key_pem))
+        self.network.answers[VERSION] = (200, {"gitVersion": "v1.36.2"})
+        info = {"username": "jane", "groups": ["dev", "system:authenticated"]}
+        self.network.answers[REVIEW] = (201, {"status": {"userInfo": info}})
+
+    def write(self, **credential: object) -> None:
+        """Write the kubeconfig with a credential."""
+        text = kubeconfig(server=SERVER, ca_pem=SERVING.pem, cluster="alpha", user="jane", **credential)  # type: ignore[arg-type]
+        self.file.write_text(text)
+        self.file.chmod(0o600)
+
+    def look(self, now: float = NOW) -> dict[str, Finding]:
+        """Return the findings."""
+        return self.found(examine_kubeconfig(self.network, str(self.file), None, {}, lambda: now))
+
+    def test_sound(self) -> None:
+        """Nothing is wrong; version and user are shown."""
+        findings = self.look()
+        self.assertEqual(self.grades(findings), {"ok"})
+        self.assertIn("version v1.36.2", findings["login"].line)
+        self.assertIn("jane, groups dev, system:authenticated", findings["user"].line)
+
+    def test_file(self) -> None:
+        """A missing or damaged file is the only finding; one that others can read is a warning."""
+        self.file.chmod(0o644)
+        self.assertIn(f"chmod 600 {self.file}", self.look()["kubeconfig"].line)
+        self.file.write_text("{}")
+        self.assertIn("current-context", self.failed(self.look()))
+        self.file.unlink()
+        self.assertIn("No such file", self.failed(self.look()))
+
+    def test_expired(self) -> None:
+        """An expired certificate is found without a login."""
+        line = self.failed(self.look(NOW + 7200 - 3600 + 1))
+        self.assertIn("clock: ", line)
+        self.network.http[True] = type(self.network.http[True])(401, NOW + 7200, b"HTTP/")
+        self.assertIn("credential: the client certificate expired on", self.failed(self.look(NOW + 7200)))
+        self.assertEqual(self.network.asked, [])
+
+    def test_no_credential(self) -> None:
+        """A kubeconfig without a credential is a failure."""
+        self.write()
+        self.assertIn("no token and no client certificate", self.failed(self.look()))
+
+    def test_token(self) -> None:
+        """A bearer token is sent."""
+        self.write(token="t0ken")
+        self.assertEqual(self.grades(self.look()), {"ok"})
+        self.assertEqual(self.network.asked[0][3], "t0ken")
+
+    def test_login(self) -> None:
+        """Each rejection has its cure."""
+        for code, cure in (
+            (401, "tower kubeconfig CLUSTER --user USER"),
+            (403, "a kubeconfig for this cluster"),
+            (404, "tower cluster list"),
+            (503, "tower doctor CLUSTER"),
+            (500, "check the server's log"),
+        ):
+            self.network.answers[VERSION] = (code, {"message": "the reason"})
+            line = self.failed(self.look())
+            self.assertIn(f"login: HTTP status {code}: the reason -> ", line)
+            self.assertIn(cure, line)
+        del self.network.answers[VERSION]
+        self.assertIn("connection lost", self.failed(self.look()))
+
+    def test_old_server(self) -> None:
+        """An API server without reviews does not name the user."""
+        self.network.answers[REVIEW] = (404, {"message": "not found"})
+        self.assertEqual(self.look()["user"].verdict.grade, "ok")

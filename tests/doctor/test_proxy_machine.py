@@ -1,0 +1,213 @@
+"""Tests for `tower.doctor.proxy_machine`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from tests.doctor.kit import SERVING, DoctorTestCase, chain_of
+from tests.fakes.certificates import DAY, NOW, authority
+from tower.conch.transport.keys import load_or_create
+from tower.doctor.findings import Finding
+from tower.doctor.proxy_machine import examine_proxy
+from tower.kube.kubeconfig import kubeconfig
+from tower.store.records import Create
+from tower.store.sqlite_file import SQLiteFile
+from tower.trust.authorities import own_authority
+from tower.trust.serving_certificate import ServingCertificate
+from tower.trust.statedir import StateDir
+from tower.trust.vault import Vault
+from tower.web.api.discovery import git_version
+
+CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
+
+
+class ProxyTestCase(DoctorTestCase):
+    """Test case with the state directory of a proxy that ran."""
+
+    def setUp(self) -> None:
+        """Create the state directory."""
+        super().setUp()
+        self.path = Path(self.mktemp())
+        self.state = StateDir(self.path)
+        self.addCleanup(self.state.close)
+        users, serving = (own_authority(self.state, name, NOW) for name in ("users-ca", "serving-ca"))
+        ServingCertificate(self.state, serving, users, ["tower.example", "localhost"], lambda: NOW)
+        load_or_create(self.state, "ssh_host_ed25519_key")
+        self.file = SQLiteFile(str(self.path / "tower.db"), 1 << 30)
+        self.file.load()
+        self.record("agentkeys", "a", {"cluster": "alpha"})
+        self.seal(expires=None)
+
+    def record(self, kind: str, name: str, value: dict[str, object]) -> None:
+        """Store a record."""
+        outcome = self.file.write([Create(kind, name, value)])
+        self.assertIsNone(outcome.error)
+        self.file.close()
+
+    def seal(self, expires: float | None, name: str = "alpha") -> None:
+        """Store a credential of a cluster."""
+        sealed = Vault(self.path / "secrets.key").seal(b"{}", name)
+        value: dict[str, object] = {
+            "cluster": name,
+            "cluster_uid": name,
+            "expires": expires,
+            "sealed": sealed,
+        }
+        self.record("memberaccess", name, value)
+
+    def look(self, now: float = NOW) -> dict[str, Finding]:
+        """Return the findings."""
+        return self.found(examine_proxy(self.network, self.path, {}, lambda: now))
+
+
+class StoppedTests(ProxyTestCase):
+    """The state directory of a proxy that does not run."""
+
+    def test_sound(self) -> None:
+        """Only the stopped proxy is a warning, and nothing is created."""
+        before = sorted(self.path.iterdir())
+        findings = self.look()
+        warned = [name for name, each in findings.items() if each.verdict.grade != "ok"]
+        self.assertEqual(warned, ["proxy"])
+        self.assertIn("tower-proxy is not running -> start it", findings["proxy"].line)
+        self.assertEqual(sorted(self.path.iterdir()), before)
+        self.assertIn("tower.example", findings["published names"].line)
+
+    def test_new(self) -> None:
+        """A directory without files has no failure: the proxy creates them."""
+        self.path = Path(self.mktemp())
+        self.path.mkdir(mode=0o700)
+        self.assertEqual(self.grades(self.look()), {"ok", "warn"})
+
+    def test_missing_directory(self) -> None:
+        """A missing directory is the only failure, and everything in it is skipped."""
+        self.path = self.path / "none"
+        findings = self.look()
+        self.assertIn("does not exist", self.failed(findings))
+        self.assertEqual(findings["host key"].verdict.grade, "skip")
+
+    def test_host_key(self) -> None:
+        """A missing key is a failure if agents know it, and so is a damaged one."""
+        key = self.path / "ssh_host_ed25519_key"
+        key.unlink()
+        line = self.failed(self.look())
+        self.assertIn(f"host key: {key} is missing -> restore it from a backup", line)
+        self.assertIn("every agent has to join again", line)
+        key.write_text("x")
+        key.chmod(0o600)
+        self.assertIn("not an unencrypted OpenSSH private key", self.failed(self.look()))
+
+    def test_database(self) -> None:
+        """A damaged database, and that of a newer Tower, are failures."""
+        database = self.path / "tower.db"
+        good = database.read_bytes()
+        database.write_bytes(good[:100] + b"x" * 4000 + good[4100:])
+        self.assertIn("database: ", self.failed(self.look()))
+        database.write_bytes(good)
+        with sqlite3.connect(database) as connection:
+            connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        self.assertIn("schema 99", self.failed(self.look()))
+
+    def test_secrets_key(self) -> None:
+        """A missing key is a warning, since it may be elsewhere; a wrong one is a failure."""
+        key = self.path / "secrets.key"
+        good = key.read_bytes()
+        key.unlink()
+        verdict = self.look()["secrets key"].verdict
+        self.assertEqual(verdict.grade, "warn")
+        self.assertIn("--secrets-key-file", verdict.seen)
+        Vault(key).seal(b"", "")
+        self.assertIn("secrets key: ", self.failed(self.look()))
+        key.write_bytes(good)
+        key.chmod(0o644)
+        self.assertIn("chmod 600", self.failed(self.look()))
+
+    def test_expiry(self) -> None:
+        """Each certificate that has ended is named by its file."""
+        findings = self.look(NOW + 200 * DAY)
+        self.assertIn("serving.pem: it expired on", self.failed(findings))
+        self.assertEqual(self.look(NOW + 80 * DAY)["serving.pem"].verdict.grade, "warn")
+        (self.path / "users-ca.pem").write_bytes(b"x")
+        self.assertIn("users-ca.pem: ", self.failed(self.look()))
+
+    def test_credentials(self) -> None:
+        """The credential that ends first is named with its cluster."""
+        self.seal(NOW + 200 * DAY, "beta")
+        self.assertEqual(self.look()["credentials of clusters"].verdict.grade, "ok")
+        self.seal(NOW - 1, "gamma")
+        line = self.failed(self.look())
+        self.assertIn("the credential of cluster gamma expired", line)
+        self.assertIn("tower cluster set gamma --member-kubeconfig FILE", line)
+
+
+class RunningTests(ProxyTestCase):
+    """A proxy that runs."""
+
+    def setUp(self) -> None:
+        """Hold the lock, and answer as the front door."""
+        super().setUp()
+        self.state.lock()
+        text = kubeconfig(
+            server="https://tower.example:8443", ca_pem=SERVING.pem, cluster="", user="root", token="t0ken"
+        )
+        self.state.write("admin.kubeconfig", text.encode())
+        self.network.answers["GET", "/version"] = (200, {"gitVersion": git_version()})
+        self.network.answers["GET", CLUSTERS] = (200, {"items": []})
+
+    def test_sound(self) -> None:
+        """Nothing is wrong."""
+        findings = self.look()
+        self.assertEqual([each.line for each in findings.values() if each.verdict.grade != "ok"], [])
+        for name in ("proxy", "login", "version", "clusters", "published name"):
+            self.assertIn(name, findings)
+
+    def test_version(self) -> None:
+        """Another version is a warning."""
+        self.network.answers["GET", "/version"] = (200, {"gitVersion": "v0.1.0"})
+        self.assertIn("the proxy is v0.1.0", self.look()["version"].verdict.seen)
+
+    def test_clusters(self) -> None:
+        """Clusters that are not available are named, except disabled ones."""
+        items = [
+            {
+                "metadata": {"name": name},
+                "spec": {"enable": name != "off"},
+                "status": {"conditions": [{"type": "Available", "status": status}]},
+            }
+            for name, status in (("alpha", "True"), ("beta", "False"), ("off", "False"))
+        ]
+        self.network.answers["GET", CLUSTERS] = (200, {"items": items})
+        line = self.look()["clusters"].line
+        self.assertEqual(line, "warn  clusters: 1 of 2 are available; not beta -> tower doctor beta")
+
+    def test_published_name(self) -> None:
+        """A published name without an address is a failure, and the front door's name check too."""
+        self.network.addresses.clear()
+        self.network.addresses["localhost"] = ["127.0.0.1"]
+        text = kubeconfig(
+            server="https://localhost:8443", ca_pem=SERVING.pem, cluster="", user="root", token="t0ken"
+        )
+        self.state.write("admin.kubeconfig", text.encode())
+        self.network.certificates = chain_of("localhost")
+        line = self.failed(self.look())
+        self.assertIn("published name: tower.example has no address -> add a DNS record", line)
+
+    def test_no_kubeconfig(self) -> None:
+        """Without the administrator's kubeconfig the front door is not checked."""
+        self.state.remove("admin.kubeconfig")
+        self.assertIn("administrator's kubeconfig: ", self.failed(self.look()))
+
+    def test_rejected(self) -> None:
+        """A rejected credential ends the course."""
+        self.network.answers["GET", "/version"] = (401, {"message": "it expired"})
+        findings = self.look()
+        self.assertIn("login: HTTP status 401: it expired -> restart tower-proxy", self.failed(findings))
+        self.assertEqual(findings["clusters"].verdict.grade, "skip")
+
+    def test_only_loopback(self) -> None:
+        """A proxy that publishes nothing is a warning."""
+        self.state.remove("serving.pem")
+        ServingCertificate(self.state, authority("s"), authority("u"), ["localhost"], lambda: NOW)
+        self.assertIn("--publish-service-address", self.look()["published names"].line)

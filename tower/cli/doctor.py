@@ -1,0 +1,96 @@
+"""`tower doctor`: run the checks, print the findings, and write the bundle."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.cli.client import UsageFailed
+from tower.doctor.bundle import write_bundle
+from tower.doctor.findings import Finding, as_json, as_text, exit_code
+from tower.doctor.network import Network
+from tower.kube.kubeconfig import KubeAccess
+
+#: State directory of a proxy without ``--state-dir``.
+DEFAULT_STATE_DIR = "/var/lib/tower"
+
+Findings = Coroutine[Any, Any, list[Finding]]
+
+
+def doctor(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    find_access: Callable[[argparse.Namespace], KubeAccess],
+) -> int:
+    """Run the checks that *options* choose; return the exit code.
+
+    :param find_access: returns the administrator's access to Tower's API.
+    :raise UsageFailed: the options choose nothing.
+    """
+    from twisted.internet import reactor
+
+    network = Network(reactor)  # type: ignore[arg-type]  # the module is typed as a package
+    findings = _run(reactor, _examination(network, options, environ, find_access))
+    print(as_json(findings) if options.output == "json" else as_text(findings), flush=True)
+    if options.bundle:
+        directory = Path(options.state_dir) if options.state_dir else None
+        write_bundle(Path(options.bundle), findings, environ, directory, options.log)
+    return exit_code(findings)
+
+
+def _examination(
+    network: Network,
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    find_access: Callable[[argparse.Namespace], KubeAccess],
+) -> Findings:
+    """Return the checks, not yet started."""
+    if options.log and not options.bundle:
+        raise UsageFailed("--log is for --bundle: add --bundle FILE, or omit --log")
+    if options.agent is not None:
+        if options.cluster:
+            raise UsageFailed("--agent has the cluster in its own options: omit CLUSTER")
+        from tower.doctor.agent_machine import examine_agent
+
+        return examine_agent(network, options.agent, environ, time.time)
+    if options.cluster:
+        from tower.doctor.cluster import examine_cluster
+
+        return examine_cluster(network, find_access(options), options.cluster, environ, time.time)
+    if options.kubeconfig:
+        from tower.doctor.person import examine_kubeconfig
+
+        return examine_kubeconfig(network, options.kubeconfig, options.context, environ, time.time)
+    directory = Path(options.state_dir or DEFAULT_STATE_DIR)
+    if not options.state_dir and not directory.exists():
+        raise UsageFailed(
+            f"{directory} does not exist: give --state-dir DIR on the proxy's machine, --agent with the "
+            "options of an agent, or --kubeconfig FILE"
+        )
+    from tower.doctor.proxy_machine import examine_proxy
+
+    return examine_proxy(network, directory, environ, time.time)
+
+
+def _run(reactor: Any, examination: Findings) -> list[Finding]:
+    """Run *reactor* until the findings are complete; raise `KeyboardInterrupt` after Ctrl-C."""
+    results: list[Any] = []
+
+    def begin() -> None:
+        Deferred.fromCoroutine(examination).addBoth(results.append).addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    if not results:
+        raise KeyboardInterrupt
+    (result,) = results
+    if isinstance(result, Failure):
+        result.raiseException()
+    found: list[Finding] = result
+    return found

@@ -1,0 +1,103 @@
+"""``tower doctor --agent``: an agent's machine or pod, with the agent's own options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.python import usage
+
+from tower.conch.transport.keys import KeyPair
+from tower.doctor.findings import Course, Finding, Step, examine, fail, judged, ok
+from tower.doctor.machine import Directory, ReadOnly, open_files
+from tower.doctor.member import AgentMemberSteps
+from tower.doctor.network import Network
+from tower.doctor.route import ServerRoute, Trust
+from tower.doctor.tunnel import TunnelChecks
+from tower.errors import ConfigurationError
+from tower.kube.apiserver import APIServer
+from tower.kube.member_failures import agent_texts
+from tower.member.member_access import create_checker
+from tower.member.options import AGENT_KEY, Options
+from tower.net.tls.ca_pinning import strict_context
+from tower.options.base import one_line
+from tower.v2.known_proxies import KnownProxies
+
+
+async def examine_agent(
+    network: Network, arguments: Sequence[str], environ: Mapping[str, str], now: Callable[[], float]
+) -> list[Finding]:
+    """Return the findings about the agent with these arguments and variables."""
+    options = Options(environ)
+    try:
+        options.parse(arguments)
+    except usage.UsageError as e:
+        return [Finding("options", fail(one_line(e), "correct the options or variables of the agent"))]
+    agent = _AgentMachine(network, options, environ, now)
+    return [Finding("options", ok("valid")), *await examine(agent.courses())]
+
+
+class _AgentMachine:
+    """The agent of valid *options*."""
+
+    def __init__(
+        self, network: Network, options: Options, environ: Mapping[str, str], now: Callable[[], float]
+    ) -> None:
+        self._network = network
+        self._options = options
+        self._environ = environ
+        self._now = now
+
+    def courses(self) -> list[Course]:
+        """Return the checks of the machine, of the tunnel and of the API server."""
+        options = self._options
+        directory = Directory(options.state_dir, "tower-agent", is_required=False)
+        return [
+            Course([Step("open files", open_files)]),
+            Course([*directory.steps(), *self._tunnel_steps()]),
+            Course(self._member_steps()),
+        ]
+
+    def _tunnel_steps(self) -> list[Step]:
+        options = self._options
+        hashes, ca_file = options["ca-hashes"], options["ca-cert"]
+        if hashes:
+            cure = f"if it was changed on purpose, take --ca-hash from a new 'tower join {options['name']}'"
+        else:
+            cure = f"set --ca-hash to that of the line of 'tower join {options['name']}'"
+        trust = Trust(hashes, lambda: strict_context(None if ca_file is None else str(ca_file)), cure=cure)
+        route = ServerRoute(self._network, options.server, self._environ, trust, self._now)
+        try:
+            state = ReadOnly(options.state_dir)
+            text = state.read(AGENT_KEY)
+            key = None if text is None else KeyPair.from_openssh(text)
+        except (ConfigurationError, ValueError) as e:
+            problem = f"{options.state_dir / AGENT_KEY}: {e}"
+            return [Step("agent key", lambda: fail(problem, "restore it, or delete it and join again"))]
+        pinned = KnownProxies(state, options["host-keys"]).pinned
+        token = bool(options.secret("token"))
+        return [
+            *route.steps(),
+            *TunnelChecks(route, options["name"], pinned, key, token, options.may_speak_v1).steps(),
+        ]
+
+    def _member_steps(self) -> list[Step]:
+        options = self._options
+        kubeconfig, service = options["kubeconfig"], options["kubernetes-service"]
+        try:
+            if kubeconfig:
+                server = APIServer.from_kubeconfig(str(kubeconfig), service)
+            else:
+                server = APIServer.in_cluster(self._environ, service)
+        except ConfigurationError as e:
+            problem = str(e)
+            return [Step("access to the cluster", lambda: judged(problem, "correct --kubeconfig"))]
+        checker = create_checker(
+            self._network.reactor,
+            self._network.reactor,
+            server,
+            agent_texts(str(kubeconfig or "")),
+            epoch=self._now,
+            impersonate=not options["no-impersonation"],
+        )
+        renewal = f"write a new one to {kubeconfig}" if kubeconfig else "restart the pod"
+        return AgentMemberSteps(checker.check, self._now, renewal).steps()

@@ -1,0 +1,63 @@
+"""Checks of a member's API server, with the checks that agents make."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from attrs import define, field
+
+from tower.doctor.expiry import compare_clocks, lasts
+from tower.doctor.findings import Step, Verdict, judged, ok, warn
+from tower.kube.member_status import Check, MemberStatus
+
+#: Remaining lifetime of a credential that is worth a warning, s; a pod's token is renewed each hour.
+_SOON = 600.0
+
+
+@define(eq=False)
+class AgentMemberSteps:
+    """Checks of one API server.
+
+    :param check: returns the status; see `tower.kube.member_check.MemberChecker.check`.
+    :param now: returns the time of day, s since the epoch.
+    :param renewal: cure of a credential that ends.
+    """
+
+    _check: Callable[[], Awaitable[MemberStatus]]
+    _now: Callable[[], float]
+    _renewal: str
+    _status: MemberStatus = field(factory=MemberStatus, init=False)
+
+    def steps(self) -> list[Step]:
+        """Return the checks, in order."""
+        return [
+            Step("API server", self._api_server),
+            Step("API server's clock", self._clock),
+            Step("credential", lambda: _verdict(self._status.credential)),
+            Step("credential's end", self._end),
+            Step("impersonation", lambda: _verdict(self._status.impersonation)),
+        ]
+
+    async def _api_server(self) -> Verdict:
+        self._status = status = await self._check()
+        verdict = _verdict(status.api_server)
+        if verdict.grade == "ok" and status.version:
+            return ok(f"{verdict.seen.rstrip('.')} ({status.version})")
+        return verdict
+
+    def _clock(self) -> Verdict:
+        offset = self._status.clock_offset
+        if offset is None:
+            return ok("unknown")
+        return compare_clocks(offset, "the API server")
+
+    def _end(self) -> Verdict:
+        return lasts("it", self._status.credential_expires, self._now(), self._renewal, _SOON)
+
+
+def _verdict(check: Check) -> Verdict:
+    """Return the verdict of a condition, whose message ends with its cure."""
+    if check.status == "True":
+        return ok(check.message)
+    verdict = judged(check.message or "unknown", "see the API server's log")
+    return verdict if check.status == "False" else warn(verdict.seen, verdict.cure)

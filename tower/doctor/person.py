@@ -1,0 +1,79 @@
+"""``tower doctor --kubeconfig FILE``: the kubeconfig of a user of one cluster, or of an administrator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tower.doctor.api import TowerServer, login_step
+from tower.doctor.expiry import lasts
+from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, judged, ok, warn
+from tower.doctor.network import Network
+from tower.errors import ConfigurationError
+from tower.kube.client import APIError
+from tower.kube.connection_settings import CredentialFacts, bearer_token
+from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+
+_NEW = "get a new kubeconfig: tower kubeconfig CLUSTER --user USER"
+
+#: Remaining lifetime that is worth a warning, s.
+_SOON = 600.0
+
+_CURES = {
+    401: _NEW,
+    403: "use a kubeconfig for this cluster",
+    404: "check the cluster's name with: tower cluster list",
+    **dict.fromkeys((502, 503, 504), "on the proxy's machine: tower doctor CLUSTER"),
+}
+
+
+async def examine_kubeconfig(
+    network: Network, path: str, context: str | None, environ: Mapping[str, str], now: Callable[[], float]
+) -> list[Finding]:
+    """Return the findings about the kubeconfig at *path*."""
+    try:
+        access = load_kubeconfig(path, context)
+        server = TowerServer(network, access, environ, now, _NEW)
+        token = bearer_token(access) or ""
+    except ConfigurationError as e:
+        return [Finding("kubeconfig", judged(str(e), _NEW))]
+    course = Course(
+        [
+            Step("kubeconfig", lambda: _file(Path(path), access)),
+            *server.route.steps(),
+            Step("credential", lambda: _credential(access, token, now())),
+            login_step(server, _CURES),
+            Step("user", lambda: _user(server)),
+        ]
+    )
+    return await examine([course])
+
+
+def _file(path: Path, access: KubeAccess) -> Verdict:
+    if path.stat().st_mode & 0o077:
+        return warn(f"{path} is accessible to other users", f"chmod 600 {path}")
+    return ok(f"{path} is for {access.server}")
+
+
+def _credential(access: KubeAccess, token: str, now: float) -> Verdict:
+    facts = CredentialFacts.of(access.client_certificate or b"", token.encode())
+    if not facts.kind:
+        return fail("the kubeconfig has no token and no client certificate", _NEW)
+    begin, end = facts.lifetime.begin, facts.lifetime.end
+    if begin is not None and now < begin:
+        return fail(f"the {facts.kind} is not valid yet", "set the clock of this machine")
+    if end is None:
+        return ok(f"a {facts.kind}; the proxy knows its end")
+    return lasts(f"the {facts.kind}", end, now, _NEW, _SOON)
+
+
+async def _user(server: TowerServer) -> Verdict:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        code, value = await server.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+    except APIError as e:
+        return fail(str(e), "check the server's log")
+    info = value.get("status", {}).get("userInfo", {}) if code < 300 else {}
+    if not info.get("username"):
+        return ok("unknown: the server has no SelfSubjectReview")
+    return ok(f"{info['username']}, groups {', '.join(info.get('groups') or ()) or 'none'}")

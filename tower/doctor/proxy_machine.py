@@ -1,0 +1,250 @@
+"""``tower doctor``: the proxy's machine and its state directory, whether the proxy runs or not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from tower.conch.transport.keys import KeyPair
+from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
+from tower.doctor.api import GROUP, TowerServer, login_step, refusal
+from tower.doctor.expiry import lasts
+from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
+from tower.doctor.machine import Directory, ReadOnly, open_files
+from tower.doctor.network import Network
+from tower.doctor.route import names_of
+from tower.errors import ConfigurationError
+from tower.kube.kubeconfig import load_kubeconfig
+from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
+from tower.trust.pki import load_certificates
+from tower.trust.serving_certificate import STATE_FILE
+from tower.trust.vault import UnsealFailed, Vault
+from tower.web.api.discovery import git_version
+
+#: Names of every serving certificate.
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+_DATABASE, _HOST_KEY, _SECRETS_KEY = "tower.db", "ssh_host_ed25519_key", "secrets.key"
+_RESTORE = "restore it from a backup"
+
+
+async def examine_proxy(
+    network: Network, path: Path, environ: Mapping[str, str], now: Callable[[], float]
+) -> list[Finding]:
+    """Return the findings about the proxy with the state directory *path*."""
+    directory = Directory(path, "tower-proxy", is_required=True)
+    state = _State(path, now)
+    found = await examine(
+        [Course([Step("open files", open_files)]), Course(directory.steps(), state.courses())]
+    )
+    if not path.is_dir():
+        return found
+    if not directory.is_locked():
+        verdict = warn("tower-proxy is not running", "start it, as with: systemctl start tower-proxy")
+        return [*found, Finding("proxy", verdict)]
+    found.append(Finding("proxy", ok("tower-proxy is running")))
+    return [*found, *await _running(network, path, environ, now)]
+
+
+async def _running(
+    network: Network, path: Path, environ: Mapping[str, str], now: Callable[[], float]
+) -> list[Finding]:
+    cure = "restart tower-proxy, which writes a new one"
+    try:
+        access = load_kubeconfig(path / ADMIN_KUBECONFIG)
+        server = TowerServer(network, access, environ, now, cure)
+    except ConfigurationError as e:
+        return [Finding("administrator's kubeconfig", fail(str(e), cure))]
+    front = _FrontDoor(server)
+    return await examine(
+        [
+            Course(
+                [*server.route.steps(), login_step(server, {401: cure})],
+                [Course([Step("version", front.version)]), Course([Step("clusters", front.clusters)])],
+            ),
+            *(Course([Step("published name", partial(front.published, name))]) for name in _published(path)),
+        ]
+    )
+
+
+class _State:
+    """The files of a state directory, which are only read."""
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path = path
+        self._now = now
+        self._files = ReadOnly(path)
+
+    def courses(self) -> list[Course]:
+        """Return independent checks, one or more for each file."""
+        courses = [
+            Course([Step("database", self._database), Step("credentials of clusters", self._credentials)]),
+            Course([Step("host key", self._host_key)]),
+            Course([Step("secrets key", self._secrets_key)]),
+        ]
+        names = sorted(path.name for path in self._path.glob("*.pem")) if self._path.is_dir() else []
+        courses += [Course([Step(name, partial(self._certificates, name))]) for name in names]
+        if STATE_FILE in names:
+            courses.append(Course([Step("published names", self._published)]))
+        return courses
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self._path / _DATABASE
+        # without a log, nothing is created beside the file
+        mode = "mode=ro" if path.with_name(f"{_DATABASE}-wal").exists() else "mode=ro&immutable=1"
+        return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+
+    def _database(self) -> Verdict:
+        path = self._path / _DATABASE
+        if not path.exists():
+            return warn(f"{path} does not exist", f"{_RESTORE}; a new proxy creates it at its start")
+        try:
+            with closing(self._connect()) as connection:
+                application, schema, report = (
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("application_id", "user_version", "quick_check(1)")
+                )
+        except sqlite3.Error as e:
+            return fail(f"{path}: {e}", _RESTORE)
+        if application != APPLICATION_ID or report != "ok":
+            return fail(f"{path} is damaged: {report}", _RESTORE)
+        if schema > SCHEMA:
+            return fail(f"{path} is of a newer Tower (schema {schema})", "upgrade this Tower")
+        return ok(f"{path} is intact (schema {schema})")
+
+    def _records(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of one kind; none if the database is missing or damaged."""
+        if not (self._path / _DATABASE).exists():
+            return []
+        try:
+            with closing(self._connect()) as connection:
+                rows = connection.execute("SELECT value FROM records WHERE kind = ?", (kind,)).fetchall()
+        except sqlite3.Error:
+            return []
+        return [json.loads(value) for (value,) in rows]
+
+    def _credentials(self) -> Verdict:
+        now, known = self._now(), self._records("memberaccess")
+        ends = [(each["expires"], str(each["cluster"])) for each in known if each.get("expires")]
+        if not ends:
+            return ok("none expires")
+        end, name = min(ends)
+        return lasts(
+            f"the credential of cluster {name}",
+            end,
+            now,
+            f"tower cluster set {name} --member-kubeconfig FILE",
+        )
+
+    def _host_key(self) -> Verdict:
+        path = self._path / _HOST_KEY
+        text = self._files.read(_HOST_KEY)
+        if text is None and self._records("agentkeys"):
+            return fail(f"{path} is missing", f"{_RESTORE}; with a new key, every agent has to join again")
+        if text is None:
+            return ok(f"{path} does not exist yet; tower-proxy creates it")
+        try:
+            return ok(KeyPair.from_openssh(text).fingerprint)
+        except ValueError as e:
+            return fail(f"{path}: {e}", f"{_RESTORE}; with a new key, every agent has to join again")
+
+    def _secrets_key(self) -> Verdict:
+        path = self._path / _SECRETS_KEY
+        sealed = self._records("memberaccess")
+        if not path.exists():
+            if sealed:
+                cure = f"{_RESTORE}, or set the credentials of {len(sealed)} clusters again"
+                return warn(f"{path} is missing, unless --secrets-key-file names another file", cure)
+            return ok(f"{path} does not exist yet; tower-proxy creates it")
+        vault = Vault(path)
+        for each in sealed[:1]:
+            vault.open(each["sealed"], each["cluster_uid"])
+        try:
+            vault.open("", "")
+        except UnsealFailed:
+            pass
+        return ok(f"{path} is valid" + (f" and opens {len(sealed)} credentials" if sealed else ""))
+
+    def _certificates(self, name: str) -> Verdict:
+        try:
+            certificates = load_certificates(self._files.read(name) or b"")
+        except ValueError:
+            return fail(f"{self._path / name} has no certificate in PEM", _RESTORE)
+        end = min(each.not_valid_after_utc.timestamp() for each in certificates)
+        cure = "see 'Rotation' in docs/operations.md"
+        if name == STATE_FILE:
+            cure = "start tower-proxy, which renews it"
+        return lasts("it", end, self._now(), cure)
+
+    def _published(self) -> Verdict:
+        names = _published(self._path)
+        if names:
+            return ok(", ".join(names))
+        return warn(
+            "only the loopback: no other machine can verify this proxy",
+            "set --publish-service-address HOST, the address that users and agents connect to",
+        )
+
+
+def _published(path: Path) -> list[str]:
+    """Return the names of the serving certificate, except the loopback's."""
+    try:
+        certificate: x509.Certificate = load_certificates((path / STATE_FILE).read_bytes())[0]
+    except (OSError, ValueError):
+        return []
+    return [name for name in names_of(certificate) if name not in _LOOPBACK]
+
+
+class _FrontDoor:
+    """The checks of a running proxy, as its administrator."""
+
+    def __init__(self, server: TowerServer) -> None:
+        self._server = server
+
+    async def version(self) -> Verdict:
+        """Compare the versions of the proxy and of this command."""
+        _, value = await self._server.request("GET", "/version")
+        theirs, ours = str(value.get("gitVersion", "unknown")), git_version()
+        if theirs == ours:
+            return ok(f"the proxy and this command are {theirs}")
+        return warn(
+            f"the proxy is {theirs}, this command is {ours}",
+            "restart tower-proxy after an upgrade, or use the command of its installation",
+        )
+
+    async def clusters(self) -> Verdict:
+        """Count the available clusters."""
+        code, value = await self._server.request("GET", f"{GROUP}/clusters")
+        if code >= 400:
+            return fail(refusal(code, value), "check the proxy's log")
+        enabled = [item for item in value.get("items", []) if item["spec"].get("enable")]
+        away = [str(item["metadata"]["name"]) for item in enabled if not _is_available(item)]
+        seen = f"{len(enabled) - len(away)} of {len(enabled)} are available"
+        if not away:
+            return ok(seen)
+        return warn(f"{seen}; not {', '.join(away[:5])}", f"tower doctor {away[0]}")
+
+    def published(self, name: str) -> Verdict:
+        """Resolve a name of the serving certificate."""
+        try:
+            addresses = self._server.network.resolve(name, self._server.route.url.port)
+        except (OSError, UnicodeError):
+            return fail(
+                f"{name} has no address", f"add a DNS record, or change --publish-service-address {name}"
+            )
+        return ok(f"{name} is {', '.join(addresses)}")
+
+
+def _is_available(item: dict[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions") or ()}
+    for kind in ("Available", "AgentAvailable", "NodesAvailable"):
+        if kind in conditions:
+            return bool(conditions[kind] == "True")
+    return False
