@@ -14,7 +14,8 @@ from benchmarks import gopeer
 from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
-_TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
+_TWISTD = str(Path(sys.executable).parent / "twistd")
+_FOREGROUND = ("-n", "--pidfile=")
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
 #: Number of cluster ports of the proxy.
@@ -43,7 +44,8 @@ def _agent(
     }
     agent = ground.start(
         name,
-        *_TWISTD,
+        _TWISTD,
+        *_FOREGROUND,
         "tower-agent",
         *arguments,
         f"--state-dir={ground.folder / name}",
@@ -97,18 +99,26 @@ def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
 class Product:
     """Tower's proxy as users run it; clusters are added to it.
 
+    :param name: of the proxy's program, state and files.
+    :param program: runs ``twistd``.
     :param options: further options of the proxy.
     """
 
-    def __init__(self, ground: Ground, name: str = "tower-proxy", *options: str) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        name: str = "tower-proxy",
+        program: tuple[str, ...] = (_TWISTD,),
+        options: tuple[str, ...] = (),
+    ) -> None:
         self._ground = ground
-        self._name = name
         self._state = ground.folder / f"{name}-state"
         self._plain, front = free_port(), free_port()
         self._ports = list(free_ports(_CLUSTERS))
         self._proxy = ground.start(
             name,
-            *_TWISTD,
+            *program,
+            *_FOREGROUND,
             "tower-proxy",
             f"--state-dir={self._state}",
             f"--host={LOOPBACK}",
@@ -163,7 +173,7 @@ class Product:
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
-        credential = [f"-ca={self._ground.write(f'{self._name}.crt', shown)}", f"-bearer-file={bearer}"]
+        credential = [f"-ca={self._ground.write(f'{name}.front.crt', shown)}", f"-bearer-file={bearer}"]
         front = config["clusters"][0]["cluster"]["server"]
         return {
             "stream": [f"-stream={front}/targets/stream", *credential],

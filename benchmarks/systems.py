@@ -9,6 +9,7 @@
 | node, node-gcm | Tower's node tunnel alone, to the same ``sshd`` |
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with a pool of 100 or 2 idle connections |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
+| tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
 | tower-access | the product with an access log |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
@@ -20,6 +21,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property
@@ -59,9 +61,16 @@ class Systems:
         return Product(self.ground)
 
     @cached_property
+    def unobserved(self) -> Product:
+        """The product, with a proxy that does not measure requests."""
+        program = (sys.executable, "-m", "benchmarks.unobserved")
+        return Product(self.ground, "tower-unobserved", program)
+
+    @cached_property
     def logging_product(self) -> Product:
         """The product with an access log."""
-        return Product(self.ground, "tower-proxy-access", f"--access-log={self.folder / 'access.log'}")
+        options = (f"--access-log={self.folder / 'access.log'}",)
+        return Product(self.ground, "tower-proxy-access", options=options)
 
     @cached_property
     def member(self) -> Member:
@@ -149,6 +158,9 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tunnel": lambda systems: tunnel(systems.ground, "tunnel"),
     "tunnel-wss": lambda systems: tunnel(systems.ground, "tunnel-wss", secure=True),
     "tower": lambda systems: systems.product.cluster("tower", "alpha", systems.ground.backend),
+    "tower-unobserved": lambda systems: systems.unobserved.cluster(
+        "tower-unobserved", "zeta", systems.ground.backend
+    ),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
     ),

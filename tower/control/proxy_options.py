@@ -316,5 +316,5 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
         raise OptionError(
             name,
             str(port),
-            f"is not available at {host} ({shown}): stop {owner or 'its user'}, or choose another port",
+            f"is not available at {host} ({shown}): stop {owner or 'that process'}, or choose another port",
         ) from e
