@@ -72,6 +72,7 @@ class _Request:
     kind: str = "short"
     began: float = 0.0
     answered_at: float = 0.01
+    ended_at: float = 0.02
     error: None = None
 
 

@@ -27,6 +27,7 @@ class _Seen:
     by_member: bool = True
     began: float = 0.0
     answered_at: float = 0.0
+    ended_at: float = 0.0
     error: Exception | None = None
 
 
@@ -62,8 +63,8 @@ class RequestMetricsTests(SynchronousTestCase):
         self.now += first
         if seen.code:
             seen.answered_at = self.now
-            self.metrics.answered(seen)
         self.now += rest
+        seen.ended_at = self.now
         self.metrics.ended(seen)
 
     def test_short(self) -> None:

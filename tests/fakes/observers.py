@@ -30,10 +30,6 @@ class FakeObserver:
         """Record the request."""
         self.inside.append(observation)
 
-    def answered(self, observation: Observation) -> None:
-        """Check that the status is known."""
-        assert observation.code
-
     def ended(self, observation: Observation) -> None:
         """Record the facts."""
         if observation.kind:

@@ -108,9 +108,6 @@ class RequestMetrics(Collector):
             counters = self._of(observation)
         counters.inflight[observation.kind] += 1
 
-    def answered(self, observation: Observation) -> None:
-        """No-op: `ended` follows."""
-
     def ended(self, observation: Observation) -> None:
         """See `RequestObserver.ended`."""
         counters = self._counters.get(observation.cluster)
@@ -124,7 +121,7 @@ class RequestMetrics(Collector):
         if kind:
             counters.inflight[kind] -= 1
             if kind == SHORT:
-                counters.durations.observe(self.seconds() - began)
+                counters.durations.observe(observation.ended_at - began)
             if observation.answered_at:
                 counters.first_bytes.observe(observation.answered_at - began)
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.observers import FakeObserver
 from tower.errors import Forbidden
-from tower.web.gateway.observer import Observers, combined
+from tower.web.gateway.observer import Observers
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
 
@@ -147,13 +147,9 @@ class ObserverTests(SynchronousTestCase):
         self.assertEqual(self.observer.inside, [])
 
     def test_combined(self) -> None:
-        """Several observers are notified alike; without any there is none."""
-        self.assertIsNone(combined([]))
-        self.assertIs(combined([self.observer]), self.observer)
+        """Two observers are notified alike."""
         other = FakeObserver()
-        both = combined([self.observer, other])
-        self.assertIsInstance(both, Observers)
-        self.kit.gateway.observer = both
+        self.kit.gateway.observer = Observers(self.observer, other)
         self.user.deliver(get(PODS))
         self.kit.pipe.deliver(ok(b"pods"))
         self.assertEqual(other.over, self.observer.over)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TypeAlias
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -35,20 +35,19 @@ _TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-
 _PREFIX = re.compile(rb"/clusters/[^/?]+(?=[/?])")
 
 
-class _Entry(NamedTuple):
-    """The facts of one line; it does not refer to the request, which ends before the line is made."""
-
-    began: float
-    ended: float
-    id: str
-    trace: bytes | None
-    origin: tuple[str, str | None, str, str, str]
-    method: bytes
-    target: bytes
-    code: int
-    by_member: bool
-    bytes_up: int
-    bytes_down: int
+#: The facts of one line, without the request, which ends before the line is made: begin and end, ID,
+#: ``traceparent``, arguments of `_shared`, status, whether the member answered, bytes up and down.
+_Entry: TypeAlias = tuple[
+    float,
+    float,
+    str,
+    bytes | None,
+    tuple[str, str | None, str, str, str, bytes, bytes],
+    int,
+    bool,
+    int,
+    int,
+]
 
 
 class AccessLog:
@@ -76,25 +75,27 @@ class AccessLog:
         """Give the request its ID, so that it is sent to the cluster."""
         observation.request.make_id()
 
-    def answered(self, observation: Observation) -> None:
-        """See `RequestObserver.answered`."""
-
     def ended(self, observation: Observation) -> None:
         """Keep the facts for the next batch."""
-        request, now = observation.request, self.seconds()
+        request = observation.request
         identity = request.identity
-        if identity is None and not self._has_room(now):
+        if identity is None and not self._has_room(observation.ended_at):
             return
-        user = None if identity is None else identity.user
         self._entries.append(
-            _Entry(
+            (
                 observation.began,
-                now,
+                observation.ended_at,
                 request.request_id,
                 request.fields.get(b"traceparent"),
-                (observation.address, user, observation.cluster, observation.target, observation.kind),
-                request.method,
-                request.target,
+                (
+                    observation.address,
+                    None if identity is None else identity.user,
+                    observation.cluster,
+                    observation.target,
+                    observation.kind,
+                    request.method,
+                    request.target,
+                ),
                 observation.code,
                 observation.by_member,
                 observation.bytes_up,
@@ -134,44 +135,36 @@ class AccessLog:
 
 
 def _line(entry: _Entry, offset: float) -> str:
-    began, target = entry.began, entry.target
-    describe = _described if len(target) <= _LONGEST_CACHED else _described.__wrapped__
-    trace = "" if entry.trace is None else _trace(entry.trace)
+    began, ended, request_id, trace, facts, code, by_member, up, down = entry
+    shared = _shared if len(facts[-1]) <= _LONGEST_CACHED else _shared.__wrapped__
     return (
-        f'{{"time":"{moment(began + offset)}","requestID":"{entry.id}",{_origin(*entry.origin)}'
-        f'{describe(entry.method, target)}"code":{entry.code},'
-        f'"source":"{"member" if entry.by_member else "tower"}","duration":{entry.ended - began:.6f},'
-        f'"bytesUp":{entry.bytes_up},"bytesDown":{entry.bytes_down}{trace}}}\n'
+        f'{{"time":"{moment(began + offset)}","requestID":"{request_id}",{shared(*facts)}'
+        f'"code":{code},"source":"{"member" if by_member else "tower"}","duration":{ended - began:.6f},'
+        f'"bytesUp":{up},"bytesDown":{down}{"" if trace is None else _trace(trace)}}}\n'
     )
 
 
 @lru_cache(maxsize=1024)
-def _origin(address: str, user: str | None, cluster: str, target: str, kind: str) -> str:
-    """Return the keys that most requests of a connection share."""
+def _shared(
+    address: str, user: str | None, cluster: str, target: str, kind: str, method: bytes, path: bytes
+) -> str:
+    """Return the keys that equal requests of one client share; *path* includes the query."""
+    prefix = _PREFIX.match(path)
+    info = parse_request_info(method, path[prefix.end() :] if prefix is not None else path)
     fields = {
         "address": address,
         "user": ANONYMOUS_USER if user == "" else user,
         "cluster": cluster,
         "target": target,
-        "kind": kind or SHORT,
-    }
-    return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
-
-
-@lru_cache(maxsize=1024)
-def _described(method: bytes, target: bytes) -> str:
-    """Return the keys about the request line; *target* is path and query."""
-    prefix = _PREFIX.match(target)
-    info = parse_request_info(method, target[prefix.end() :] if prefix is not None else target)
-    fields = {
         "method": method.decode("ascii", "replace"),
-        "path": target.partition(b"?")[0].decode("utf-8", "backslashreplace"),
+        "path": path.partition(b"?")[0].decode("utf-8", "backslashreplace"),
         "verb": info.verb,
         "apiGroup": info.group,
         "resource": info.resource,
         "subresource": info.subresource,
         "namespace": info.namespace,
         "name": info.name,
+        "kind": kind or SHORT,
     }
     return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
 

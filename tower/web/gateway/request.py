@@ -134,8 +134,10 @@ class Request:
         if self._id:
             return
         given = self.fields.get(b"audit-id")
-        self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
-        self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
+        if given is None or VALID_ID.fullmatch(given) is None:
+            self._id = new_request_id()
+        else:
+            self._id, self._is_own_id = given.decode("ascii"), False
 
     @property
     def id_line(self) -> bytes:
