@@ -178,11 +178,8 @@ def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
     if kind == "tls":
         return _insecure(server, detail, texts)
     if kind == "busy":
-        return Check(
-            "Unknown",
-            "CheckFailed",
-            f"{texts.checker} has no file descriptor left: raise its limit of open files",
-        )
+        text = f"{texts.checker} could not check API server {server} ({detail}): raise its limit of open files, or close streams"
+        return Check("Unknown", "CheckFailed", text)
     return Check(
         "False",
         "ConnectionLost",
