@@ -353,7 +353,7 @@ class Proxy(MultiService):
                 budget=budget,
                 inflight=inflight,
                 audit=audit,
-                observer=requests,
+                meter=requests,
                 shared=shared,
             )
 

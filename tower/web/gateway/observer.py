@@ -57,12 +57,11 @@ class Observation:
     :ivar kind: one of the constants above; empty before `RequestObserver.begun`.
     :ivar code: HTTP status of the answer; 0: none was sent because the client disconnected.
     :ivar by_member: whether the member made the answer, not Tower.
-    :ivar error: the reason for an error answer that Tower made, or None.
     """
 
     __slots__ = (
         *("_observer", "_received", "_sent", "answered_at", "began", "by_member", "cluster", "code"),
-        *("error", "kind", "request", "target"),
+        *("kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
@@ -73,7 +72,6 @@ class Observation:
         self.cluster = self.target = self.kind = ""
         self.code = 0
         self.by_member = False
-        self.error: BaseException | None = None
         channel = request.channel
         self._sent = channel.connection.bytes_out
         self._received = channel.connection.bytes_in - channel.kept - len(request.early)
@@ -88,9 +86,9 @@ class Observation:
         if target != KUBERNETES:
             self.kind = RAW if upgrades else SHORT
         elif len(path) <= _LONGEST_CACHED:
-            self.kind = _kind(request.method, path, upgrades)
+            self.kind = kind_of(request.method, path, upgrades)
         else:
-            self.kind = _kind.__wrapped__(request.method, path, upgrades)
+            self.kind = kind_of.__wrapped__(request.method, path, upgrades)
         self._observer.begun(self)
 
     def answered_by_tower(self, *, streaming: bool) -> None:
@@ -164,7 +162,8 @@ def combined(observers: Sequence[RequestObserver]) -> RequestObserver | None:
 
 
 @lru_cache(maxsize=1024)
-def _kind(method: bytes, target: bytes, upgrades: bool) -> str:
+def kind_of(method: bytes, target: bytes, upgrades: bool) -> str:
+    """Return the kind of a request to a cluster's API server; *target* is the server's path and query."""
     info = parse_request_info(method, target)
     if kind := _KINDS.get(info.subresource):
         return kind
