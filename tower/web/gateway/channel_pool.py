@@ -183,18 +183,7 @@ class ChannelPool:
     async def _open(self, cluster: str, target: str, attempt: Attempt) -> ClusterUpstream:
         counters = self._tunnels.counters.of(cluster)
         for number in (1, 2):
-            try:
-                tunnel = self._pick(cluster)
-                if tunnel is None:
-                    left = self._patience.left(cluster, attempt.client, attempt.age)
-                    tunnel = await self._tunnels.wait(cluster, left)
-            except ClusterUnreachable:
-                counters.not_opened("no-tunnel")
-                raise
-            except StatusError:
-                counters.not_opened("silent")
-                raise
-            attempt.tunnel = tunnel
+            attempt.tunnel = tunnel = await self._tunnel(cluster, attempt)
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
@@ -206,14 +195,30 @@ class ChannelPool:
                     ) from None
             except StreamRefused as e:
                 if target == KUBERNETES:
-                    self._tunnels.on_failure(cluster)
+                    self._tunnels.note_outcome(tunnel, reached=False)
                 counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
+                if target == KUBERNETES:
+                    self._tunnels.note_outcome(tunnel, reached=True)
                 self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
+
+    async def _tunnel(self, cluster: str, attempt: Attempt) -> Tunnel:
+        try:
+            tunnel = self._pick(cluster)
+            if tunnel is None:
+                left = self._patience.left(cluster, attempt.client, attempt.age)
+                tunnel = await self._tunnels.wait(cluster, left)
+        except ClusterUnreachable:
+            self._tunnels.counters.of(cluster).not_opened("no-tunnel")
+            raise
+        except StatusError:
+            self._tunnels.counters.of(cluster).not_opened("silent")
+            raise
+        return tunnel
 
     def _pick(self, cluster: str) -> Tunnel | None:
         """Return a tunnel of *cluster* that is not silent; None if there is no tunnel.

@@ -1,4 +1,4 @@
-"""The meter of requests: notes the facts of each one when it is over, and counts many at once.
+"""The meter of requests: keeps the facts of each one when it is over, and counts many at once.
 
 Measured: counting each request at its end takes 7 microseconds, most of them for code and data that are not
 in the processor's caches then; in batches it takes about one.  `tower.web.gateway.observer` has more facts,

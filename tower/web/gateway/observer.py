@@ -6,7 +6,6 @@ agent's protocol, and bytes that are not an HTTP request, are not observed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,6 +47,7 @@ class RequestObserver(Protocol):
 class Observation:
     """The facts about one request.
 
+    :ivar address: the client's IP address.
     :ivar began: when the head was complete, s of `RequestObserver.seconds`.
     :ivar answered_at: when the head of the answer was sent; 0.0: it was not.
     :ivar cluster: the requested cluster, empty for Tower itself; set after authentication.  A request that
@@ -60,8 +60,8 @@ class Observation:
     """
 
     __slots__ = (
-        *("_observer", "_received", "_sent", "answered_at", "began", "by_member", "cluster", "code"),
-        *("kind", "request", "target"),
+        *("_observer", "_received", "_sent", "address", "answered_at", "began", "by_member"),
+        *("cluster", "code", "kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
@@ -73,6 +73,7 @@ class Observation:
         self.code = 0
         self.by_member = False
         channel = request.channel
+        self.address = channel.peer.address
         self._sent = channel.connection.bytes_out
         self._received = channel.connection.bytes_in - channel.kept - len(request.early)
 
@@ -129,36 +130,6 @@ class Observation:
     def bytes_down(self) -> int:
         """Bytes sent to the user, heads included."""
         return self.request.channel.connection.bytes_out - self._sent
-
-
-class Observers:
-    """Several observers as one; the first one's clock counts."""
-
-    def __init__(self, observers: Sequence[RequestObserver]) -> None:
-        self._observers = observers
-        self.seconds = observers[0].seconds
-
-    def begun(self, observation: Observation) -> None:
-        """See `RequestObserver.begun`."""
-        for observer in self._observers:
-            observer.begun(observation)
-
-    def answered(self, observation: Observation) -> None:
-        """See `RequestObserver.answered`."""
-        for observer in self._observers:
-            observer.answered(observation)
-
-    def ended(self, observation: Observation) -> None:
-        """See `RequestObserver.ended`."""
-        for observer in self._observers:
-            observer.ended(observation)
-
-
-def combined(observers: Sequence[RequestObserver]) -> RequestObserver | None:
-    """Return *observers* as one; None if there is none."""
-    if len(observers) > 1:
-        return Observers(observers)
-    return observers[0] if observers else None
 
 
 @lru_cache(maxsize=1024)
