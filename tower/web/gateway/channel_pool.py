@@ -183,7 +183,8 @@ class ChannelPool:
     async def _open(self, cluster: str, target: str, attempt: Attempt) -> ClusterUpstream:
         counters = self._tunnels.counters.of(cluster)
         for number in (1, 2):
-            attempt.tunnel = tunnel = await self._tunnel(cluster, attempt)
+            tunnel = await self._find(cluster, attempt)
+            attempt.tunnel = tunnel
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
@@ -206,19 +207,23 @@ class ChannelPool:
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
 
-    async def _tunnel(self, cluster: str, attempt: Attempt) -> Tunnel:
+    async def _find(self, cluster: str, attempt: Attempt) -> Tunnel:
+        """Return a tunnel of *cluster*, as soon as there is one.
+
+        :raise ClusterUnreachable: none was added in time.
+        :raise StatusError: all tunnels are silent.
+        """
+        counters = self._tunnels.counters.of(cluster)
         try:
-            tunnel = self._pick(cluster)
-            if tunnel is None:
-                left = self._patience.left(cluster, attempt.client, attempt.age)
-                tunnel = await self._tunnels.wait(cluster, left)
+            return self._pick(cluster) or await self._tunnels.wait(
+                cluster, self._patience.left(cluster, attempt.client, attempt.age)
+            )
         except ClusterUnreachable:
-            self._tunnels.counters.of(cluster).not_opened("no-tunnel")
+            counters.not_opened("no-tunnel")
             raise
         except StatusError:
-            self._tunnels.counters.of(cluster).not_opened("silent")
+            counters.not_opened("silent")
             raise
-        return tunnel
 
     def _pick(self, cluster: str) -> Tunnel | None:
         """Return a tunnel of *cluster* that is not silent; None if there is no tunnel.
