@@ -87,7 +87,6 @@ from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
-from tower.web.gateway.observer import RequestObserver, combined
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
@@ -345,11 +344,7 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        observers: list[RequestObserver] = [requests]
         self._requests_log = None if access_log is None else AccessLog(reactor, access_log, epoch)
-        if self._requests_log is not None:
-            observers.append(self._requests_log)
-        observer = combined(observers)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
@@ -363,7 +358,8 @@ class Proxy(MultiService):
                 budget=budget,
                 inflight=inflight,
                 audit=audit,
-                observer=observer,
+                observer=self._requests_log,
+                meter=requests,
                 shared=shared,
             )
 
