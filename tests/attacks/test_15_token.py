@@ -62,7 +62,7 @@ class AgentCase(TowerTestCase):
         self.shell = ShellProgram(name, ["sh", "-c", line], self.folder, {"PATH": path})
         self.wait_until_joined(self.shell)
         pid = self.shell.inner_pid
-        self.assertIn(b"tower-agent", Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        self.assertIn(b"/tower-agent\0", Path(f"/proc/{pid}/cmdline").read_bytes())
         return pid
 
     def wait_until_joined(self, shell: ShellProgram) -> None:

@@ -16,7 +16,7 @@ from tower.trust.statedir import StateDir
 
 
 class HostKeyTests(SynchronousTestCase):
-    """A host key that exists, is damaged or is missing."""
+    """A host key that is usable, damaged or missing."""
 
     def setUp(self) -> None:
         """Start with an empty state directory and no agents."""

@@ -228,7 +228,8 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Enabled", bool(spec.get("enable"))),
         ("Type", spec.get("connection", {}).get("type")),
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
-        ("Last seen", status.get("lastSeen") or "not yet"),
+        ("Kubernetes version", status.get("kubernetesVersion")),
+        ("Last seen", status.get("lastSeen") or "never"),
     ]
 
 

@@ -156,6 +156,7 @@ class Options(NodeOptions):
             "Directory from which records of clusters of type ssh may name files.  "
             "[default: node-files in --state-dir]",
         ),
+        parameter("access-log", None, "Access log file, or - for standard output."),
         parameter("audit-log-path", None, "Audit log file, or - for standard output."),
         parameter(
             "audit-log-format",
@@ -315,5 +316,5 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
         raise OptionError(
             name,
             str(port),
-            f"is not available at {host} ({shown}): stop {owner or 'its user'}, or choose another port",
+            f"is not available at {host} ({shown}): stop {owner or 'that process'}, or choose another port",
         ) from e

@@ -17,7 +17,7 @@ _SECURE = {"ws": False, "http": False, "wss": True, "https": True}
 _PRINTABLE = re.compile(r"[!-~]*")
 
 
-def _split(text: str, what: str) -> tuple[SplitResult, str, int | None]:
+def _split(text: str, what: str, example: str) -> tuple[SplitResult, str, int | None]:
     """Return the parts of a URL, its host without brackets, and its port if any."""
     try:
         parts = urlsplit(text)
@@ -25,7 +25,9 @@ def _split(text: str, what: str) -> tuple[SplitResult, str, int | None]:
     except ValueError as e:
         raise ConfigurationError(f"{what} {_shown(text)!r}: {e}") from e
     if not host or _PRINTABLE.fullmatch(text) is None:
-        raise ConfigurationError(f"{what} {_shown(text)!r} is not a URL with scheme and host")
+        raise ConfigurationError(
+            f"{what} {_shown(text)!r} is not a URL with scheme and host: give one such as {example}"
+        )
     return parts, host, port
 
 
@@ -64,7 +66,7 @@ def parse_server_url(text: str) -> ServerURL:
 
     :raise ConfigurationError: with the value and the expected form.
     """
-    parts, host, port = _split(text.strip(), "--proxy-server")
+    parts, host, port = _split(text.strip(), "--proxy-server", "wss://tower.example.com:8443")
     secure = _SECURE.get(parts.scheme)
     if secure is None:
         raise ConfigurationError(
@@ -118,7 +120,7 @@ def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
         return None
     if "://" not in text:
         text = f"http://{text}"
-    parts, host, port = _split(text, kind)
+    parts, host, port = _split(text, kind, "http://proxy.example.com:3128")
     if parts.scheme != "http":
         raise ConfigurationError(f"{kind} {_shown(text)!r}: only http:// proxies are supported")
     credential = b""

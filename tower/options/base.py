@@ -221,6 +221,7 @@ class EnvironmentOptions(usage.Options):
                 last += 1
             text = f"{shown} is not an option of {self._program}: {self._meant(name)}"
         elif "requires argument" in text:
+            at, last = len(line) - 1, len(line)
             text = f"{shown} requires a value: --help describes it"
         elif "must not have" in text:
             text = f"{shown} is a flag without a value: omit the value"

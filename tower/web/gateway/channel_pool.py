@@ -206,11 +206,13 @@ class ChannelPool:
                     ) from None
             except StreamRefused as e:
                 if target == KUBERNETES:
-                    self._tunnels.on_failure(cluster)
+                    self._tunnels.note_outcome(tunnel, reached=False)
                 counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
+                if target == KUBERNETES:
+                    self._tunnels.note_outcome(tunnel, reached=True)
                 self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
