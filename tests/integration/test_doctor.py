@@ -87,7 +87,7 @@ class DoctorTests(harness.TowerTestCase):
             (
                 {"proxy_server": f"wss://{NO_NAME}:1"},
                 {"HTTPS_PROXY": dead},
-                ("HTTP proxy: HTTPS_PROXY", "NO_PROXY"),
+                ("HTTP proxy: ", "HTTPS_PROXY", "NO_PROXY"),
             ),
             ({"ca_hash": "sha256:" + "0" * 64}, {}, ("CA: ", "tower join alpha")),
             ({"host_key": "SHA256:" + "A" * 43}, {}, ("host key: ", "--host-key SHA256:")),
