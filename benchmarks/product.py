@@ -14,7 +14,8 @@ from benchmarks import gopeer
 from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
-_TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
+_TWISTD = str(Path(sys.executable).parent / "twistd")
+_FOREGROUND = ("-n", "--pidfile=")
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
 #: Number of cluster ports of the proxy.
@@ -43,7 +44,8 @@ def _agent(
     }
     agent = ground.start(
         name,
-        *_TWISTD,
+        _TWISTD,
+        *_FOREGROUND,
         "tower-agent",
         *arguments,
         f"--state-dir={ground.folder / name}",
@@ -95,16 +97,23 @@ def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
 
 
 class Product:
-    """Tower's proxy as users run it; clusters are added to it."""
+    """Tower's proxy as users run it; clusters are added to it.
 
-    def __init__(self, ground: Ground) -> None:
+    :param name: of the proxy's program, state and files.
+    :param program: runs ``twistd``.
+    """
+
+    def __init__(
+        self, ground: Ground, name: str = "tower-proxy", program: tuple[str, ...] = (_TWISTD,)
+    ) -> None:
         self._ground = ground
-        self._state = ground.folder / "state"
+        self._state = ground.folder / f"{name}-state"
         self._plain, front = free_port(), free_port()
         self._ports = list(free_ports(_CLUSTERS))
         self._proxy = ground.start(
-            "tower-proxy",
-            *_TWISTD,
+            name,
+            *program,
+            *_FOREGROUND,
             "tower-proxy",
             f"--state-dir={self._state}",
             f"--host={LOOPBACK}",
@@ -158,7 +167,7 @@ class Product:
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
-        credential = [f"-ca={self._ground.write('front.crt', shown)}", f"-bearer-file={bearer}"]
+        credential = [f"-ca={self._ground.write(f'{name}.front.crt', shown)}", f"-bearer-file={bearer}"]
         front = config["clusters"][0]["cluster"]["server"]
         return {
             "stream": [f"-stream={front}/targets/stream", *credential],

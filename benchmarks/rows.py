@@ -17,6 +17,7 @@ OLD_100, OLD_2 = "gopeer as deployed, 100 idle", "gopeer as deployed"
 OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
 STORM_PEER = "gopeer"
 LINK = "the link"
+UNOBSERVED = "Tower without metrics"
 LOCAL, OUR_NODE = "ssh -L", "Tower's node tunnel"
 
 
@@ -87,6 +88,7 @@ _OLD = (
 )
 _OLD_PROXY = (Column(OLD_AGENT, "old-2", "https"), Column(OUR_AGENT, "old-2-ours", "https"))
 _FAR_OLD = (Column(LINK, "link", "https"), Column(TOWER, "tower-old-far", "https"))
+_METRICS = (Column(TOWER, "tower", "https"), Column(UNOBSERVED, "tower-unobserved", "https"))
 _AT_ONCE = (
     Column(STORM_PEER, "", "peer"),
     Column(TOWER, "", "tower"),
@@ -202,6 +204,7 @@ GROUPS = (
             *(_transfer("oldproxy", direction, ", old proxy", _OLD_PROXY) for direction in ("down", "up")),
         ),
     ),
+    Group("Metrics", (_requests("metrics-32", "L7, 32 connections, metrics on and off", _METRICS, 32),)),
     Group("SSH to nodes", (*_node("node"), *_node("node-gcm"))),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 in parallel", Storms(), _AT_ONCE),)),
     Group(

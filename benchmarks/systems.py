@@ -9,6 +9,7 @@
 | node, node-gcm | Tower's node tunnel alone, to the same ``sshd`` |
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with a pool of 100 or 2 idle connections |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
+| tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
@@ -19,6 +20,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property
@@ -56,6 +58,12 @@ class Systems:
     def product(self) -> Product:
         """The product with its one proxy."""
         return Product(self.ground)
+
+    @cached_property
+    def unobserved(self) -> Product:
+        """The product, with a proxy that does not measure requests."""
+        program = (sys.executable, "-m", "benchmarks.unobserved")
+        return Product(self.ground, "tower-unobserved", program)
 
     @cached_property
     def member(self) -> Member:
@@ -143,6 +151,9 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tunnel": lambda systems: tunnel(systems.ground, "tunnel"),
     "tunnel-wss": lambda systems: tunnel(systems.ground, "tunnel-wss", secure=True),
     "tower": lambda systems: systems.product.cluster("tower", "alpha", systems.ground.backend),
+    "tower-unobserved": lambda systems: systems.unobserved.cluster(
+        "tower-unobserved", "zeta", systems.ground.backend
+    ),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
     ),

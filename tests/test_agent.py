@@ -16,6 +16,7 @@ from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
 from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
 from tower.agent import REFRESH, Agent, Options, makeService
+from tower.kube.member_check import TIMEOUT
 from tower.tunnels.targets import Target
 
 
@@ -198,7 +199,7 @@ class AgentTests(SynchronousTestCase):
         checked: list[bool] = []
         agent = self.make()
         self.start(agent)
-        agent.member_health.credential_changed = lambda: checked.append(True)  # type: ignore[method-assign]
+        agent.member_health.check_now = lambda: checked.append(True)  # type: ignore[method-assign]
         for text in ("nothing", "nothing", None, "still nothing"):
             if text is None:
                 self.write_kubeconfig("https://other.example:6443")
@@ -266,6 +267,15 @@ class AgentTests(SynchronousTestCase):
             self.assertNotIn("t0ken", repr(events))
             self.successResultOf(agent.stopService())
         self.assertNotIn("agent-key", [path.name for path in (self.folder / "state").iterdir()])
+
+    def test_v1_health(self) -> None:
+        """With an old proxy the API server is checked, too."""
+        agent = self.old("--protocol=v1", "--insecure-v1-any-host-key")
+        self.start(agent)
+        self.reactor.pump([TIMEOUT, 0.0])
+        self.assertIn("member.example:6443 did not answer", agent.member_health.problem)
+        self.successResultOf(agent.stopService())
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_v1_impossible(self) -> None:
         """An API server that old proxies cannot use ends the program."""

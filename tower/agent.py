@@ -220,6 +220,7 @@ class Agent(MultiService):
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         reloads.add("credential of the API server", self._refresh)
+        reloads.add("state of the API server", health.check_now)
         reloads.add("connection to the proxy", uplink.retry_now)
         services: list[Service] = [
             uplink,
@@ -250,7 +251,7 @@ class Agent(MultiService):
         problem = self.member.problem
         is_changed = self.member.refresh()
         if is_changed or self.member.problem != problem:
-            self.member_health.credential_changed()
+            self.member_health.check_now()
         if is_changed and self._v1 is not None and self._v1.is_stale:
             self._log.info("reconnecting to send the changed credential to the proxy")
             self.uplink.renew()

@@ -64,7 +64,7 @@ from tower.reactor.repeating import periodic
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
-from tower.store.audit_log import AuditCollector, open_audit_log
+from tower.store.audit_log import AuditCollector, open_access_log, open_audit_log
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -73,6 +73,7 @@ from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import REMINDER, V1Warnings
 from tower.v2.acceptor import AgentAcceptor
+from tower.web.access.access_log import AccessLog
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
@@ -86,6 +87,7 @@ from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.observer import RequestObserver, combined
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
@@ -168,10 +170,13 @@ class Proxy(MultiService):
         epoch = day.seconds
         sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
+        self._access_log = access_log = open_access_log(options["access-log"], reactor, epoch)
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         if audit_log is not None:
             reloads.add("audit log", audit_log.reopen)
+        if access_log is not None:
+            reloads.add("access log", access_log.reopen)
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
         check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
 
@@ -340,6 +345,10 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
+        observers: list[RequestObserver] = [requests]
+        if access_log is not None:
+            observers.append(AccessLog(access_log, reactor.seconds, epoch))
+        observer = combined(observers)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
@@ -353,7 +362,7 @@ class Proxy(MultiService):
                 budget=budget,
                 inflight=inflight,
                 audit=audit,
-                observer=requests,
+                observer=observer,
                 shared=shared,
             )
 
@@ -508,8 +517,9 @@ class Proxy(MultiService):
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
-        if self._audit_log is not None:
-            await self._audit_log.stop()
+        for log in (self._audit_log, self._access_log):
+            if log is not None:
+                await log.stop()
         for follower in self._followers:
             follower.stop()
         await self._store.stop()

@@ -25,11 +25,19 @@ OPEN_TIMEOUT = 30.0  # s
 HEAD_LIMIT = 64 << 10  # B, of the response to the upgrade
 BODY_LIMIT = 64 << 10  # B, of the Status of a refusal
 
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
 _PRINTABLE = re.compile(r"[ -~]+")
 
 
 class StreamNotOpened(TowerError):
-    """The proxy opened no stream; the text has its reason, if any."""
+    """The proxy opened no stream; the text has its reason, if any.
+
+    :ivar code: HTTP status of the answer; 0 without one.
+    """
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @frozen
@@ -102,6 +110,12 @@ class Opening:
         self._buffer = bytearray()
         self._body = -1  # start of the body of a refusal
 
+    @property
+    def code(self) -> int:
+        """HTTP status of the answer; 0 without one."""
+        found = _STATUS.match(self._buffer)
+        return int(found[1]) if found else 0
+
     def abandon(self) -> None:
         """Close the connection without an event."""
         self._failed = None
@@ -165,7 +179,7 @@ def open_stream(stream: Pipe, address: FrontDoorAddress, clock: IReactorTime) ->
     done: Deferred[bytes] = Deferred(lambda _: opening.abandon())
 
     def failed(text: str) -> None:
-        done.errback(StreamNotOpened(text))
+        done.errback(StreamNotOpened(text, opening.code))
 
     stream.receiver = opening = Opening(stream, done.callback, failed)
     stream.send(address.request)

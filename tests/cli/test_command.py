@@ -79,7 +79,7 @@ class ClusterTests(CommandTestCase):
         said = self.good("cluster", "show", "alpha")
         self.assertRegex(said, r"(?m)^Name: +alpha$")
         self.assertRegex(said, r"(?m)^Port: +6000$")
-        self.assertRegex(said, r"(?m)^Last seen: +not yet$")
+        self.assertRegex(said, r"(?m)^Last seen: +never$")
         self.assertRegex(said, r"(?m)^AgentAvailable +True .* An agent came\.$")
         self.assertIn(FINGERPRINT, said)
         self.assertEqual(json.loads(self.good("cluster", "show", "alpha", "-o", "json"))["kind"], "Cluster")

@@ -154,6 +154,43 @@ class ForwarderTests(SynchronousTestCase):
         stream.deliver(answer)
         return stream
 
+    def check(self) -> Deferred[None]:
+        """Start the check of the target."""
+        return Deferred.fromCoroutine(self.forwarder.check())
+
+    def test_checked(self) -> None:
+        """At the start one stream is opened and closed."""
+        checking = self.check()
+        stream = FakePipe()
+        self.dialed[-1].callback(stream)
+        stream.deliver(SWITCHED)
+        self.successResultOf(checking)
+        self.assertTrue(stream.aborted)
+        self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
+
+    def test_checked_unknown(self) -> None:
+        """An unknown target is an error at the start."""
+        checking = self.check()
+        stream = FakePipe()
+        self.dialed[-1].callback(stream)
+        stream.deliver(REFUSED)
+        error = self.failureResultOf(checking, CommandFailed)
+        self.assertEqual(str(error.value), "the agent has no target pg")
+
+    def test_checked_away(self) -> None:
+        """Failures that may pass are reported, and the command starts."""
+        for answer in (REFUSED.replace(b"404", b"503"), REFUSED.replace(b"404", b"429"), b""):
+            self.said.clear()
+            checking = self.check()
+            if answer:
+                stream = FakePipe()
+                self.dialed[-1].callback(stream)
+                stream.deliver(answer)
+            else:
+                self.dialed[-1].errback(ConnectFailed("refused", "127.0.0.1:8443: connection refused"))
+            self.successResultOf(checking)
+            self.assertEqual(len(self.said), 1)
+
     def test_both_ways(self) -> None:
         """Data is forwarded in both directions, including early data; no timer is left."""
         local = self.accept()

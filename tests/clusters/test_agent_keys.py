@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -9,7 +12,7 @@ from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.clusters.agent_keys import KIND, NEVER_CAME, AgentKeys
 from tower.clusters.join_tokens import JoinTokens
-from tower.store.records import Update
+from tower.store.records import StoreFailed, Update
 
 NOW = 1_790_000_000.0
 KEY = "SHA256:a"
@@ -117,6 +120,18 @@ class AgentKeysTests(SynchronousTestCase):
         self.clock.advance(1)
         (left,) = self.keys.all()
         self.assertEqual((left.fingerprint, left.has("x")), ("SHA256:b", True))
+
+    def test_full_disk(self) -> None:
+        """A fact that cannot be written is written later, and the key is not removed until then."""
+        self.keys.connected("alpha", KEY)
+        with patch.object(self.store, "transact", lambda _: fail(StoreFailed("no space left"))):
+            self.clock.advance(1)
+            self.clock.advance(NEVER_CAME)
+        self.assertEqual(self.purged(), 0)
+        self.clock.advance(60)
+        facts = self.keys.of("alpha", KEY)
+        assert facts is not None
+        self.assertTrue(facts.connected)
 
     def test_stop(self) -> None:
         """After a stop nothing is written, and no timer is left."""

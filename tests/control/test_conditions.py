@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import Cluster, Condition
-from tower.clusters.condition_types import AGENT_AVAILABLE, MEMBER_CHECKS
+from tower.clusters.condition_types import AGENT_AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
 from tower.clusters.ssh_spec import SSHSpec
 from tower.control.conditions import (
     link_down,
@@ -74,6 +74,12 @@ class SummaryTests(SynchronousTestCase):
             found = self.sum(status, link=link)
             self.assertEqual(found[:2], ("False", reason))
             self.assertIn("gone" if link else "cure it", found[2])
+
+    def test_degraded_nodes(self) -> None:
+        """If no node reaches the API server, the reason is that of its check, which has the cure."""
+        degraded = Condition(NODES_AVAILABLE, "False", "NodesDegraded", "no answer", 0)
+        for status, reason in ((MemberStatus(failed("Refused")), "Refused"), (WORKS, "NodesDegraded")):
+            self.assertEqual(self.sum(status, cluster=BETA, link=degraded)[:2], ("False", reason))
 
     def test_disabled(self) -> None:
         """A disabled cluster is not available."""

@@ -95,8 +95,8 @@ class MemberChecksTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertIsNone(tunnel.member_status)
 
-    def test_failed_requests(self) -> None:
-        """A failed request causes a check at once, many of them one in each pause."""
+    def test_unexpected_outcomes(self) -> None:
+        """A request with an unexpected outcome causes a check at once, many of them one in each pause."""
         tunnel, other = CheckedTunnel(), CheckedTunnel("beta")
         self.tunnels.add(tunnel)
         self.tunnels.add(other)
@@ -105,8 +105,8 @@ class MemberChecksTests(SynchronousTestCase):
         other.end(GOOD)
         self.clock.advance(1)
         for _ in range(100):
-            self.tunnels.on_failure("alpha")
-            self.tunnels.on_failure("unknown")
+            self.tunnels.on_doubt("alpha")
+            self.tunnels.on_doubt("unknown")
             if tunnel.checks:
                 tunnel.end(GOOD)
         self.assertEqual((tunnel.count, other.count), (2, 1))

@@ -20,8 +20,11 @@ from cryptography.x509.oid import NameOID
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
-def issue(name: str, issuer: Pair | None = None, *, authority: bool = False) -> Pair:
-    """Return a certificate for *name* and 127.0.0.1, signed by *issuer* or itself, and its key."""
+def issue(name: str, issuer: Pair | None = None, *, authority: bool = False, begin: float = -300.0) -> Pair:
+    """Return a certificate for *name* and 127.0.0.1, signed by *issuer* or itself, and its key.
+
+    :param begin: of its validity, which lasts a day, s from now.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -31,8 +34,8 @@ def issue(name: str, issuer: Pair | None = None, *, authority: bool = False) -> 
         .issuer_name(issuer[0].subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now + timedelta(seconds=begin))
+        .not_valid_after(now + timedelta(seconds=begin, days=1))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         .add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address("127.0.0.1"))]),

@@ -80,11 +80,11 @@ class FakeTunnels:
     waiting: list[Deferred[FakeTunnel]] = field(factory=list)
     clock: Clock = field(factory=Clock)
     counters: ClusterCounters = field(factory=ClusterCounters)
-    failures: list[str] = field(factory=list)
+    outcomes: list[bool] = field(factory=list)
 
-    def on_failure(self, cluster: str) -> None:
-        """Record the cluster whose API server was not reached."""
-        self.failures.append(cluster)
+    def note_outcome(self, tunnel: FakeTunnel, *, reached: bool) -> None:
+        """Record whether the API server was reached."""
+        self.outcomes.append(reached)
 
     def pick(self, cluster: str) -> Any:
         """Return the last tunnel."""

@@ -9,12 +9,14 @@ import socket
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from tests.integration import harness
 from tests.integration.member import kubectls, member
+from tests.integration.person import Person
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
 from tests.integration.threaded import ThreadedServer
@@ -104,6 +106,30 @@ class FirstLineTests(harness.TowerTestCase):
         self.tower.add("gamma", self.plain(silent.getsockname()[1]))
         jane = self.tower.kubeconfig("gamma", "jane")
         self.assert_reason("the API server did not answer the agent", jane, ("api-resources",))
+
+    def test_rejected_agent(self) -> None:
+        """502 with the cure if the API server rejects the agent's token, or its right to impersonate."""
+        cluster = member()
+        cluster.kubectl("-n", "tower-system", "create", "serviceaccount", "weak-agent")
+        self.addCleanup(cluster.kubectl, "-n", "tower-system", "delete", "serviceaccount", "weak-agent")
+        token = cluster.kubectl("-n", "tower-system", "create", "token", "weak-agent").strip()
+        for name, secret, reason in (
+            ("alpha", token, "kubectl apply -f deploy/agent-rbac.yaml"),
+            ("beta", "wrong", "kubectl -n tower-system create token tower-agent"),
+        ):
+            kubeconfig = self.folder / f"{name}.kubeconfig"
+            kubeconfig.touch(0o600)
+            kubeconfig.write_text(cluster.agent.read_text().replace(cluster.least.token, secret))
+            self.tower.tower("cluster", "add", name)
+            self.tower.agent(name, kubeconfig).program.start()
+            jane = self.tower.person(name, "jane", "--group", "dev")
+            wait_for("the rejection", partial(self.is_rejected, jane, reason))
+            self.assert_reason(reason, jane.kubeconfig, ("get", "pods"), ("apply", "-f", "-"))
+
+    def is_rejected(self, user: Person, reason: str) -> bool:
+        """Return whether the user gets a 502 with *reason*."""
+        answer = user.get("/api")
+        return answer.status == 502 and reason in json.loads(answer.body)["message"]
 
     def plain(self, port: int) -> Path:
         """Return the kubeconfig of an agent whose API server listens on *port* without TLS."""

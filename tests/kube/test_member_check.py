@@ -403,6 +403,18 @@ class ImpersonationTests(CheckCase):
                 "kubectl apply -f deploy/agent-rbac.yaml",
             )
 
+    def test_other_user(self) -> None:
+        """The cure binds the role to a user that is not in the manifest, unless its name is strange."""
+        self.allowed = set()
+        for user, bound in (("admin", True), ("admin'; rm", False), ("", False)):
+            self.answers["selfsubjectreviews"] = (201, {"status": {"userInfo": {"username": user}}})
+            message = self.check().impersonation.message
+            command = f"clusterrolebinding tower-agent-user --clusterrole=tower-agent --user={user}'"
+            self.assertEqual(command in message, bound, message)
+            message = self.check(texts=proxy_texts("alpha")).impersonation.message
+            self.assertIn("deploy/proxy-rbac.yaml", message)
+            self.assertEqual("--clusterrole=tower-proxy --user=admin'" in message, bound, message)
+
     def test_restricted(self) -> None:
         """A grant that is limited to names is a restriction; the message lists them."""
         self.allowed, self.rules = (

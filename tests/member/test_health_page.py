@@ -82,6 +82,12 @@ class HealthTests(SynchronousTestCase):
         self.health.status = evolve(GOOD, api_server=Check("True", "ClockSkew", "the clock is 1 h behind"))
         self.assertEqual(self.ask(b"/readyz"), (200, "ok\nwarning: the clock is 1 h behind\n"))
 
+    def test_unknown(self) -> None:
+        """A check that was not possible is a warning."""
+        self.health.status = evolve(GOOD, impersonation=Check("Unknown", "ReviewFailed", "grant the role"))
+        self.assertEqual(self.ask(b"/readyz"), (200, "ok\nwarning: grant the role\n"))
+        self.assertIn("[+]impersonation unknown grant the role\n", self.ask(b"/readyz?verbose")[1])
+
     def test_verbose(self) -> None:
         """The verbose page has one line for each check, as kube-apiserver's."""
         good = ["[+]tunnel ok", "[+]api-server ok", "[+]credential ok", "[+]impersonation ok"]

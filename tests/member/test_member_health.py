@@ -73,7 +73,7 @@ class MemberHealthTests(SynchronousTestCase):
         self.assertEqual(len(self.checks), 1)
         self.clock.advance(0.1)
         self.assertEqual(len(self.checks), 2)
-        self.health.credential_changed()
+        self.health.check_now()
         self.health.dialed(REFUSED)
         self.clock.advance(LIMIT - 1)
         self.assertEqual(len(self.checks), 2)
@@ -157,11 +157,11 @@ class MemberHealthTests(SynchronousTestCase):
         self.assertEqual(len(self.next(GOOD)), 1)
         self.assertEqual(self.health.warnings, [])
 
-    def test_credential_changed(self) -> None:
+    def test_check_now(self) -> None:
         """Changed files are checked at once."""
         self.start()
         self.clock.advance(3)
-        self.health.credential_changed()
+        self.health.check_now()
         self.assertEqual(len(self.checks), 2)
 
     def test_dialed(self) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from twisted.internet.defer import fail
+
 from tests.fakes.rotations import RotationTestCase
 from tower.errors import Conflict, NotFound
 from tower.rotation.rotation import KIND, PREFIX
-from tower.store.records import Delete
+from tower.store.records import Delete, StoreFailed
 
 
 class RotationsTests(RotationTestCase):
@@ -139,3 +143,17 @@ class RotationsTests(RotationTestCase):
         path.write_bytes(key)
         self.check()
         self.assertEqual(self.keys.fingerprints(), [rotation.new])
+
+    def test_record_not_written(self) -> None:
+        """If the end cannot be recorded, the new key is in use, and the record is written later."""
+        for target in ("host-key", "serving-ca"):
+            self.enrol("alpha", f"SHA256:{target}", connect=False)
+            rotation = self.begin(target, 60.0)
+            self.clock.advance(60.0)
+            with patch.object(self.store, "transact", lambda _: fail(StoreFailed("no space left"))):
+                self.check()
+                self.check()
+            self.assertIn(rotation.new, (self.keys.fingerprints()[0], self.keys.authority.hash))
+            self.assertIsNone(self.rotation(target).finished)
+            self.check()
+            self.assertIsNotNone(self.rotation(target).finished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from tower.store.audit_log import (
     STOP_TIMEOUT,
     AuditCollector,
     AuditLog,
+    open_access_log,
     open_audit_log,
 )
 
@@ -195,6 +197,19 @@ class OptionsTests(SynchronousTestCase):
     def test_standard_output(self) -> None:
         """A minus sign is the standard output."""
         self.assertIsInstance(self.opened("--audit-log-path=-")._file, StandardOutput)
+
+    def test_access_log(self) -> None:
+        """The access log is not rotated by size; an invalid path ends the start."""
+        reactor = cast(IReactor, Clock())
+        self.assertIsNone(open_access_log(None, reactor, lambda: 0.0))
+        log: Any = open_access_log("-", reactor, lambda: 0.0)
+        self.assertIsInstance(log._file, StandardOutput)
+        path = Path(self.mktemp())
+        log = open_access_log(str(path), reactor, lambda: 0.0)
+        self.assertEqual((log._file._size_limit, log._kind), (sys.maxsize, "access log"))
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        with self.assertRaisesRegex(OptionError, "access-log.*not a directory"):
+            open_access_log(str(path / "x" / "y"), reactor, lambda: 0.0)
 
     def test_quirk_13_each_limit_is_its_own(self) -> None:
         """Age, number and size go where they belong."""

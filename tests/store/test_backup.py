@@ -49,6 +49,8 @@ class Folders(SynchronousTestCase):
         (self.state / "node-files").mkdir(0o700)
         (self.state / "node-files" / "id.pub").write_bytes(b"public")
         (self.state / "node-files" / "id.pub").chmod(0o644)
+        (self.state / "node-files" / ".id.0123456789ab").write_bytes(b"draft")
+        (self.state / "node-files" / "link").symlink_to("id.pub")
         self.file = self.folder / "tower.backup"
         self.target = self.folder / "restored"
 

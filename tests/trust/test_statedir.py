@@ -151,3 +151,14 @@ class StateDirTests(SynchronousTestCase):
         for name in ("", "..", "a/b", "/etc/passwd", ".hidden", "lock"):
             self.assertRaises(ValueError, state.read, name)
             self.assertRaises(ValueError, state.write, name, b"")
+
+    def test_rename(self) -> None:
+        """A file replaces another one; without it, the error names both."""
+        state = StateDir(self.mktemp())
+        state.write("key", b"old")
+        state.write("key.next", b"new")
+        state.rename("key.next", "key")
+        self.assertEqual((state.read("key"), state.read("key.next")), (b"new", None))
+        error = str(self.assertRaises(ConfigurationError, state.rename, "key.next", "key"))
+        self.assertIn("key.next", error)
+        self.assertEqual(state.read("key"), b"new")

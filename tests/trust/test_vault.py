@@ -137,3 +137,36 @@ class VaultTests(SynchronousTestCase):
         moment = int.from_bytes(base64.urlsafe_b64decode(sealed)[1:9], "big")
         self.assertEqual(moment, 1_790_000_000)
         self.assertEqual(self.vault.open(sealed, "u1"), SECRET)
+
+    def test_rotation(self) -> None:
+        """A new first key seals; old ones open until they are dropped; comments stay."""
+        sealed = self.vault.seal(SECRET, "u1")
+        self.path.write_bytes(b"# from the safe\n" + self.path.read_bytes())
+        first = self.vault.key_id
+        self.vault.add_key(new_key())
+        self.assertNotEqual(self.vault.key_id, first)
+        self.assertEqual(self.vault.open(sealed, "u1"), SECRET)
+        self.assertFalse(self.vault.is_current(sealed))
+        again = self.vault.seal(SECRET, "u1")
+        self.vault.drop_old_keys()
+        self.assertEqual(self.vault.open(again, "u1"), SECRET)
+        self.refusal(sealed)
+        self.assertIn(b"# from the safe", self.path.read_bytes())
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o600)
+        self.assertEqual([path.name for path in self.path.parent.iterdir()], [self.path.name])
+
+    def test_rotation_of_nothing(self) -> None:
+        """Without a file, a new key makes one, and there is nothing to drop."""
+        self.vault.drop_old_keys()
+        self.assertEqual(self.vault.key_id, "")
+        self.vault.add_key(new_key())
+        self.assertNotEqual(self.vault.key_id, "")
+
+    def test_same_key_twice(self) -> None:
+        """A key that is in the file twice is not dropped with the old ones."""
+        key = new_key()
+        self.path.write_bytes(key + b"\n" + new_key() + b"\n" + key + b"\n")
+        self.path.chmod(0o600)
+        sealed = self.vault.seal(SECRET, "u1")
+        self.vault.drop_old_keys()
+        self.assertEqual(self.vault.open(sealed, "u1"), SECRET)

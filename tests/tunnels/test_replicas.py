@@ -91,6 +91,24 @@ class ReplicasTests(SynchronousTestCase):
         live.forget("alpha")
         self.assertEqual(live.kubernetes_version("alpha"), "")
 
+    def test_outcomes(self) -> None:
+        """An outcome that contradicts the last check is a doubt."""
+        clock = Clock()
+        live = Tunnels(clock, clock.seconds)
+        doubts: list[str] = []
+        live.on_doubt = doubts.append
+        for state, reached, count in (
+            (None, True, 0),
+            (None, False, 1),
+            (WORKS, True, 0),
+            (WORKS, False, 1),
+            (DOWN, True, 1),
+            (DOWN, False, 0),
+        ):
+            live.note_outcome(tunnels(state)[0], reached=reached)
+            self.assertEqual(len(doubts), count)
+            doubts.clear()
+
     def test_report(self) -> None:
         """A state that is known without a tunnel counts while there is none."""
         clock = Clock()

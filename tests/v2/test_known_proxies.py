@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
+from tower.conch.connection.global_requests import RequestRefused
 from tower.trust.statedir import StateDir
 from tower.v2.hello import Announcement
 from tower.v2.known_proxies import KnownProxies
 
 OTHER = "SHA256:" + "A" * 43
+CA = "sha256:" + "0" * 64
 
 
 def announcing(*host_keys: str) -> Announcement:
@@ -69,4 +73,31 @@ class KnownProxiesTests(SynchronousTestCase):
         """An announcement that is not a fingerprint is not stored."""
         keys = KnownProxies(self.state, [OTHER])
         keys.learn(announcing("SHA256:x"))
+        self.assertEqual(keys.pinned, {OTHER})
+
+    def test_authorities(self) -> None:
+        """Announced CAs are kept with the host keys, and replaced by the next announcement."""
+        keys = KnownProxies(self.state, [OTHER])
+        keys.learn(Announcement((HOST_KEY.fingerprint,), (CA, "sha256:" + "1" * 64)))
+        self.assertEqual(KnownProxies(self.state, [OTHER]).ca_hashes(), (CA, "sha256:" + "1" * 64))
+        self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).ca_hashes(), ())
+        keys.learn(Announcement((HOST_KEY.fingerprint,), (CA,)))
+        self.assertEqual(keys.ca_hashes(), (CA,))
+        keys.learn(Announcement((HOST_KEY.fingerprint,), ("sha256:x",)))
+        self.assertEqual(keys.ca_hashes(), (CA,))
+
+    def test_earlier_version(self) -> None:
+        """The file of an earlier version, without CAs, is read."""
+        self.state.write(
+            "host-keys.json", json.dumps({"given": [OTHER], "announced": [HOST_KEY.fingerprint]}).encode()
+        )
+        keys = KnownProxies(self.state, [OTHER])
+        self.assertEqual((keys.pinned, keys.ca_hashes()), ({OTHER, HOST_KEY.fingerprint}, ()))
+
+    def test_not_stored(self) -> None:
+        """An announcement that cannot be stored is refused, so that the proxy does not count the agent."""
+        keys = KnownProxies(self.state, [OTHER])
+        self.assertRaises(RequestRefused, keys.update, announcing("SHA256:x"))
+        shutil.rmtree(self.state.path)
+        self.assertRaises(RequestRefused, keys.update, announcing(HOST_KEY.fingerprint))
         self.assertEqual(keys.pinned, {OTHER})

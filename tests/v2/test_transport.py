@@ -13,13 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate, Mux, Pair, Wire
 from tower import __version__
-from tower.conch.connection.global_requests import RequestRefused
+from tower.conch.connection.global_requests import RequestRefused, Unanswered
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import Closed, HandshakeTimeout
 from tower.errors import PeerError
 from tower.kube.member_status import Check, MemberStatus
-from tower.v2.hello import AgentHello, ProxyHello
+from tower.v2.hello import ANNOUNCE, AgentHello, Announcement, ProxyHello
 from tower.v2.transport import (
     REPORTS,
     STATUS_REPORT,
@@ -34,6 +34,47 @@ TOKEN = "tower-SECRET"
 
 
 STATUS = MemberStatus(Check("False", "Timeout", "no answer: restart it"), version="v1.36.2")
+
+
+class AnnouncementTests(SynchronousTestCase):
+    """Pins of the proxy, announced in a live tunnel."""
+
+    def setUp(self) -> None:
+        """Connect."""
+        self.pair = Pair(keepalive=10)
+        self.pair.connect()
+        self.stored: list[Announcement] = []
+
+    def announce(self, data: bytes) -> Deferred[bytes]:
+        """Send an announcement; return the agent's answer."""
+        answer = self.pair.server.request(ANNOUNCE, data)
+        self.pair.pump()
+        return answer
+
+    def test_stored(self) -> None:
+        """The agent answers with success once it has stored the announcement."""
+        self.pair.client.on_announcement = self.stored.append
+        announcement = Announcement((HOST_KEY.fingerprint,), ("sha256:" + "0" * 64,))
+        self.successResultOf(self.announce(announcement.encode()))
+        self.assertEqual(self.stored, [announcement])
+
+    def test_not_stored(self) -> None:
+        """An agent that cannot store it refuses, and keeps the tunnel."""
+        self.failureResultOf(self.announce(Announcement().encode()), RequestRefused)
+        self.assertEqual(self.pair.lost, {})
+
+    def test_malformed(self) -> None:
+        """A malformed announcement ends the connection."""
+        self.pair.client.on_announcement = self.stored.append
+        self.failureResultOf(self.announce(b'{"hostKeys": 1}'), Unanswered)
+        self.assertIn(self.pair.client, self.pair.lost)
+        self.assertEqual(self.stored, [])
+
+    def test_from_an_agent(self) -> None:
+        """A proxy refuses announcements: agents have nothing to announce."""
+        answer = self.pair.client.request(ANNOUNCE, Announcement().encode())
+        self.pair.pump()
+        self.failureResultOf(answer, RequestRefused)
 
 
 class HandshakeTests(SynchronousTestCase):

@@ -93,12 +93,15 @@ class DialerTests(SynchronousTestCase):
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.pipes: list[FakePipe] = []
         self.failure: ConnectFailed | None = None
+        self.failures: list[ConnectFailed] = []
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
         if self.failure is not None:
             return fail(self.failure)
+        if self.failures:
+            return fail(self.failures.pop(0))
         self.pipes.append(FakePipe())
         return succeed(self.pipes[-1])
 
@@ -379,6 +382,36 @@ class DialerTests(SynchronousTestCase):
         self.failure = None
         Deferred.fromCoroutine(dialer.dial())
         self.assertIsNone(self.asked[4][2]["tls"])  # another CA may be there by now: look again
+
+    def test_announced_ca(self) -> None:
+        """If the proxy's certificate no longer fits, a CA that it announced is found at once."""
+        given, announced = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), [key_hash(family()[0][0])]
+        dialer = Dialer(
+            self.reactor,
+            parse_server_url("wss://tower.example"),
+            context=given,
+            connect=self.connect,
+            announced=lambda: announced,
+        )
+        self.failures = [ConnectFailed("tls", "certificate verify failed")]
+        Deferred.fromCoroutine(dialer.dial())
+        self.assertIs(self.asked[0][2]["tls"], given)
+        self.assertIsNone(self.asked[1][2]["tls"])
+        self.show_chain(self.pipes[0])
+        learnt = self.asked[2][2]["tls"]
+        Deferred.fromCoroutine(dialer.dial())
+        self.assertIs(self.asked[3][2]["tls"], learnt)
+
+    def test_announced_ca_is_not_there(self) -> None:
+        """If no announced CA is present, the error is that of the configured CA."""
+        self.failures = [ConnectFailed("tls", "certificate verify failed")]
+        dialed = self.dial(
+            "wss://tower.example",
+            context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            announced=lambda: ["sha256:" + "0" * 64],
+        )
+        self.show_chain(self.pipes[0])
+        self.assertIn("certificate verify failed", self.failed(dialed))
 
     def test_other_ca(self) -> None:
         """A proxy whose CA has another hash is left alone; nothing was sent to it."""

@@ -57,8 +57,8 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _kubeconfig(commands, environ)
     _credentials(commands)
     _forward(commands)
-    add_operation_commands(commands)
     _doctor(commands)
+    add_operation_commands(commands)
     completion = add_command(
         commands,
         "completion",

@@ -35,7 +35,7 @@ def restore(options: argparse.Namespace) -> str:
         return f"{text}: start tower-proxy with this --state-dir"
     return (
         f"{text}: the backup has no keys: copy the key files there before you start tower-proxy; without "
-        "them, every agent has to join again, and every kubeconfig has to be issued again"
+        "them, it needs --new-host-key, and all agents have to join again"
     )
 
 

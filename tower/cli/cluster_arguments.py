@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tower.cli import clusters, ssh_flags
+from tower.cli import clusters
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.ssh import flags as ssh_flags
 from tower.cli.values import choice, count, output_option, selector_option, watch_option
 
 

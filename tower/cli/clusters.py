@@ -7,9 +7,10 @@ import re
 import sys
 from typing import Any
 
-from tower.cli import output, ssh_flags
+from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
-from tower.cli.ssh_view import node_facts, node_tables
+from tower.cli.ssh import flags as ssh_flags
+from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
 from tower.web.api.table import TABLES
 
@@ -227,7 +228,8 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Enabled", bool(spec.get("enable"))),
         ("Type", spec.get("connection", {}).get("type")),
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
-        ("Last seen", status.get("lastSeen") or "not yet"),
+        ("Kubernetes version", status.get("kubernetesVersion")),
+        ("Last seen", status.get("lastSeen") or "never"),
     ]
 
 

@@ -25,10 +25,11 @@ from tower.cli.clusters import cluster_path
 from tower.errors import TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
+from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.net.pipes import Pipe, join
-from tower.streamclient import FrontDoorAddress, dial, front_door_address, open_stream
+from tower.streamclient import FrontDoorAddress, StreamNotOpened, dial, front_door_address, open_stream
 
 
 class Local:
@@ -99,11 +100,30 @@ class Forwarder:
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local
 
+    async def check(self) -> None:
+        """Open one stream and close it; report a failure that may pass, such as an agent that is away.
+
+        :raise CommandFailed: no stream can be opened, as to an unknown target.
+        """
+        try:
+            stream, _ = await self._stream()
+        except StreamNotOpened as e:
+            if 400 <= e.code < 500 and e.code not in _PASSING:
+                raise CommandFailed(str(e)) from e
+            self._report(str(e))
+        except ConnectFailed as e:
+            self._report(str(e))
+        else:
+            stream.abort()
+
     async def _open(self, local: Local) -> None:
+        stream, leftover = await self._stream()
+        local.forward(stream, leftover)
+
+    async def _stream(self) -> tuple[Connection, bytes]:
         address = await self._address()
         stream = await self._dial(address)
-        leftover = await open_stream(stream, address, self._clock)
-        local.forward(stream, leftover)
+        return stream, await open_stream(stream, address, self._clock)
 
     def _failed(self, failure: Failure, local: Local) -> None:
         if local.is_over or failure.check(CancelledError):
@@ -112,6 +132,9 @@ class Forwarder:
         error = failure.value
         self._report(str(error) if isinstance(error, TowerError) else f"{type(error).__name__}: {error}")
 
+
+#: Statuses of failures that may pass: timeout, too many requests.
+_PASSING = frozenset((408, 429))
 
 EARLY = 300.0  # s before a credential expires, when it is renewed
 
@@ -186,7 +209,7 @@ class ForwardCredential:
 def forward(client: TowerClient, options: argparse.Namespace) -> None:
     """Forward connections until Ctrl-C; failures of single connections are printed to standard error.
 
-    :raise CommandFailed: it cannot start.
+    :raise CommandFailed: it cannot start, or the target is unknown.
     """
     from twisted.internet import reactor as installed
 
@@ -212,11 +235,22 @@ def forward(client: TowerClient, options: argparse.Namespace) -> None:
         reason = getattr(e.socketError, "strerror", None) or e.socketError
         raise CommandFailed(f"--listen {host}:{port}: {reason}: give another address or port") from e
     credential.first()
-    address: Any = listening.getHost()
-    print(
-        f"forwarding {address.host}:{address.port} to {what}; press Ctrl-C to stop",
-        file=sys.stderr,
-        flush=True,
-    )
+    failures: list[Failure] = []
+
+    def checked(_: object) -> None:
+        address: Any = listening.getHost()
+        print(
+            f"forwarding {address.host}:{address.port} to {what}; press Ctrl-C to stop",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def failed(failure: Failure) -> None:
+        failures.append(failure)
+        reactor.stop()
+
+    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(forwarder.check()).addCallbacks(checked, failed))
     reactor.run()
     credential.withdraw()
+    if failures:
+        failures[0].raiseException()

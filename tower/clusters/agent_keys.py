@@ -35,6 +35,9 @@ NEVER_CAME = 30 * 86400.0
 #: Delay of a write, so that many agents cause few of them, s.
 _DELAY = 0.2
 
+#: Delay of the next attempt after a failed write, s.
+_RETRY = 30.0
+
 #: Most records in one transaction.
 _BATCH = 500
 
@@ -73,6 +76,7 @@ class AgentKeys:
     on_confirmed: Callable[[], None] = field(default=lambda: None, init=False)
     _noted: dict[str, dict[str, Any]] = field(factory=dict, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def all(self) -> list[KeyFacts]:
         """Return the facts about all keys."""
@@ -123,6 +127,7 @@ class AgentKeys:
 
     def stop(self) -> None:
         """Write no more; facts that are not written are noted again at the next connection."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,8 +139,11 @@ class AgentKeys:
 
     def _note(self, name: str, **facts: Any) -> None:
         self._noted.setdefault(name, {}).update(facts)
+        self._write_in(_DELAY)
+
+    def _write_in(self, delay: float) -> None:
         if self._timer is None:
-            self._timer = self._clock.callLater(_DELAY, self._write)
+            self._timer = self._clock.callLater(delay, self._write)
 
     def _write(self) -> None:
         self._timer = None
@@ -145,7 +153,7 @@ class AgentKeys:
         if operations:
             Deferred.fromCoroutine(self._transact(operations, batch))
         if self._noted:
-            self._timer = self._clock.callLater(_DELAY, self._write)
+            self._write_in(_DELAY)
 
     def _updates(self, batch: dict[str, dict[str, Any]]) -> Iterable[Operation]:
         for name, facts in batch.items():
@@ -157,13 +165,19 @@ class AgentKeys:
     async def _transact(self, operations: list[Operation], batch: dict[str, dict[str, Any]]) -> None:
         try:
             await self._store.transact(operations)
-        except (RecordChanged, RecordMissing):
-            for name, facts in batch.items():  # one was changed or revoked concurrently
-                self._note(name, **{**facts, **self._noted.get(name, {})})
+        except (RecordChanged, RecordMissing):  # one was changed or revoked concurrently
+            self._retry(batch, _DELAY)
         except StoreFailed as e:
-            self._log.warn("cannot note what agents have confirmed: {reason}", reason=str(e))
+            self._log.warn("cannot write facts about agents' keys: {reason}", reason=str(e))
+            self._retry(batch, _RETRY)
         else:
             self.on_confirmed()
+
+    def _retry(self, batch: dict[str, dict[str, Any]], delay: float) -> None:
+        if not self._stopped:
+            for name, facts in batch.items():
+                self._noted[name] = {**facts, **self._noted.get(name, {})}
+            self._write_in(delay)
 
 
 def _facts(record: Record) -> KeyFacts:

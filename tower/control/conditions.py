@@ -84,7 +84,9 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
         text = f"The cluster is disabled: 'tower cluster enable {cluster.name}' enables it."
         return _made(AVAILABLE, "False", "Disabled", text)
     kinds = (link_type(cluster), *MEMBER_CHECKS)
-    for kind in kinds:
+    degraded = kinds[0] in found and found[kinds[0]].reason == "NodesDegraded"
+    # degraded nodes cannot reach the API server, whose own check has the cure
+    for kind in (*MEMBER_CHECKS, kinds[0]) if degraded else kinds:
         if kind in found and found[kind].status == "False":
             return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
     if any(kind not in found for kind in kinds):

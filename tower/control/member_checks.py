@@ -15,7 +15,7 @@ from tower.tunnels import Tunnel, Tunnels
 #: Interval of the checks of one tunnel, s.
 PERIOD = 15.0
 
-#: Shortest time between checks that failed requests cause, s.
+#: Shortest time between checks that requests cause, s.
 PAUSE = 5.0
 
 #: Shortest time between two checks, s.  So the checks of 600 tunnels fit into `PERIOD`, and those of a
@@ -28,7 +28,7 @@ TIMEOUT = 300.0
 
 @define(eq=False, slots=False)
 class MemberChecks(Service):
-    """Checks tunnels with `Tunnel.check_member` when they open, every `PERIOD` s, and after failures."""
+    """Checks tunnels with `Tunnel.check_member` when they open, every `PERIOD` s, and in doubt."""
 
     _clock: IReactorTime
     _tunnels: Tunnels
@@ -38,7 +38,7 @@ class MemberChecks(Service):
     def __attrs_post_init__(self) -> None:
         """Follow the tunnels."""
         self._tunnels.watch(self._changed)
-        self._tunnels.on_failure = self.check_soon
+        self._tunnels.on_doubt = self.check_soon
 
     def startService(self) -> None:
         """Start to check the tunnels."""
@@ -55,7 +55,7 @@ class MemberChecks(Service):
         self._tasks.clear()
 
     def check_soon(self, cluster: str) -> None:
-        """Check the tunnels of *cluster*, where a request failed, but at most every `PAUSE` s."""
+        """Check the tunnels of *cluster*, but at most every `PAUSE` s."""
         for task in self._tasks.get(cluster, {}).values():
             task.run_soon_at_most_every(PAUSE)
 

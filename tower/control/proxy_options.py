@@ -156,6 +156,7 @@ class Options(NodeOptions):
             "Directory from which records of clusters of type ssh may name files.  "
             "[default: node-files in --state-dir]",
         ),
+        parameter("access-log", None, "Access log file, or - for standard output."),
         parameter("audit-log-path", None, "Audit log file, or - for standard output."),
         parameter(
             "audit-log-format",

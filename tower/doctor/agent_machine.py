@@ -64,8 +64,6 @@ class _AgentMachine:
             cure = f"if it was changed on purpose, take --ca-hash from a new 'tower join {options['name']}'"
         else:
             cure = f"set --ca-hash to that of the line of 'tower join {options['name']}'"
-        trust = Trust(hashes, lambda: strict_context(None if ca_file is None else str(ca_file)), cure=cure)
-        route = ServerRoute(self._network, options.server, self._environ, trust, self._now)
         try:
             state = ReadOnly(options.state_dir)
             text = state.read(AGENT_KEY)
@@ -73,11 +71,17 @@ class _AgentMachine:
         except (ConfigurationError, ValueError) as e:
             problem = f"{options.state_dir / AGENT_KEY}: {e}"
             return [Step("agent key", lambda: fail(problem, "restore it, or delete it and join again"))]
-        pinned = KnownProxies(state, options["host-keys"]).pinned
+        known = KnownProxies(state, options["host-keys"])
+        trust = Trust(
+            [*hashes, *known.ca_hashes()] if hashes else (),
+            lambda: strict_context(None if ca_file is None else str(ca_file)),
+            cure=cure,
+        )
+        route = ServerRoute(self._network, options.server, self._environ, trust, self._now)
         token = bool(options.secret("token"))
         return [
             *route.steps(),
-            *TunnelChecks(route, options["name"], pinned, key, token, options.may_speak_v1).steps(),
+            *TunnelChecks(route, options["name"], known.pinned, key, token, options.may_speak_v1).steps(),
         ]
 
     def _member_steps(self) -> list[Step]:

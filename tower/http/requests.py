@@ -92,6 +92,7 @@ class Fields:
     """
 
     __slots__ = (
+        "_found",
         "_lines",
         "_named",
         "bearer",
@@ -115,6 +116,7 @@ class Fields:
         if lines is None or pairs is None:
             raise BadHead(_fault_of_fields(block))
         self._lines = lines
+        self._found: dict[bytes, bytes | None] = {}
         self.foreign = _foreign(block)
         special: dict[bytes, bytes] = {}
         onward = []
@@ -144,7 +146,13 @@ class Fields:
         self.onward = b"".join((host, *onward, expects, protocols))
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of the field *name* (lower case), or None."""
+        """Return the first value of the field *name* (lower case), or None; remembered for equal requests."""
+        if name in self._found:
+            return self._found[name]
+        found = self._found[name] = self._find(name)
+        return found
+
+    def _find(self, name: bytes) -> bytes | None:
         for line in self._lines:
             own, _, value = line.partition(b":")
             if own.lower() == name:

@@ -48,6 +48,9 @@ TIMEOUT = 8.0
 #: Largest answer to a request of a check, B.
 CHECK_LIMIT = 1024 * 1024
 
+#: Longest name of the credential's user in a message, characters.
+USER_LIMIT = 253
+
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RULES_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -189,7 +192,7 @@ class _Run:
             answer = await self._post(_ACCESS_REVIEWS, access_review("users"))
         elif is_good(answer):
             user = inside(object_in(answer), "status", "userInfo").get("username")
-            self._user = shortened(user, VERSION_LIMIT) if isinstance(user, str) else ""
+            self._user = shortened(user, USER_LIMIT) if isinstance(user, str) else ""
         check = self._credential(answer)
         self._set(credential=check)
         return check.status == "True"
@@ -274,7 +277,7 @@ class _Run:
         answer = object_in(await self._post(_RULES_REVIEWS, review))
         rules = inside(answer, "status").get("resourceRules")
         names = {resource: names_in(rules, resource) for resource in missing}
-        checker, cure = self._texts.checker, self._texts.rights
+        checker, cure = self._texts.checker, self._texts.rights(self._user)
         denied = " and ".join(resource for resource in missing if not names[resource])
         if denied:
             user = f" ({self._user})" if self._user else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attrs import frozen
 from twisted.internet import defer
 
@@ -13,6 +15,9 @@ from tower.net.connecting import ConnectFailed
 #: Clock offset from which on it is reported, s.
 LARGE_OFFSET = 60.0
 
+#: User names that a shell takes as one word.
+_WORD = re.compile(r"[A-Za-z0-9._:@/-]{1,253}")
+
 
 @frozen
 class MemberTexts:
@@ -23,7 +28,8 @@ class MemberTexts:
     :ivar address: cure of a wrong address of the API server.
     :ivar authority: cure of a certificate that is not trusted, or that has another name.
     :ivar credential: cure of a credential that the API server rejects.
-    :ivar rights: cure of a missing right.
+    :ivar role: the ClusterRole, and the service account in ``tower-system``, that have the required rights;
+        ``deploy/`` has a manifest of both.
     """
 
     checker: str
@@ -31,7 +37,18 @@ class MemberTexts:
     address: str
     authority: str
     credential: str
-    rights: str
+    role: str = "tower-agent"
+
+    def rights(self, user: str) -> str:
+        """Return the cure of a missing right of *user*, which may be empty: unknown."""
+        manifest = f"deploy/{self.role.removeprefix('tower-')}-rbac.yaml"
+        cure = f"run 'kubectl apply -f {manifest}' in the member cluster"
+        if user == f"system:serviceaccount:tower-system:{self.role}" or _WORD.fullmatch(user) is None:
+            return cure
+        return (
+            f"{cure}, and then 'kubectl create clusterrolebinding {self.role}-user --clusterrole={self.role} "
+            f"--user={user}'"
+        )
 
 
 def agent_texts(kubeconfig: str) -> MemberTexts:
@@ -39,7 +56,6 @@ def agent_texts(kubeconfig: str) -> MemberTexts:
 
     :param kubeconfig: its kubeconfig; empty in a pod.
     """
-    rights = "run 'kubectl apply -f deploy/agent-rbac.yaml' in the member cluster"
     if not kubeconfig:
         return MemberTexts(
             checker="the agent",
@@ -47,7 +63,6 @@ def agent_texts(kubeconfig: str) -> MemberTexts:
             address="check the Service default/kubernetes and the network policies of the agent's pod",
             authority="compare ConfigMap kube-root-ca.crt with the API server's CA, and restart the pod",
             credential="check that the pod's service account exists, and restart the pod",
-            rights=rights,
         )
     return MemberTexts(
         checker="the agent",
@@ -58,7 +73,6 @@ def agent_texts(kubeconfig: str) -> MemberTexts:
             "create a token with 'kubectl -n tower-system create token tower-agent --duration 8760h' and "
             f"write it to {kubeconfig}"
         ),
-        rights=rights,
     )
 
 
@@ -71,7 +85,7 @@ def proxy_texts(cluster: str) -> MemberTexts:
         address=f"with another server in its kubeconfig, {replace}",
         authority=f"with the right CA in its kubeconfig, {replace}",
         credential=f"with a new token or client certificate, {replace}",
-        rights="run 'kubectl apply -f deploy/proxy-rbac.yaml' in the member cluster",
+        role="tower-proxy",
     )
 
 
@@ -83,7 +97,6 @@ def old_agent_texts(cluster: str) -> MemberTexts:
         address="correct the API server's address in the agent's configuration, and restart it",
         authority="correct the CA in the agent's kubeconfig, and restart the agent",
         credential="renew the credential in the agent's kubeconfig, and restart the agent",
-        rights="run 'kubectl apply -f deploy/agent-rbac.yaml' in the member cluster",
     )
 
 

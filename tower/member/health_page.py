@@ -70,7 +70,7 @@ class HealthPage(Resource):
             elif check.status == "False":
                 yield name, check.message, ""
             else:
-                yield name, "", "ok" if check.status == "True" else "unknown"
+                yield name, "", "ok" if check.status == "True" else f"unknown {check.message}".strip()
 
 
 def _is_verbose(request: Any) -> bool:

@@ -68,8 +68,8 @@ class MemberHealth(Service):
 
     # Reasons for a check before its time
 
-    def credential_changed(self) -> None:
-        """Check now: the credential files have changed."""
+    def check_now(self) -> None:
+        """Check now: the credential files have changed, or the administrator requests it."""
         self._task.run_soon()
 
     def dialed(self, error: ConnectFailed | None) -> None:
@@ -98,8 +98,8 @@ class MemberHealth(Service):
 
     @property
     def warnings(self) -> list[str]:
-        """Problems that do not affect users yet."""
-        return [check.message for _, check in self.checks if check.reason in WARNINGS]
+        """Problems that do not affect users yet, and checks that were not possible."""
+        return [check.message for _, check in self.checks if _is_doubtful(check)]
 
     # Followers
 
@@ -131,7 +131,7 @@ class MemberHealth(Service):
         if check in (before, UNCHECKED):
             return
         self._logged[name] = check
-        is_bad = check.status != "True" or check.reason in WARNINGS
+        is_bad = check.status == "False" or _is_doubtful(check)
         self._log.emit(
             LogLevel.warn if is_bad else LogLevel.info,
             "{name}: {text} ({reason})",
@@ -139,6 +139,10 @@ class MemberHealth(Service):
             text=check.message,
             reason=check.reason,
         )
+
+
+def _is_doubtful(check: Check) -> bool:
+    return check.reason in WARNINGS or (check.status == "Unknown" and bool(check.message))
 
 
 def _steady(before: MemberStatus | None, now: MemberStatus) -> MemberStatus:

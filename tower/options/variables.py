@@ -9,7 +9,7 @@ from difflib import get_close_matches
 _PREFIX = "TOWER_"
 
 _OPTIONS = """
-allow-core-dumps allow-system-identities allow-system-identity audit-log-format audit-log-maxage
+access-log allow-core-dumps allow-system-identities allow-system-identity audit-log-format audit-log-maxage
 audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key cloud-config
 cloud-provider cluster-ports grace health-address host host-key insecure-skip-kubelet-tls-verify
 insecure-v1-any-host-key keepalive kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service

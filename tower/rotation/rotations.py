@@ -177,7 +177,8 @@ class Rotations(Service):
         is_late = rotation.until is not None and now >= rotation.until
         if not (remaining.is_empty or is_late):
             return rotation
-        await self._procedures[rotation.target].finish(rotation)
+        if not self._is_switched(rotation):
+            await self._procedures[rotation.target].finish(rotation)
         finished = await self._write(evolve(rotation, finished=now))
         self._activate()
         self._log.info(
@@ -190,6 +191,15 @@ class Rotations(Service):
             users=remaining.credentials,
         )
         return finished
+
+    def _is_switched(self, rotation: Rotation) -> bool:
+        """Return whether only the record has to be written, which failed before."""
+        procedure = self._procedures[rotation.target]
+        return (
+            rotation.target != "secrets-key"
+            and not procedure.pending()
+            and procedure.current() == rotation.new
+        )
 
     async def _write(self, rotation: Rotation) -> Rotation:
         name, value = PREFIX + rotation.target, rotation.encode()

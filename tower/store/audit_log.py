@@ -6,6 +6,7 @@ dropped, counted and logged.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,26 @@ class AuditLog:
 
     :param thread: blocks on the disk.
     :param name: the file's name in log messages.
+    :param kind: the log's kind there.
     :ivar lines: number of lines queued or lost.
     :ivar lost: number of lines dropped because the queue was full.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: IReactorTime, thread: WorkerThread, file: AuditBackend, name: str) -> None:
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        thread: WorkerThread,
+        file: AuditBackend,
+        name: str,
+        kind: str = "audit log",
+    ) -> None:
         self._reactor = reactor
         self._thread = thread
         self._file = file
         self._name = name
+        self._kind = kind
         self._queue: list[bytes] = []
         self._size = 0
         self._next_write: IDelayedCall | None = None
@@ -79,7 +89,7 @@ class AuditLog:
             self._thread.defer(self._file.close).addErrback(self._not_closed)
 
     def _not_closed(self, failure: Failure) -> None:
-        self._log.failure("cannot close audit log {name}", failure, name=self._name)
+        self._log.failure("cannot close {kind} {name}", failure, kind=self._kind, name=self._name)
 
     async def stop(self) -> None:
         """Write the queued lines and close the file; give up after twice `STOP_TIMEOUT`."""
@@ -96,7 +106,7 @@ class AuditLog:
         if self._next_write is not None:
             self._next_write.cancel()
         if self._queue or self._writing is not None:
-            self._log.error("the last lines of audit log {name} are lost", name=self._name)
+            self._log.error("the last lines of {kind} {name} are lost", kind=self._kind, name=self._name)
         if self._thread.started and self._writing is None:
             await self._thread.defer(self._file.close)
             self._thread.stop()
@@ -113,7 +123,8 @@ class AuditLog:
         if self._failing:
             self._failing = False
             self._log.info(
-                "audit log {name} is writable again; {lost} lines lost so far",
+                "{kind} {name} is writable again; {lost} lines lost so far",
+                kind=self._kind,
                 name=self._name,
                 lost=self.lost,
             )
@@ -129,7 +140,8 @@ class AuditLog:
             self._failing = True
             error = failure.value
             self._log.error(
-                "Unable to write audit log: {name}, the error is: {error}; up to {limit} MiB are queued",
+                "Unable to write {kind}: {name}, the error is: {error}; up to {limit} MiB are queued",
+                kind=self._kind,
                 name=self._name,
                 error=getattr(error, "strerror", None) or error,
                 limit=QUEUE_LIMIT >> 20,
@@ -158,14 +170,38 @@ def open_audit_log(
         options["audit-log-maxage"],
         seconds,
     )
+    _check("audit-log-path", file, path)
+    return AuditLog(reactor, thread, file, path)
+
+
+def open_access_log(path: str | None, reactor: IReactor, seconds: Callable[[], float]) -> AuditLog | None:
+    """Return the log of ``--access-log``, which other programs rotate, or None without a *path*.
+
+    :param seconds: returns the time of day, s since the epoch.
+    :raise OptionError: the file cannot be written; the text names the cure.
+    """
+    if not path:
+        return None
+    thread, kind = WorkerThread(reactor, "tower-access"), "access log"
+    if path == STANDARD_OUTPUT:
+        return AuditLog(reactor, thread, StandardOutput(), "on standard output", kind)
+    file = RotatingFile(Path(path).absolute(), sys.maxsize, 0, 0, seconds)
+    _check("access-log", file, path)
+    return AuditLog(reactor, thread, file, path, kind)
+
+
+def _check(option: str, file: RotatingFile, path: str) -> None:
+    """Check that *file* can be written.
+
+    :raise OptionError: it cannot; names *option* and the cure.
+    """
     try:
         file.check()
     except OSError as e:
         reason = (e.strerror or str(e)).lower()
         raise OptionError(
-            "audit-log-path", path, f"cannot be written ({reason}): set a file in a directory that Tower owns"
+            option, path, f"cannot be written ({reason}): set a file in a directory that Tower owns"
         ) from e
-    return AuditLog(reactor, thread, file, path)
 
 
 class AuditCollector(Collector):

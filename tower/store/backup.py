@@ -7,6 +7,7 @@ before and after it, and again if they changed, as during a rotation of keys.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -23,6 +24,9 @@ from tower.trust.statedir import FILE_LIMIT, LOCK, RESTORING, sync, write_new
 
 #: Files that a backup omits: the proxy makes them again.
 _OMITTED = (LOCK, RESTORING, "admin.kubeconfig", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
+
+#: Name of a file that is being written.
+_DRAFT = re.compile(r"\..*\.[0-9a-f]{12}")
 
 #: Attempts to read files that do not change meanwhile.
 _ATTEMPTS = 5
@@ -114,7 +118,7 @@ def _files(directory: Path) -> dict[str, SavedFile]:
 def _walk(directory: Path) -> Iterator[Path]:
     """Yield the regular files below *directory*, sorted, without drafts and without links."""
     for path in sorted(directory.iterdir()):
-        if path.name.startswith(".") or path.name in _OMITTED or path.is_symlink():
+        if path.name in _OMITTED or path.is_symlink() or _DRAFT.fullmatch(path.name):
             continue
         if path.is_dir():
             yield from _walk(path)

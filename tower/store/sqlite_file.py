@@ -17,8 +17,12 @@ from tower.errors import ConfigurationError, TowerError
 from tower.store.records import KINDS, Event, Operation, Record, StoreFailed, encode
 from tower.store.store import Plan
 
+#: Statements that lead from each schema to the next one, from schema 1 on.  A new kind of record needs a
+#: step, too, even an empty one: earlier versions reject files with unknown kinds.
+MIGRATIONS: tuple[tuple[str, ...], ...] = ()
+
 #: Version of the schema, in the file's header.
-SCHEMA = 1
+SCHEMA = 1 + len(MIGRATIONS)
 
 #: Marks Tower's files in the header: "Towr".
 APPLICATION_ID = 0x546F7772
@@ -137,6 +141,7 @@ class SQLiteFile:
             with _transaction(connection):
                 for statement in _TABLES:
                     connection.execute(statement)
+        _migrate(connection)
         (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if report != "ok":
             raise _Damaged(report)
@@ -170,6 +175,18 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring a file of an earlier schema to this one, in one transaction."""
+    schema = _number(connection, "PRAGMA user_version")
+    if schema == SCHEMA:
+        return
+    with _transaction(connection):
+        for step in MIGRATIONS[schema - 1 :]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
 def _number(connection: sqlite3.Connection, query: str) -> int:

@@ -18,7 +18,7 @@ from tower.errors import ClusterUnreachable
 from tower.kube.member_status import MemberStatus
 from tower.tunnels.counters import ClusterCounters
 from tower.tunnels.live import Tunnel
-from tower.tunnels.replicas import best, preferred
+from tower.tunnels.replicas import best, preferred, problem
 
 #: `Tunnel.protocol` of clusters of type ssh, which have no agent.
 SSH = "ssh"
@@ -32,7 +32,7 @@ class Tunnels:
 
     :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
-    :ivar on_failure: to be called with the name of a cluster whose API server did not answer a request.
+    :ivar on_doubt: called with the name of a cluster for which `note_outcome` contradicts the last check.
     :ivar counters: of the clusters' tunnels and streams.
     """
 
@@ -51,7 +51,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
-        self.on_failure: Callable[[str], None] = lambda _: None
+        self.on_doubt: Callable[[str], None] = lambda _: None
         self.counters = ClusterCounters()
 
     def __iter__(self) -> Iterator[Tunnel]:
@@ -155,6 +155,11 @@ class Tunnels:
     def trouble(self, cluster: str) -> str:
         """Return the last `note` of *cluster*; empty if its tunnels work."""
         return self._troubles.get(cluster, "")
+
+    def note_outcome(self, tunnel: Tunnel, *, reached: bool) -> None:
+        """Compare whether a stream reached the API server behind *tunnel* with the last check."""
+        if reached != (problem(tunnel.member_status) is None):
+            self.on_doubt(tunnel.name)
 
     def report(self, cluster: str, status: MemberStatus | None) -> None:
         """Set the state of a member that is known without a tunnel, such as an unusable credential."""

@@ -174,6 +174,7 @@ class OpeningTests(SynchronousTestCase):
             words = 'log in at "evil" \x9b2J\u2028\r' + "x" * 1000
             tunnel.openings[-1].errback(refused(f"{code}: {words}".encode()))
             text = str(self.failureResultOf(opening, StatusError).value)
+            self.assertFalse(self.tunnels.outcomes[-1])
             begin += r'the agent of alpha reports: "log in at \"evil\" \u009b2J\u2028\rxxx'
             self.assertEqual(text[: len(begin)], begin)
             self.assertTrue(text.endswith('x…"'))

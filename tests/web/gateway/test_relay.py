@@ -17,8 +17,8 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.web.gateway.http_channel import HTTPChannel
-from tower.web.gateway.proxy_client import ProxyClient
-from tower.web.gateway.relay import ProxyClientFactory, relative_target
+from tower.web.gateway.proxy_client import ProxyClient, relative_target
+from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay
 

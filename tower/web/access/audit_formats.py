@@ -72,7 +72,7 @@ class LegacyLines:
         as_groups = "<lookup>" if group is None else _quoted(_text(group))
         namespace = parse_request_info(entry.method, entry.relative).namespace
         return (
-            f"{_moment(entry.received)} AUDIT: id={_quoted(entry.id)} ip={_quoted(entry.address)} "
+            f"{moment(entry.received)} AUDIT: id={_quoted(entry.id)} ip={_quoted(entry.address)} "
             f"method={_quoted(entry.method.decode('ascii'))} user={_quoted(entry.user)} "
             f"groups={_quoted(groups)} as={_quoted(as_user)} asgroups={_quoted(as_groups)} "
             f"namespace={_quoted(namespace or '<none>')} "
@@ -81,7 +81,7 @@ class LegacyLines:
 
     def answered(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.answered`."""
-        return f'{_moment(now)} AUDIT: id={_quoted(entry.id)} response="{answer.code}"\n'.encode()
+        return f'{moment(now)} AUDIT: id={_quoted(entry.id)} response="{answer.code}"\n'.encode()
 
     def ended(self, entry: Entry, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.ended`."""
@@ -107,13 +107,13 @@ class _RequestLine(NamedTuple):
 
 def _event(entry: Entry, stage: str, status: str, now: float) -> bytes:
     line = _request_line(entry)
-    begin = _moment(entry.received)
+    begin = moment(entry.received)
     return (
         '{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",'
         f'"auditID":"{entry.id}","stage":"{stage}",{line.fields}'
         f'"user":{_user(entry.user, entry.groups)},{_sender(entry.address, entry.agent)}'
         f'{line.object}{status}"requestReceivedTimestamp":"{begin}",'
-        f'"stageTimestamp":"{begin if now == entry.received else _moment(now)}"'
+        f'"stageTimestamp":"{begin if now == entry.received else moment(now)}"'
         f"{_annotations(entry.cluster, entry.credential)}}}\n"
     ).encode("utf-8", "replace")
 
@@ -187,7 +187,7 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def _moment(seconds: float) -> str:
-    """Return RFC 3339 in UTC, with microseconds."""
+def moment(seconds: float) -> str:
+    """Return *seconds* since the epoch as RFC 3339 in UTC, with microseconds."""
     whole = int(seconds)
     return f"{_second(whole)}.{int((seconds - whole) * 1_000_000):06d}Z"

@@ -183,17 +183,7 @@ class ChannelPool:
     async def _open(self, cluster: str, target: str, attempt: Attempt) -> ClusterUpstream:
         counters = self._tunnels.counters.of(cluster)
         for number in (1, 2):
-            try:
-                tunnel = self._pick(cluster)
-                if tunnel is None:
-                    left = self._patience.left(cluster, attempt.client, attempt.age)
-                    tunnel = await self._tunnels.wait(cluster, left)
-            except ClusterUnreachable:
-                counters.not_opened("no-tunnel")
-                raise
-            except StatusError:
-                counters.not_opened("silent")
-                raise
+            tunnel = await self._find(cluster, attempt)
             attempt.tunnel = tunnel
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
@@ -206,14 +196,34 @@ class ChannelPool:
                     ) from None
             except StreamRefused as e:
                 if target == KUBERNETES:
-                    self._tunnels.on_failure(cluster)
+                    self._tunnels.note_outcome(tunnel, reached=False)
                 counters.not_opened(e.code)
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
             else:
                 self.opened += 1
+                if target == KUBERNETES:
+                    self._tunnels.note_outcome(tunnel, reached=True)
                 self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
+
+    async def _find(self, cluster: str, attempt: Attempt) -> Tunnel:
+        """Return a tunnel of *cluster*, as soon as there is one.
+
+        :raise ClusterUnreachable: none was added in time.
+        :raise StatusError: all tunnels are silent.
+        """
+        counters = self._tunnels.counters.of(cluster)
+        try:
+            return self._pick(cluster) or await self._tunnels.wait(
+                cluster, self._patience.left(cluster, attempt.client, attempt.age)
+            )
+        except ClusterUnreachable:
+            counters.not_opened("no-tunnel")
+            raise
+        except StatusError:
+            counters.not_opened("silent")
+            raise
 
     def _pick(self, cluster: str) -> Tunnel | None:
         """Return a tunnel of *cluster* that is not silent; None if there is no tunnel.

@@ -48,6 +48,7 @@ class RequestObserver(Protocol):
 class Observation:
     """The facts about one request.
 
+    :ivar address: the client's IP address.
     :ivar began: when the head was complete, s of `RequestObserver.seconds`.
     :ivar answered_at: when the head of the answer was sent; 0.0: it was not.
     :ivar cluster: the requested cluster, empty for Tower itself; set after authentication.  A request that
@@ -61,8 +62,8 @@ class Observation:
     """
 
     __slots__ = (
-        *("_observer", "_received", "_sent", "answered_at", "began", "by_member", "cluster", "code"),
-        *("error", "kind", "request", "target"),
+        *("_observer", "_received", "_sent", "address", "answered_at", "began", "by_member"),
+        *("cluster", "code", "error", "kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
@@ -75,6 +76,7 @@ class Observation:
         self.by_member = False
         self.error: BaseException | None = None
         channel = request.channel
+        self.address = channel.peer.address
         self._sent = channel.connection.bytes_out
         self._received = channel.connection.bytes_in - channel.kept - len(request.early)
 

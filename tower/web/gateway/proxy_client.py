@@ -12,6 +12,7 @@ from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
+from tower.web.gateway.member_errors import LONGEST, member_error
 from tower.web.gateway.raw_streams import go_raw
 
 if TYPE_CHECKING:
@@ -24,17 +25,8 @@ _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 #: Maximum number of interim answers (1xx) before the final one.
 _MOST_INTERIM = 100
 
-#: Error text for a 401 of a member's API server to its agent's or cluster's own credential.
-_CREDENTIAL_REJECTED = (
-    "rejects the credential that Tower uses there (401): an administrator must renew it, "
-    "see 'tower cluster show'"
-)
-
-#: The same of a kubelet, which has its own authentication methods.
-_REJECTED_BY_KUBELET = (
-    "has a kubelet that rejects the credential that Tower uses there (401): kubelets accept tokens with "
-    "--authentication-token-webhook, and certificates with --client-ca-file"
-)
+# Answers that may be about the agent's credential, not about the user.
+_REJECTIONS = frozenset((401, 403))
 
 
 class ProxyClient:
@@ -45,7 +37,8 @@ class ProxyClient:
 
     __slots__ = (
         *("_body_sent", "_chunks", "_head", "_interim", "_keep", "_left", "_over", "_paused"),
-        *("_reusable", "_scope", "_status", "_uploads", "channel", "factory", "request", "upstream"),
+        *("_rejection", "_reusable", "_scope", "_status", "_uploads"),
+        *("channel", "factory", "request", "upstream"),
     )
 
     def __init__(self, factory: ProxyClientFactory, upstream: ClusterUpstream) -> None:
@@ -54,7 +47,8 @@ class ProxyClient:
         self.channel = channel = request.channel
         self.upstream = upstream
         self._scope = factory.relay.scope
-        self._head: bytearray | None = None  # an incomplete head
+        self._head: bytearray | None = None  # an incomplete head, or the body of `_rejection`
+        self._rejection: ResponseHead | None = None  # whose body must be read first
         self._interim = 0  # answers before the final one
         self._status = 0  # of the final answer, after its head was sent
         self._left = 0  # of its body, B; or UNTIL_CLOSE
@@ -157,8 +151,9 @@ class ProxyClient:
     def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
         """Forward an answer whose head needs no change; *data* is usually the whole answer."""
         code, length = match.groups()
-        if code == b"401" and self._uses_tower_credential:
-            self._credential_rejected()
+        if code == b"401" or code == b"403":  # noqa: PLR1714 - faster for the other codes
+            self._head = bytearray(data)
+            self._read_heads(0)
             return
         end, request = match.end(), self.request
         if request.method == b"HEAD" or code == b"304":
@@ -184,6 +179,9 @@ class ProxyClient:
         """Read the head of the answer, and of interim answers before it."""
         buffer = self._head
         assert buffer is not None
+        if self._rejection is not None:
+            self._judge(self._rejection, buffer)
+            return
         while not self._over:
             end = buffer.find(b"\r\n\r\n", start) + 4
             if end < 4:
@@ -197,6 +195,9 @@ class ProxyClient:
             if head.code == 101:
                 self._switch(head, bytes(buffer))
                 return
+            if head.code in _REJECTIONS and self._uses_tower_credential:
+                self._judge(head, buffer)
+                return
             if head.code >= 200:
                 self._head = None
                 self._answer(head, bytes(buffer))
@@ -207,11 +208,26 @@ class ProxyClient:
             if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
                 self._pause()
 
+    def _judge(self, head: ResponseHead, body: bytearray) -> None:
+        """Forward a rejection with its short body, once that is complete, unless it is about the agent."""
+        is_short = 0 <= head.body <= LONGEST
+        if is_short and len(body) < head.body:
+            self._rejection, self._head = head, body
+            return
+        relay, request = self.factory.relay, self.request
+        target = relative_target(request.target, relay.prefix)
+        identity = request.identity
+        user = identity.user if identity is not None else ""
+        read = bytes(body[: head.body]) if is_short else b""
+        what = member_error(head.code, read, request.method, target, relay, self.upstream, user)
+        if what:
+            self._break(what)
+        else:
+            self._head = self._rejection = None
+            self._answer(head, bytes(body))
+
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Forward an answer whose head must be rewritten."""
-        if head.code == 401 and self._uses_tower_credential:
-            self._credential_rejected()
-            return
         request = self.request
         self._reusable = self._reusable and not head.close
         # a server that answers before the end of the request body does not read the rest
@@ -334,13 +350,11 @@ class ProxyClient:
 
     @property
     def _uses_tower_credential(self) -> bool:
-        """Whether the proxy added its own credential to the request."""
+        """Whether the agent or the proxy added a credential to the request, in place of the user's own."""
         relay = self.factory.relay
-        return self.upstream.rewrite is not None and (not relay.plain or relay.target != KUBERNETES)
-
-    def _credential_rejected(self) -> None:
-        """Fail with a text that names the proxy's credential, not the user's, as the rejected one."""
-        self._break(_CREDENTIAL_REJECTED if self.factory.relay.target == KUBERNETES else _REJECTED_BY_KUBELET)
+        if not relay.plain:
+            return True
+        return self.upstream.rewrite is not None and relay.target != KUBERNETES
 
     def _break(self, what: str) -> None:
         """Discard the channel and answer 502: the cluster did *what* (verb and object)."""
@@ -381,3 +395,14 @@ def _no_agent_credential(cluster: str) -> Unauthorized:
         "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
         "no credential",
     )
+
+
+def relative_target(target: bytes, prefix: bytes) -> bytes:
+    """Return *target* without *prefix*.
+
+    :raise StatusError: it does not begin with *prefix*, so it would reach another path.
+    """
+    rest = target[len(prefix) :]
+    if not target.startswith(prefix) or rest[:1] not in (b"", b"/", b"?"):
+        raise StatusError(500, "the router chose a cluster that the request path does not name", close=True)
+    return rest if rest.startswith(b"/") else b"/" + rest

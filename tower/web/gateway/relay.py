@@ -18,7 +18,7 @@ from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
 from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
-from tower.web.gateway.proxy_client import ProxyClient
+from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
@@ -154,14 +154,3 @@ class ProxyClientFactory(Exchange):
             return
         text = f"{silent_text(self.relay.cluster)}; it may have received the request"
         self.request.fail(StatusError(504, text))
-
-
-def relative_target(target: bytes, prefix: bytes) -> bytes:
-    """Return *target* without *prefix*.
-
-    :raise StatusError: it does not begin with *prefix*, so it would reach another path.
-    """
-    rest = target[len(prefix) :]
-    if not target.startswith(prefix) or rest[:1] not in (b"", b"/", b"?"):
-        raise StatusError(500, "the router chose a cluster that the request path does not name", close=True)
-    return rest if rest.startswith(b"/") else b"/" + rest

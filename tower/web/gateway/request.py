@@ -16,8 +16,9 @@ from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.observer import Observation
+from tower.web.gateway.proxy_client import relative_target
 from tower.web.gateway.raw_streams import StreamOpening
-from tower.web.gateway.relay import ProxyClientFactory, relative_target
+from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
 from tower.web.request_id import VALID_ID, new_request_id
 
@@ -125,11 +126,16 @@ class Request:
     @property
     def request_id(self) -> str:
         """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
-        if not self._id:
-            given = self.fields.get(b"audit-id")
-            self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
-            self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
+        self.make_id()
         return self._id
+
+    def make_id(self) -> None:
+        """Make `request_id`, so that the request is sent to the cluster with it."""
+        if self._id:
+            return
+        given = self.fields.get(b"audit-id")
+        self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
+        self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
 
     @property
     def id_line(self) -> bytes:

@@ -53,6 +53,8 @@ class JSONPatchTests(SynchronousTestCase):
             ({"foo": ["bar"]}, [step("add", "/foo/-", value=["abc"])], {"foo": ["bar", ["abc"]]}),
             ({"a": 1}, [step("copy", "/b", source="/a")], {"a": 1, "b": 1}),
             ({"a": 1}, [step("replace", "", value={"b": 2})], {"b": 2}),
+            ({"a": [1]}, [step("replace", "/a/0", value=2)], {"a": [2]}),
+            ({"a": 1}, [step("replace", "/b", value=2)], {"a": 1, "b": 2}),
         ):
             self.assertEqual(apply_json_patch(old, patch), new)
 
@@ -69,7 +71,8 @@ class JSONPatchTests(SynchronousTestCase):
         old = {"a": [1], "b": {"c": 1}, "t": True}
         for operation in (
             step("remove", "/x"),
-            step("replace", "/x", value=1),
+            step("replace", "/a/1", value=1),
+            step("replace", "/x/y", value=1),
             step("add", "/x/y", value=1),
             step("add", "/a/2", value=1),
             step("add", "/a/01", value=1),

@@ -139,7 +139,9 @@ class ManagersTests(SynchronousTestCase):
         """Fields from before managers were recorded have an owner at the first apply."""
         self.value = labels(x="1")
         self.apply("a", labels(y="1"))
-        self.assertEqual(self.owned(BEFORE_FIRST_APPLY, "Update"), {"f:metadata": {"f:labels": {"f:x": {}}}})
+        self.assertEqual(
+            self.owned(BEFORE_FIRST_APPLY, "Update"), {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+        )
         self.assertRaises(StatusError, self.apply, "a", labels(x="2", y="1"))
 
     def test_many_updates(self) -> None:

@@ -275,9 +275,7 @@ class ClusterWriterTests(ApiTestCase):
         self.assertTrue(answer["spec"]["enable"])
         self.assertEqual(answer["metadata"]["generation"], 1)
         (_, own) = answer["status"]["conditions"]
-        self.assertEqual(
-            (own["type"], own["lastTransitionTime"]), ("Registered", value["metadata"]["creationTimestamp"])
-        )
+        self.assertEqual(own, condition("Registered"))
         patch = {"status": {"conditions": [condition("Done", observedGeneration=1)]}}
         answer = decoded(self.ask("PATCH", f"{ALPHA}/status", patch, content=MERGE))
         self.assertEqual(
@@ -314,6 +312,8 @@ class ClusterWriterTests(ApiTestCase):
             [condition("a b")],
             [condition("A", "Perhaps")],
             [condition("A", observedGeneration="1")],
+            [condition("A", lastTransitionTime="yesterday")],
+            [condition("A", lastTransitionTime="2026-13-01T00:00:00Z")],
             [condition("A", message="x" * 100_000)],
             [condition(f"A{n}") for n in range(COUNT_LIMIT + 1)],
         ):

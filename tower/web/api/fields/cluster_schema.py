@@ -70,7 +70,7 @@ def cluster() -> dict[str, Any]:
     condition = object_schema(
         "One condition.",
         {
-            "type": text("Type of the condition, such as AgentAvailable."),
+            "type": text("Type of the condition, such as Available."),
             "status": text("True, False or Unknown."),
             "reason": text("Machine-readable reason of the last transition."),
             "message": text("Human-readable description."),
@@ -119,6 +119,7 @@ def cluster() -> dict[str, Any]:
                 "x-kubernetes-list-map-keys": ["type"],
             },
             "agents": number("Number of connected agents, for type proxy."),
+            "kubernetesVersion": text("Kubernetes version of the cluster, last known."),
             "agentVersion": text("Version of a connected agent."),
             "lastSeen": text("Time when an agent or a node was last connected.", format="date-time"),
             "roundTripMilliseconds": number("Round-trip time to an agent or a node, ms.", "number"),

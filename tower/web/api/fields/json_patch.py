@@ -46,8 +46,10 @@ def _run(root: Any, operation: dict[str, Any]) -> None:
         case "add":
             _add(root, path, _value(operation))
         case "replace":
-            _take(root, path)
-            _add(root, path, _value(operation))
+            parent = _get(root, path[:-1])
+            if isinstance(parent, list):
+                _take(root, path)
+            _add(root, path, _value(operation))  # adds an absent member, as in Kubernetes
         case "remove":
             _take(root, path)
         case "test":

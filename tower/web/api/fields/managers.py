@@ -145,6 +145,12 @@ def _without_ancient(managers: Managers) -> Managers:
     return managers
 
 
+def before_first_apply(live: Mapping[str, Any], schema: Schema, now: str, subresource: str) -> Managers:
+    """Return the managers of the object *live*, whose fields have no recorded owners."""
+    owned = compare({}, live, schema).added - _NOBODYS
+    return {ManagerKey("Update", BEFORE_FIRST_APPLY, subresource): Owned(owned, now)} if owned else {}
+
+
 class Applied(NamedTuple):
     """The result of an apply."""
 
@@ -171,9 +177,7 @@ def apply(
     """
     for path in duplicates(config, schema):
         raise Invalid(f"{shown_path(path)[1:]}: items with the same keys, or without them")
-    if live and not managers:
-        first = ManagerKey("Update", BEFORE_FIRST_APPLY)
-        managers = {first: Owned(field_set(live, schema) - _NOBODYS, now)}
+    managers = managers or before_first_apply(live, schema, now, manager.subresource)
     last = managers.get(manager, Owned(EMPTY)).fields
     owned = field_set(config, schema) - _NOBODYS
     managers = {**managers, manager: Owned(owned, managers[manager].time if manager in managers else now)}

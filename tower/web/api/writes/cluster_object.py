@@ -26,6 +26,12 @@ _KUBECONFIG = "spec.connection.kubeconfig"
 
 _VERSION = re.compile(r"[0-9]{1,18}")
 
+_TIME = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?"
+    r"(?:Z|[+-]\d\d:\d\d)",
+    re.ASCII,
+)
+
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _QUALIFIED = re.compile(rf"(?:{_PREFIX}/)?{_NAME}")
@@ -194,31 +200,33 @@ def _owners(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple(owners)
 
 
-def read_conditions(value: Mapping[str, Any], now: str) -> list[dict[str, Any]]:
-    """Return the conditions in the status of the object *value*; *now* is their default time.
+def read_conditions(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the conditions in the status of the object *value*.
 
     :raise Invalid: with the condition and the field.
     """
     conditions = _part(value, "status").get("conditions") or []
     if not isinstance(conditions, list) or not all(isinstance(each, dict) for each in conditions):
         raise Invalid("status.conditions: must be a list of objects")
-    return [_condition(number, each, now) for number, each in enumerate(conditions)]
+    return [_condition(number, each) for number, each in enumerate(conditions)]
 
 
-def _condition(number: int, value: dict[str, Any], now: str) -> dict[str, Any]:
+def _condition(number: int, value: dict[str, Any]) -> dict[str, Any]:
     path = f"status.conditions[{number}]"
-    shown = {"reason": "", "message": "", "lastTransitionTime": now, **value}
-    for key in ("type", "status", "reason", "message", "lastTransitionTime"):
-        if not isinstance(shown.get(key), str):
+    for key in ("type", "status", *(set(value) & {"reason", "message", "lastTransitionTime"})):
+        if not isinstance(value.get(key), str):
             raise Invalid(f"{path}.{key}: required, a string")
-    if not _QUALIFIED.fullmatch(shown["type"]):
-        raise Invalid(f"{path}.type: {shown['type']!r}: must be a name such as Ready or example.org/Ready")
-    if shown["status"] not in get_args(ConditionStatus):
-        raise Invalid(f"{path}.status: {shown['status']!r}: must be True, False or Unknown")
-    generation = shown.get("observedGeneration", 0)
+    if not _QUALIFIED.fullmatch(value["type"]):
+        raise Invalid(f"{path}.type: {value['type']!r}: must be a name such as Ready or example.org/Ready")
+    if value["status"] not in get_args(ConditionStatus):
+        raise Invalid(f"{path}.status: {value['status']!r}: must be True, False or Unknown")
+    when = value.get("lastTransitionTime")
+    if when is not None and not _TIME.fullmatch(when):
+        raise Invalid(f"{path}.lastTransitionTime: {when!r}: must be a time such as 2026-01-31T12:00:00Z")
+    generation = value.get("observedGeneration", 0)
     if isinstance(generation, bool) or not isinstance(generation, int) or generation < 0:
         raise Invalid(f"{path}.observedGeneration: {generation!r}: must be a number")
-    return shown
+    return value
 
 
 def _strings(metadata: Mapping[str, Any], key: str) -> dict[str, str]:

@@ -189,7 +189,9 @@ class ClusterWriter:
 
         def edit(old: Cluster) -> Cluster:
             options.check(name, old.uid, old.resource_version)
-            return evolve(old, meta=evolve(old.meta, deleted=old.meta.deleted or now))
+            if old.meta.deleted is not None:
+                return old
+            return evolve(old, meta=evolve(old.meta, deleted=now, generation=old.meta.generation + 1))
 
         if options.dry_run:
             cluster = edit(self._clusters.require(name))

@@ -19,6 +19,7 @@ from tower.web.api.fields.managers import (
     Owned,
     after_update,
     apply,
+    before_first_apply,
     read_managers,
     show_managers,
 )
@@ -115,7 +116,7 @@ def creation(config: Mapping[str, Any], blank: Cluster, write: Write) -> tuple[D
 
 def status_replaced(cluster: Cluster, value: Mapping[str, Any], write: Write) -> Cluster:
     """Return *cluster* with the conditions of *value*, except those that Tower sets."""
-    edited = _with_conditions(cluster, read_conditions(value, write.now))
+    edited = _with_conditions(cluster, read_conditions(value))
     managers = read_managers(cluster.meta.managed)
     if managers:
         managers = after_update(
@@ -133,7 +134,7 @@ def status_applied(cluster: Cluster, config: Mapping[str, Any], write: Write) ->
     wanted = config.get("status") or {}
     wanted = {"status": {"conditions": wanted["conditions"]}} if "conditions" in wanted else {}
     result = _apply({"status": {"conditions": conditions}}, wanted, cluster, write, STATUS)
-    edited = _with_conditions(cluster, read_conditions(result.value, write.now))
+    edited = _with_conditions(cluster, read_conditions(result.value))
     own = _towers_fields(cluster)
     managers = {
         key: evolve(owned, fields=owned.fields - own if key.name == write.manager else owned.fields)
@@ -161,6 +162,7 @@ def _apply(
     managers = read_managers(cluster.meta.managed)
     own = _towers_fields(cluster) if subresource else EMPTY
     if own:
+        managers = managers or before_first_apply(_status(cluster), CLUSTER, write.now, subresource)
         managers[_TOWER] = Owned(own)
     key = write.key("Apply", subresource)
     return apply(live, config, CLUSTER, managers, key, write.now, force=write.force)

@@ -1,0 +1,20 @@
+"""``python -m benchmarks.unobserved``: ``twistd`` with a proxy that does not measure requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.scripts.twistd import run
+
+from tower import proxy
+from tower.web.gateway.gateway import Gateway
+
+
+def unobserved(*arguments: Any, **settings: Any) -> Gateway:
+    """Return a gateway without its observer."""
+    return Gateway(*arguments, **{**settings, "observer": None})
+
+
+if __name__ == "__main__":
+    setattr(proxy, "Gateway", unobserved)  # noqa: B010 (the name is a class)
+    run()

@@ -1,0 +1,1 @@
+"""Tests for `tower.cli.ssh`."""
