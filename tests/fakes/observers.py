@@ -34,5 +34,5 @@ class FakeObserver:
         """Record the facts."""
         if observation.kind:
             self.inside.remove(observation)
-        names = ("cluster", "target", "kind", "verb_class", "code", "by_member", "bytes_up", "bytes_down")
+        names = ("cluster", "target", "kind", "code", "by_member", "bytes_up", "bytes_down")
         self.over.append({name: getattr(observation, name) for name in names})

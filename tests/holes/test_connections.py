@@ -209,7 +209,7 @@ class ComingBackTests(HoleTestCase):
     def test_hole_16_giving_up_is_logged(self) -> None:
         """Hole 16: an agent with a limited number of tries logs that it gives up, and ends with an error."""
         agent = MemoryAgent(self.tower, token="tower-wrong", max_retry=2).start()
-        self.tower.sweep(10)
+        self.tower.sweep(45)
         self.assertEqual((agent.gave_up, agent.tries), (1, 3))
 
     def test_hole_28_a_restarted_proxy_knows_its_agents(self) -> None:

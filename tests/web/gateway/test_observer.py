@@ -9,7 +9,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.observers import FakeObserver
 from tower.errors import Forbidden
-from tower.web.gateway.observer import Observers
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
 
@@ -59,7 +58,6 @@ class ObserverTests(SynchronousTestCase):
                     "cluster": "alpha",
                     "target": "kubernetes",
                     "kind": "short",
-                    "verb_class": "read",
                     "code": code,
                     "by_member": True,
                     "bytes_up": len(wire),
@@ -74,7 +72,7 @@ class ObserverTests(SynchronousTestCase):
         self.user.deliver(b"def" + get(PODS))
         self.kit.pipe.deliver(ok(b"made"))
         facts = self.seen()
-        self.assertEqual((facts["verb_class"], facts["bytes_up"]), ("write", len(wire) + 3))
+        self.assertEqual(facts["bytes_up"], len(wire) + 3)
         self.kit.pipe.deliver(ok(b"read"))
         self.assertEqual(self.seen()["bytes_up"], len(get(PODS)))
         self.assertEqual(self.observer.inside, [])
@@ -99,7 +97,6 @@ class ObserverTests(SynchronousTestCase):
             user.lose()
             facts = self.seen()
             self.assertEqual((facts["code"], facts["by_member"]), (0, False))
-            self.assertEqual(facts["verb_class"], "read" if kind == "short" else "stream")
 
     def test_rejected(self) -> None:
         """A rejected request ends without a begin, and Tower is the source."""
@@ -145,12 +142,3 @@ class ObserverTests(SynchronousTestCase):
         self.user.lose()
         self.assertEqual(self.seen()["code"], 0)
         self.assertEqual(self.observer.inside, [])
-
-    def test_combined(self) -> None:
-        """Two observers are notified alike."""
-        other = FakeObserver()
-        self.kit.gateway.observer = Observers(self.observer, other)
-        self.user.deliver(get(PODS))
-        self.kit.pipe.deliver(ok(b"pods"))
-        self.assertEqual(other.over, self.observer.over)
-        self.assertEqual(len(other.over), 1)

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 #: Values of `Observation.kind`.
 SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW = "short", "watch", "exec", "portforward", "logs", "raw"
 
-#: Values of `Observation.verb_class`.
+#: Classes of verbs; streams are requests of a kind other than short.
 READ, WRITE, STREAM = "read", "write", "stream"
 
-_READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _KINDS = {"exec": EXEC, "attach": EXEC, "portforward": PORT_FORWARD, "log": LOGS}
 
 # Longer targets are not cached, which bounds the cache's memory.
@@ -46,7 +45,6 @@ class Observation:
 
     :ivar address: the client's IP address.
     :ivar began: when the head was complete, s of `RequestObserver.seconds`.
-    :ivar answered_at: when the head of the answer was sent; 0.0: it was not.
     :ivar ended_at: when the request or its stream ended; set before `RequestObserver.ended`.
     :ivar cluster: the requested cluster, empty for Tower itself; set after authentication.  A request that
         was rejected may name a cluster that does not exist.
@@ -55,23 +53,21 @@ class Observation:
     :ivar kind: one of the constants above; empty before `RequestObserver.begun`.
     :ivar code: HTTP status of the answer; 0: none was sent because the client disconnected.
     :ivar by_member: whether the member made the answer, not Tower.
-    :ivar error: the reason for an error answer that Tower made, or None.
     """
 
     __slots__ = (
-        *("_observer", "_received", "_sent", "address", "answered_at", "began", "by_member"),
-        *("cluster", "code", "ended_at", "error", "kind", "request", "target"),
+        *("_observer", "_received", "_sent", "address", "began", "by_member"),
+        *("cluster", "code", "ended_at", "kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
         self._observer = observer
         self.request = request
         self.began = observer.seconds()
-        self.answered_at = self.ended_at = 0.0
+        self.ended_at = 0.0
         self.cluster = self.target = self.kind = ""
         self.code = 0
         self.by_member = False
-        self.error: BaseException | None = None
         channel = request.channel
         self.address = channel.peer.address
         self._sent = channel.connection.bytes_out
@@ -87,9 +83,9 @@ class Observation:
         if target != KUBERNETES:
             self.kind = RAW if upgrades else SHORT
         elif len(path) <= _LONGEST_CACHED:
-            self.kind = _kind(request.method, path, upgrades)
+            self.kind = kind_of(request.method, path, upgrades)
         else:
-            self.kind = _kind.__wrapped__(request.method, path, upgrades)
+            self.kind = kind_of.__wrapped__(request.method, path, upgrades)
         self._observer.begun(self)
 
     def answered_by_tower(self, *, streaming: bool) -> None:
@@ -100,7 +96,6 @@ class Observation:
     def answered(self, code: int) -> None:
         """Record the status of the answer."""
         self.code = code
-        self.answered_at = self._observer.seconds()
 
     def ended(self) -> None:
         """Record the end."""
@@ -108,13 +103,6 @@ class Observation:
         self._observer.ended(self)
 
     # For observers
-
-    @property
-    def verb_class(self) -> str:
-        """Class of the request's verb: one of the constants above."""
-        if self.kind not in (SHORT, ""):
-            return STREAM
-        return READ if self.request.method in _READS else WRITE
 
     @property
     def bytes_up(self) -> int:
@@ -132,30 +120,9 @@ class Observation:
         return self.request.channel.connection.bytes_out - self._sent
 
 
-class Observers:
-    """Two observers as one; the first one's clock counts.
-
-    Two attributes take less time than a list: each call then has a fixed destination.
-    """
-
-    def __init__(self, first: RequestObserver, second: RequestObserver) -> None:
-        self._first = first
-        self._second = second
-        self.seconds = first.seconds
-
-    def begun(self, observation: Observation) -> None:
-        """See `RequestObserver.begun`."""
-        self._first.begun(observation)
-        self._second.begun(observation)
-
-    def ended(self, observation: Observation) -> None:
-        """See `RequestObserver.ended`."""
-        self._first.ended(observation)
-        self._second.ended(observation)
-
-
 @lru_cache(maxsize=1024)
-def _kind(method: bytes, target: bytes, upgrades: bool) -> str:
+def kind_of(method: bytes, target: bytes, upgrades: bool) -> str:
+    """Return the kind of a request to a cluster's API server; *target* is the server's path and query."""
     info = parse_request_info(method, target)
     if kind := _KINDS.get(info.subresource):
         return kind
