@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from time import monotonic
 from typing import TypeAlias
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -18,7 +19,8 @@ from tower.kube.request_info import parse_request_info
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit import ANONYMOUS_USER
 from tower.web.access.audit_formats import moment
-from tower.web.gateway.observer import SHORT, Observation
+from tower.web.gateway.meter import request_kind
+from tower.web.gateway.observer import Observation
 
 #: Longest delay of a line, s, and size of a full batch, lines.
 DELAY = 0.1
@@ -42,7 +44,7 @@ _Entry: TypeAlias = tuple[
     float,
     str,
     bytes | None,
-    tuple[str, str | None, str, str, str, bytes, bytes],
+    tuple[str, str | None, str, str, bytes, bytes, bytes],
     int,
     bool,
     int,
@@ -55,9 +57,7 @@ class AccessLog:
 
     Lines are made in batches, which takes a fraction of the time of single ones.
 
-    :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
-    :ivar seconds: see `RequestObserver.seconds`.
     """
 
     def __init__(self, clock: IReactorTime, log: AuditLog, epoch: Callable[[], float]) -> None:
@@ -69,35 +69,31 @@ class AccessLog:
         self._unauthenticated = 0
         self._omitted = 0
         self._second = 0.0
-        self.seconds: Callable[[], float] = clock.seconds
-
-    def begun(self, observation: Observation) -> None:
-        """Give the request its ID, so that it is sent to the cluster."""
-        observation.request.make_id()
 
     def ended(self, observation: Observation) -> None:
         """Keep the facts for the next batch."""
         request = observation.request
         identity = request.identity
-        if identity is None and not self._has_room(observation.ended_at):
+        now = monotonic()
+        if identity is None and not self._has_room(self._clock.seconds()):
             return
         self._entries.append(
             (
                 observation.began,
-                observation.ended_at,
+                now,
                 request.request_id,
                 request.fields.get(b"traceparent"),
                 (
                     observation.address,
                     None if identity is None else identity.user,
-                    observation.cluster,
+                    request.cluster,
                     observation.target,
-                    observation.kind,
                     request.method,
                     request.target,
+                    request.fields.upgrade,
                 ),
-                observation.code,
-                observation.by_member,
+                request.code,
+                request.by_member,
                 observation.bytes_up,
                 observation.bytes_down,
             )
@@ -126,7 +122,7 @@ class AccessLog:
             due.cancel()
         entries, self._entries = self._entries, []
         omitted, self._omitted = self._omitted, 0
-        offset = self._epoch() - self.seconds()
+        offset = self._epoch() - monotonic()
         lines = [_line(entry, offset) for entry in entries]
         if omitted:
             lines.append(f'{{"time":"{moment(self._epoch())}","omitted":{omitted}}}\n')
@@ -136,7 +132,7 @@ class AccessLog:
 
 def _line(entry: _Entry, offset: float) -> str:
     began, ended, request_id, trace, facts, code, by_member, up, down = entry
-    shared = _shared if len(facts[-1]) <= _LONGEST_CACHED else _shared.__wrapped__
+    shared = _shared if len(facts[-2]) <= _LONGEST_CACHED else _shared.__wrapped__
     return (
         f'{{"time":"{moment(began + offset)}","requestID":"{request_id}",{shared(*facts)}'
         f'"code":{code},"source":"{"member" if by_member else "tower"}","duration":{ended - began:.6f},'
@@ -146,7 +142,7 @@ def _line(entry: _Entry, offset: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _shared(
-    address: str, user: str | None, cluster: str, target: str, kind: str, method: bytes, path: bytes
+    address: str, user: str | None, cluster: str, target: str, method: bytes, path: bytes, upgrade: bytes
 ) -> str:
     """Return the keys that equal requests of one client share; *path* includes the query."""
     prefix = _PREFIX.match(path)
@@ -164,7 +160,7 @@ def _shared(
         "subresource": info.subresource,
         "namespace": info.namespace,
         "name": info.name,
-        "kind": kind or SHORT,
+        "kind": request_kind(method, path, upgrade),
     }
     return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
 
