@@ -346,8 +346,9 @@ class Proxy(MultiService):
 
         # HTTP ports
         observers: list[RequestObserver] = [requests]
-        if access_log is not None:
-            observers.append(AccessLog(access_log, reactor.seconds, epoch))
+        self._requests_log = None if access_log is None else AccessLog(reactor, access_log, epoch)
+        if self._requests_log is not None:
+            observers.append(self._requests_log)
         observer = combined(observers)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
@@ -517,6 +518,8 @@ class Proxy(MultiService):
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
+        if self._requests_log is not None:
+            self._requests_log.write()
         for log in (self._audit_log, self._access_log):
             if log is not None:
                 await log.stop()

@@ -139,23 +139,25 @@ class Observers:
     """Several observers as one; the first one's clock counts."""
 
     def __init__(self, observers: Sequence[RequestObserver]) -> None:
-        self._observers = observers
+        self._begun = tuple(each.begun for each in observers)
+        self._answered = tuple(each.answered for each in observers)
+        self._ended = tuple(each.ended for each in observers)
         self.seconds = observers[0].seconds
 
     def begun(self, observation: Observation) -> None:
         """See `RequestObserver.begun`."""
-        for observer in self._observers:
-            observer.begun(observation)
+        for begun in self._begun:
+            begun(observation)
 
     def answered(self, observation: Observation) -> None:
         """See `RequestObserver.answered`."""
-        for observer in self._observers:
-            observer.answered(observation)
+        for answered in self._answered:
+            answered(observation)
 
     def ended(self, observation: Observation) -> None:
         """See `RequestObserver.ended`."""
-        for observer in self._observers:
-            observer.ended(observation)
+        for ended in self._ended:
+            ended(observation)
 
 
 def combined(observers: Sequence[RequestObserver]) -> RequestObserver | None:
