@@ -344,7 +344,7 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        observer = None if access_log is None else AccessLog(access_log, reactor.seconds, epoch)
+        self._requests_log = None if access_log is None else AccessLog(reactor, access_log, epoch)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
@@ -358,7 +358,7 @@ class Proxy(MultiService):
                 budget=budget,
                 inflight=inflight,
                 audit=audit,
-                observer=observer,
+                observer=self._requests_log,
                 meter=requests,
                 shared=shared,
             )
@@ -514,6 +514,8 @@ class Proxy(MultiService):
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
+        if self._requests_log is not None:
+            self._requests_log.write()
         for log in (self._audit_log, self._access_log):
             if log is not None:
                 await log.stop()
