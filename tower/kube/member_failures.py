@@ -178,11 +178,8 @@ def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
     if kind == "tls":
         return _insecure(server, detail, texts)
     if kind == "busy":
-        return Check(
-            "Unknown",
-            "CheckFailed",
-            f"{texts.checker} has no file descriptor left: raise its limit of open files",
-        )
+        text = f"{texts.checker} could not check API server {server} ({detail})"
+        return Check("Unknown", "CheckFailed", f"{text}: close streams, or raise its limit of open files")
     return Check(
         "False",
         "ConnectionLost",

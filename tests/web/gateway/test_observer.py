@@ -9,7 +9,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.observers import FakeObserver
 from tower.errors import Forbidden
-from tower.web.gateway.observer import Observers, combined
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
 
@@ -145,16 +144,3 @@ class ObserverTests(SynchronousTestCase):
         self.user.lose()
         self.assertEqual(self.seen()["code"], 0)
         self.assertEqual(self.observer.inside, [])
-
-    def test_combined(self) -> None:
-        """Several observers are notified alike; without any there is none."""
-        self.assertIsNone(combined([]))
-        self.assertIs(combined([self.observer]), self.observer)
-        other = FakeObserver()
-        both = combined([self.observer, other])
-        self.assertIsInstance(both, Observers)
-        self.kit.gateway.observer = both
-        self.user.deliver(get(PODS))
-        self.kit.pipe.deliver(ok(b"pods"))
-        self.assertEqual(other.over, self.observer.over)
-        self.assertEqual(len(other.over), 1)

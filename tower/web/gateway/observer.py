@@ -6,7 +6,6 @@ agent's protocol, and bytes that are not an HTTP request, are not observed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,12 +57,11 @@ class Observation:
     :ivar kind: one of the constants above; empty before `RequestObserver.begun`.
     :ivar code: HTTP status of the answer; 0: none was sent because the client disconnected.
     :ivar by_member: whether the member made the answer, not Tower.
-    :ivar error: the reason for an error answer that Tower made, or None.
     """
 
     __slots__ = (
         *("_observer", "_received", "_sent", "address", "answered_at", "began", "by_member"),
-        *("cluster", "code", "error", "kind", "request", "target"),
+        *("cluster", "code", "kind", "request", "target"),
     )
 
     def __init__(self, observer: RequestObserver, request: Request) -> None:
@@ -74,7 +72,6 @@ class Observation:
         self.cluster = self.target = self.kind = ""
         self.code = 0
         self.by_member = False
-        self.error: BaseException | None = None
         channel = request.channel
         self.address = channel.peer.address
         self._sent = channel.connection.bytes_out
@@ -90,9 +87,9 @@ class Observation:
         if target != KUBERNETES:
             self.kind = RAW if upgrades else SHORT
         elif len(path) <= _LONGEST_CACHED:
-            self.kind = _kind(request.method, path, upgrades)
+            self.kind = kind_of(request.method, path, upgrades)
         else:
-            self.kind = _kind.__wrapped__(request.method, path, upgrades)
+            self.kind = kind_of.__wrapped__(request.method, path, upgrades)
         self._observer.begun(self)
 
     def answered_by_tower(self, *, streaming: bool) -> None:
@@ -135,38 +132,9 @@ class Observation:
         return self.request.channel.connection.bytes_out - self._sent
 
 
-class Observers:
-    """Several observers as one; the first one's clock counts."""
-
-    def __init__(self, observers: Sequence[RequestObserver]) -> None:
-        self._observers = observers
-        self.seconds = observers[0].seconds
-
-    def begun(self, observation: Observation) -> None:
-        """See `RequestObserver.begun`."""
-        for observer in self._observers:
-            observer.begun(observation)
-
-    def answered(self, observation: Observation) -> None:
-        """See `RequestObserver.answered`."""
-        for observer in self._observers:
-            observer.answered(observation)
-
-    def ended(self, observation: Observation) -> None:
-        """See `RequestObserver.ended`."""
-        for observer in self._observers:
-            observer.ended(observation)
-
-
-def combined(observers: Sequence[RequestObserver]) -> RequestObserver | None:
-    """Return *observers* as one; None if there is none."""
-    if len(observers) > 1:
-        return Observers(observers)
-    return observers[0] if observers else None
-
-
 @lru_cache(maxsize=1024)
-def _kind(method: bytes, target: bytes, upgrades: bool) -> str:
+def kind_of(method: bytes, target: bytes, upgrades: bool) -> str:
+    """Return the kind of a request to a cluster's API server; *target* is the server's path and query."""
     info = parse_request_info(method, target)
     if kind := _KINDS.get(info.subresource):
         return kind
