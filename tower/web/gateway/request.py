@@ -16,7 +16,7 @@ from tower.kube.request_info import is_discovery, parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
-from tower.web.gateway.meter import BATCH
+from tower.web.gateway.meter import BATCH, LONGEST_TARGET, stand_in
 from tower.web.gateway.observer import Observation
 from tower.web.gateway.proxy_client import relative_target
 from tower.web.gateway.raw_streams import StreamOpening
@@ -453,13 +453,15 @@ class Request:
         """Give the facts to the meter; see `tower.web.gateway.meter.Finished`."""
         began, self.began = self.began, 0.0
         meter: Any = self.channel.gateway.meter
-        finished = meter.finished
+        finished, target, upgrade = meter.finished, self.target, self.fields.upgrade
+        if len(target) > LONGEST_TARGET:
+            target = stand_in(self.method, target, upgrade)
         finished.append(
             (
                 self.cluster,
                 self.method,
-                self.target,
-                self.fields.upgrade,
+                target,
+                upgrade and b"upgrade",
                 self.code,
                 self.by_member,
                 began,
