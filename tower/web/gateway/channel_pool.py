@@ -238,6 +238,10 @@ class ChannelPool:
                 return other
         raise StatusError(503, silent_text(cluster))
 
+    def doubt(self, upstream: ClusterUpstream) -> None:
+        """Start a check of the member behind *upstream*: it rejects Tower's credential or rights."""
+        self._tunnels.note_outcome(upstream.tunnel, reached=False)
+
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""
         return self._silences.look(tunnel)
