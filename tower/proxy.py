@@ -46,7 +46,7 @@ from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
-from tower.options.base import one_line, one_line_errors
+from tower.options.errors import one_line, one_line_errors
 from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
