@@ -33,7 +33,7 @@ from tower.net.addresses import join_address, parse_address
 from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
-from tower.options.base import one_line_errors
+from tower.options.errors import one_line_errors
 from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor

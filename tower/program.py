@@ -13,7 +13,8 @@ from typing import TypeVar
 from twisted.application.service import IService
 from twisted.logger import globalLogBeginner
 
-from tower.options.base import EnvironmentOptions, one_line_errors
+from tower.options.base import EnvironmentOptions
+from tower.options.errors import one_line_errors
 
 O = TypeVar("O", bound=EnvironmentOptions)  # noqa: E741 (the options of one program)
 

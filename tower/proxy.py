@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from shutil import disk_usage
-from typing import Any, cast
+from typing import cast
 
-from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -26,35 +24,29 @@ from tower.clusters.v1_tokens import V1Tokens
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
-from tower.control.cluster_metrics import ClusterCollector
-from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
 from tower.control.event_recorder import EventRecorder
 from tower.control.host_key import check_host_key
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyCollector, proxy_registry
+from tower.control.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
-from tower.control.request_metrics import RequestMetrics
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
-from tower.metrics.loop_lag import LoopLag
-from tower.metrics.page import MetricsPage
 from tower.metrics.port import MetricsPort
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
-from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
+from tower.net.listening import Admission, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
-from tower.nodes.tunnel_metrics import TunnelCollector
-from tower.options.base import one_line, one_line_errors
+from tower.options.errors import one_line, one_line_errors
 from tower.program import run
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.interfaces import IReactor
@@ -64,7 +56,6 @@ from tower.reactor.repeating import periodic
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
-from tower.store.audit_log import AuditCollector, open_access_log, open_audit_log
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -73,12 +64,10 @@ from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import REMINDER, V1Warnings
 from tower.v2.acceptor import AgentAcceptor
-from tower.web.access.access_log import AccessLog
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.audit import Audit
-from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
 from tower.web.access.filters import authentication_chain, user_chain
+from tower.web.access.request_logs import RequestLogs
 from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
@@ -91,6 +80,7 @@ from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenP
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
+from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
 from tower.websocket.endpoint import AgentEndpoint, Opened
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -104,12 +94,6 @@ GRACE = 10.0
 
 #: Interval for removing expired tokens and credentials, s.
 PURGE_PERIOD = 60.0
-
-#: Interval for checking the deadlines of connections, s.
-SWEEP_PERIOD = 1.0
-
-#: Interval for opening cluster ports that could not be opened, s.
-RETRY_PORTS = 30.0
 
 
 def main() -> int:
@@ -168,14 +152,9 @@ class Proxy(MultiService):
         day = TimeOfDay(reactor)
         epoch = day.seconds
         sockets = Poller(reactor)
-        self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
-        self._access_log = access_log = open_access_log(options["access-log"], reactor, epoch)
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
-        if audit_log is not None:
-            reloads.add("audit log", audit_log.reopen)
-        if access_log is not None:
-            reloads.add("access log", access_log.reopen)
+        self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
         check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
 
@@ -281,8 +260,6 @@ class Proxy(MultiService):
         sessions = Sessions(authenticator)
         chain = user_chain(authenticator, clusters.get)
         generation = AdmissionGeneration(store, epoch)
-        audit_format = FORMATS[options["audit-log-format"]]()
-        audit = None if audit_log is None else Audit(audit_log, audit_format, epoch)
         issuer = Issuer(
             clusters,
             credentials,
@@ -312,39 +289,22 @@ class Proxy(MultiService):
             agent_keys=agent_keys,
         )
 
-        # Metrics
-        requests, lag = RequestMetrics(clusters), LoopLag(reactor)
-        page = MetricsPage(
+        metrics = ProxyMetrics.of(
             reactor,
-            proxy_registry(
-                lag,
-                ProxyCollector(
-                    budget=budget,
-                    store_writes=store.write_times,
-                    expiries=lambda: {
-                        "serving": serving.not_after,
-                        "serving-ca": authority.current.not_after,
-                        "users-ca": users.current.not_after,
-                    },
-                    throttled=lambda: {
-                        "requests": requests.too_many,
-                        "connections": slots.ended + slots.refused,
-                        "tunnels": tunnels.counters.rejections["too-many-tunnels"],
-                        "memory": shared.unproven.evicted,
-                    },
-                    rejections=lambda: tunnels.counters.rejections,
-                    free_space=lambda: disk_usage(state.path).free,
-                ),
-                ClusterCollector(clusters, tunnels, member_credentials),
-                requests,
-                TunnelCollector(nodes.readings),
-                SlotsCollector(slots),
-                None if audit_log is None else AuditCollector(audit_log),
-            ),
+            keys,
+            serving,
+            store,
+            clusters,
+            member_credentials,
+            tunnels,
+            nodes,
+            budget,
+            slots,
+            shared,
+            logs.audit_log,
         )
 
         # HTTP ports
-        self._requests_log = None if access_log is None else AccessLog(reactor, access_log, epoch)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
@@ -357,9 +317,9 @@ class Proxy(MultiService):
                 sessions,
                 budget=budget,
                 inflight=inflight,
-                audit=audit,
-                observer=self._requests_log,
-                meter=requests,
+                audit=logs.audit,
+                observer=logs.accesses,
+                meter=metrics.requests,
                 shared=shared,
             )
 
@@ -373,7 +333,7 @@ class Proxy(MultiService):
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
-                metrics=page.pieces,
+                metrics=metrics.page.pieces,
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
@@ -406,12 +366,8 @@ class Proxy(MultiService):
                 lambda name: gateway(KubeSpherePort(name)),
             ),
         )
-        self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
-        self._ports = [
-            TCPServer(number, ConnectionFactory(served.accept), interface=host, reactor=listener)
-            for number, served, listener in ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
-            if number is not None
-        ]
+        own = ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
+        self._ports = ports = ServedPorts(host, own, (cluster_ports, kubesphere_ports))
 
         # Services
         last_seen = LastSeen(store, clusters, tunnels)
@@ -425,33 +381,26 @@ class Proxy(MultiService):
             rotations,
             acceptor,
             nodes,
-            lag,
-            cluster_ports,
-            kubesphere_ports,
-            *self._ports,
-            *(
-                periodic(reactor, SWEEP_PERIOD, each.sweep)
-                for each in (front, plain, cluster_ports, kubesphere_ports, admission)
-            ),
+            metrics.lag,
+            *ports.services(reactor),
+            periodic(reactor, SWEEP_PERIOD, admission.sweep),
             periodic(reactor, SESSIONS_PERIOD, sessions.sweep),
             periodic(reactor, POOL_PERIOD, pool.sweep),
-            periodic(reactor, RETRY_PORTS, cluster_ports.retry),
-            periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.report),
             periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             EventRecorder(store, clusters, tunnels, events),
-            periodic(reactor, PURGE_PERIOD, events.sweep),
-            periodic(reactor, PURGE_PERIOD, tokens.purge),
-            periodic(reactor, PURGE_PERIOD, credentials.purge),
-            periodic(reactor, PURGE_PERIOD, agent_keys.purge),
+            *(
+                periodic(reactor, PURGE_PERIOD, purge)
+                for purge in (events.sweep, tokens.purge, credentials.purge, agent_keys.purge)
+            ),
             periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
         if options["metrics-port"] is not None:
             self._services.append(
-                MetricsPort(reactor, page, options["metrics-host"], options["metrics-port"])
+                MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
 
     def startService(self) -> None:
@@ -506,19 +455,11 @@ class Proxy(MultiService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        for port in self._ports:
-            if port.parent is not None:  # None if the start failed before
-                await maybeDeferred(port.disownServiceParent)
-        draining: Deferred[Any] = DeferredList([drain(GRACE) for drain in self._drains])
-        await draining
+        await self._ports.drain(GRACE)
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
-        if self._requests_log is not None:
-            self._requests_log.write()
-        for log in (self._audit_log, self._access_log):
-            if log is not None:
-                await log.stop()
+        await self._logs.stop()
         for follower in self._followers:
             follower.stop()
         await self._store.stop()

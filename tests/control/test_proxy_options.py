@@ -7,7 +7,7 @@ import socket
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
-from tower.options.base import OptionError
+from tower.options.errors import OptionError
 
 
 class OptionsTests(SynchronousTestCase):

@@ -18,7 +18,7 @@ from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.conch.transport.keys import KeyPair
 from tower.control.proxy_options import Options
 from tower.logs.levels import LevelFilter, Levels
-from tower.options.base import OptionError
+from tower.options.errors import OptionError
 from tower.store.records import KINDS
 from tower.trust.serving_certificate import ServingCertificate, serving_names
 from tower.trust.statedir import StateDir

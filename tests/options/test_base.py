@@ -9,24 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 import tower
-from tower.errors import ConfigurationError, TowerError
+from tower.errors import ConfigurationError
 from tower.logs.formats import syslog_observer
-from tower.options.base import (
-    EnvironmentOptions,
-    OptionError,
-    Parameter,
-    flag,
-    one_line_errors,
-    parameter,
-    public_host,
-    secret,
-)
+from tower.options.base import EnvironmentOptions, Parameter, flag, parameter, public_host, secret
+from tower.options.errors import OptionError
 from tower.options.values import read_duration, read_port, read_port_range
 
 
@@ -357,36 +348,6 @@ class Parent(usage.Options):
         self.subCommand = "tower-proxy"
         self["nodaemon"] = True
         self.update(values or {})
-
-
-class OneLineTests(SynchronousTestCase):
-    """Errors of a makeService end the program."""
-
-    def code(self, error: Exception) -> object:
-        """Return what the program ends with when its makeService raises *error*."""
-
-        @one_line_errors("tower-proxy")
-        def make_service() -> None:
-            raise error
-
-        for _ in range(2):
-            exit_ = self.assertRaises(SystemExit, make_service)
-        return exit_.code
-
-    def test_configuration(self) -> None:
-        """A configuration error is one line, however long."""
-        self.assertEqual(self.code(ConfigurationError("no\n  such file")), "tower-proxy: no such file")
-        self.assertEqual(self.code(OptionError("port", "1", "is taken")), "tower-proxy: --port '1' is taken")
-
-    def test_port(self) -> None:
-        """The error about a port in use names the port."""
-        text = str(self.code(CannotListenError("127.0.0.1", 8080, OSError(98, "Address already in use"))))
-        self.assertIn("127.0.0.1 port 8080 (Address already in use)", text)
-
-    def test_others(self) -> None:
-        """Other errors keep their traceback."""
-        with self.assertRaises(TowerError), one_line_errors("tower-proxy"):
-            raise TowerError("other")
 
 
 class PublicHostTests(SynchronousTestCase):

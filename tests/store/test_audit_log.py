@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
-from tower.options.base import OptionError
+from tower.options.errors import OptionError
 from tower.reactor.interfaces import IReactor
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import RotatingFile, StandardOutput

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from shutil import disk_usage
 
-from attrs import define
+from attrs import define, frozen
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IReactorTime
 
 from tower import __version__
+from tower.clusters import Clusters
+from tower.clusters.member_credentials import MemberCredentials
+from tower.control.cluster_metrics import ClusterCollector
+from tower.control.connection_metrics import SlotsCollector
+from tower.control.request_metrics import RequestMetrics
 from tower.metrics.families import counters, gauge, gauges, histogram
 from tower.metrics.histogram import Histogram
-from tower.metrics.page import registry_of
+from tower.metrics.loop_lag import LoopLag
+from tower.metrics.page import MetricsPage, registry_of
 from tower.metrics.process import ProcessInfo
 from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.nodes.clusters import NodeClusters
+from tower.nodes.tunnel_metrics import TunnelCollector
+from tower.rotation.assembly import ProxyKeys
+from tower.store.audit_log import AuditCollector, AuditLog
+from tower.store.sqlite import SQLiteStore
+from tower.trust.serving_certificate import ServingCertificate
+from tower.tunnels import Tunnels
+from tower.web.gateway.gateway import SharedLimits
 
 
 @define(eq=False, kw_only=True)
@@ -56,3 +73,62 @@ class ProxyCollector(Collector):
 def proxy_registry(*collectors: Collector | None) -> CollectorRegistry:
     """Return the registry of all metrics of the proxy: *collectors* and the process."""
     return registry_of(ProcessInfo("proxy", __version__), *filter(None, collectors))
+
+
+@frozen
+class ProxyMetrics:
+    """All metrics of the proxy.
+
+    :ivar lag: a service.
+    :ivar requests: the meter of all gateways.
+    """
+
+    lag: LoopLag
+    requests: RequestMetrics
+    page: MetricsPage
+
+    @classmethod
+    def of(
+        cls,
+        reactor: IReactorTime,
+        keys: ProxyKeys,
+        serving: ServingCertificate,
+        store: SQLiteStore,
+        clusters: Clusters,
+        member_credentials: MemberCredentials,
+        tunnels: Tunnels,
+        nodes: NodeClusters,
+        budget: Budget,
+        slots: Slots,
+        shared: SharedLimits,
+        audit_log: AuditLog | None,
+    ) -> ProxyMetrics:
+        """Return the metrics of these parts of the proxy."""
+        lag, requests = LoopLag(reactor), RequestMetrics(clusters)
+        own = ProxyCollector(
+            budget=budget,
+            store_writes=store.write_times,
+            expiries=lambda: {
+                "serving": serving.not_after,
+                "serving-ca": keys.authority.current.not_after,
+                "users-ca": keys.users.current.not_after,
+            },
+            throttled=lambda: {
+                "requests": requests.too_many,
+                "connections": slots.ended + slots.refused,
+                "tunnels": tunnels.counters.rejections["too-many-tunnels"],
+                "memory": shared.unproven.evicted,
+            },
+            rejections=lambda: tunnels.counters.rejections,
+            free_space=lambda: disk_usage(keys.state.path).free,
+        )
+        registry = proxy_registry(
+            lag,
+            own,
+            ClusterCollector(clusters, tunnels, member_credentials),
+            requests,
+            TunnelCollector(nodes.readings),
+            SlotsCollector(slots),
+            None if audit_log is None else AuditCollector(audit_log),
+        )
+        return cls(lag, requests, MetricsPage(reactor, registry))

@@ -13,7 +13,8 @@ from twisted.python import usage
 from tower.control.ssh_options import NodeOptions
 from tower.net.load_balancers import read_networks
 from tower.net.port_owner import port_owner
-from tower.options.base import ALLOW_DUMPS, OptionError, Parameter, flag, parameter
+from tower.options.base import ALLOW_DUMPS, Parameter, flag, parameter
+from tower.options.errors import OptionError
 from tower.options.values import (
     read_budget,
     read_count,

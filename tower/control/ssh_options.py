@@ -13,7 +13,8 @@ from tower.clusters.cluster import check_name
 from tower.clusters.node import parse_node
 from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
-from tower.options.base import EnvironmentOptions, OptionError, Parameter, flag, parameter
+from tower.options.base import EnvironmentOptions, Parameter, flag, parameter
+from tower.options.errors import OptionError
 from tower.options.values import read_file, read_port
 
 #: Options that require ``--ssh-user``.

@@ -19,7 +19,7 @@ from tower.kube.member_failures import agent_texts
 from tower.member.member_access import create_checker
 from tower.member.options import AGENT_KEY, Options
 from tower.net.tls.ca_pinning import strict_context
-from tower.options.base import OptionErrors, one_line
+from tower.options.errors import OptionErrors, one_line
 from tower.v2.known_proxies import KnownProxies
 
 

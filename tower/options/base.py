@@ -6,73 +6,29 @@ A program subclasses `EnvironmentOptions` and lists its parameters with `paramet
 
 from __future__ import annotations
 
-import getopt
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver
 from twisted.python import usage
 from twisted.python.reflect import accumulateClassList
 
 import tower
 from tower.errors import ConfigurationError, Invalid
-from tower.escaping import escaped
 from tower.logs.formats import read_format, syslog_observer
 from tower.logs.levels import Levels, read_modules, read_verbosity
 from tower.logs.program_log import ProgramLog, twistd_output
 from tower.net.addresses import is_wildcard
+from tower.options.command_line import CommandLine
+from tower.options.errors import OptionError, OptionErrors, one_line, one_line_errors
 from tower.options.values import read_secret_file
-from tower.options.variables import NOT_SETTINGS, OPTIONS, is_service_link, unknown_variables, variable_of
+from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
 
 Parameter: TypeAlias = tuple[str, str | None, str | None, str, Callable[[str], object]]
-
-_TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
-_FALSE = frozenset({"0", "f", "false", "n", "no", "off"})
-
-#: klog's flags without effect.
-_KLOG_SWITCHES = frozenset(
-    {
-        "add-dir-header",
-        "alsologtostderr",
-        "legacy-stderr-threshold-behavior",
-        "logtostderr",
-        "one-output",
-        "skip-headers",
-        "skip-log-headers",
-    }
-)
-_KLOG_VALUES = frozenset(
-    {"log-backtrace-at", "log-dir", "log-file-max-size", "log-flush-frequency", "stderrthreshold"}
-)
-
-
-class OptionError(usage.UsageError):
-    """The value of an option is invalid.
-
-    :ivar flag: the option's name, without dashes.
-    :ivar problem: what is wrong, and the cure; follows name and value.
-    """
-
-    def __init__(self, name: str, value: str, problem: str, variable: str = "") -> None:
-        super().__init__(f"{variable or '--' + name} {value!r} {problem}")
-        self.flag, self.value, self.problem = name, value, problem
-
-
-class OptionErrors(usage.UsageError):
-    """Several options are invalid; the text has one line for each of `errors`, at least two."""
-
-    def __init__(self, errors: Sequence[Exception]) -> None:
-        super().__init__("\n".join(map(one_line, errors)))
-        self.errors = tuple(errors)
 
 
 def parameter(
@@ -173,9 +129,10 @@ class EnvironmentOptions(usage.Options):
             failed checks.
         """
         self._errors.clear()
-        chosen, line = self._known(self._normalized(arguments))
+        command_line = self._command_line()
+        chosen, line = command_line.options(command_line.normalized(arguments))
         self.given = {self._canonical(name.lstrip("-")): "flag" for name, _ in chosen}
-        variables = self._variables()
+        variables = self._variables(command_line)
         self.given.update(dict.fromkeys(variables, "environment"))
         words = [word for option in variables.values() for word in option]
         self.check(super().parseOptions, [*words, *line])
@@ -190,60 +147,14 @@ class EnvironmentOptions(usage.Options):
         except (usage.UsageError, ConfigurationError, Invalid) as e:
             self._errors.append(e)
 
+    def _command_line(self) -> CommandLine:
+        return CommandLine(self._program, self.shortOpt, self.longOpt, self._errors)
+
     def _by_source(self, error: Exception) -> usage.UsageError:
         """Return *error* as a usage error that names the variable if the value is from one."""
         if isinstance(error, OptionError) and self.given.get(error.flag) == "environment":
             return OptionError(error.flag, error.value, error.problem, variable_of(error.flag))
         return error if isinstance(error, usage.UsageError) else usage.UsageError(str(error))
-
-    def _known(self, line: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-        """Return getopt's options of *line*, and *line* without all else, which is collected as errors."""
-        while True:
-            try:
-                chosen, rest = getopt.getopt(line, self.shortOpt, self.longOpt)
-            except getopt.GetoptError as e:
-                line = self._without(e, line)
-                continue
-            if not rest:
-                return chosen, line
-            self._errors.append(self._misplaced(rest[0]))
-            before = [word for word in line[: -len(rest)] if word != "--"]
-            line = [*before, *dropwhile(lambda word: not word.startswith("-"), rest)]
-
-    def _without(self, error: getopt.GetoptError, line: list[str]) -> list[str]:
-        """Return *line* without the word that getopt rejects, and its value if it is unknown."""
-        name, text = error.opt or "", str(error)
-        shown = f"--{name}" if len(name) > 1 else f"-{name}"
-        at = next((i for i, word in enumerate(line) if _is_option(word, name)), len(line) - 1)
-        last = at + 1
-        if "not recognized" in text:
-            if "=" not in line[at] and last < len(line) and not line[last].startswith("-"):
-                last += 1
-            text = f"{shown} is not an option of {self._program}: {self._meant(name)}"
-        elif "requires argument" in text:
-            at, last = len(line) - 1, len(line)
-            text = f"{shown} requires a value: --help describes it"
-        elif "must not have" in text:
-            text = f"{shown} is a flag without a value: omit the value"
-        else:
-            known = ", ".join(f"--{entry}" for entry in sorted(self._names()) if entry.startswith(name))
-            text = f"{shown} is ambiguous: give one of {known}"
-        self._errors.append(usage.UsageError(text))
-        return line[:at] + line[last:]
-
-    def _misplaced(self, word: str) -> usage.UsageError:
-        """Return the error of a word that is neither an option nor a value."""
-        if get_close_matches(word, self._names(), 1, 0.8):
-            return usage.UsageError(f"{word!r} is not an option: {self._meant(word)}")
-        return usage.UsageError(
-            f"{word!r} is not an option, and {self._program} has no subcommands: --help lists the options"
-        )
-
-    def _meant(self, name: str) -> str:
-        if name in OPTIONS:
-            return f"it is an option of {'tower-proxy' if self._program == 'tower-agent' else 'tower-agent'}"
-        nearest = get_close_matches(name, sorted(self._names()), 1)
-        return f"did you mean --{nearest[0]}?" if nearest else "--help lists the options"
 
     @property
     def _program(self) -> str:
@@ -258,7 +169,7 @@ class EnvironmentOptions(usage.Options):
     def postOptions(self) -> None:
         """Raise the errors of all values, then set up logging by ``--v``; overrides call this first."""
         self._errors += [value for value in self.values() if isinstance(value, OptionError)]
-        self._errors += map(usage.UsageError, unknown_variables(self._environ, self._names()))
+        self._errors += map(usage.UsageError, unknown_variables(self._environ, self._command_line().names))
         if self._errors:
             raise self._errors.pop()  # `parse` collects it again, with the others
         parent: Any = self.parent
@@ -336,35 +247,10 @@ class EnvironmentOptions(usage.Options):
         if self.log is not None:
             self.log.flush(LAST_LINES)
 
-    def _normalized(self, arguments: Sequence[str]) -> list[str]:
-        """Return *arguments* without Go's ``_`` in names, ``--flag=true`` and ``-v=5``, for getopt."""
-        line: list[str] = []
-        rest = iter(arguments)
-        for argument in rest:
-            if argument == "--" or not argument.startswith("-"):
-                return [*line, argument, *rest]
-            if not argument.startswith("--"):
-                line.append(re.sub(r"^-v=", "-v", argument))
-                if len(argument) == 2 and f"{argument[1]}:" in self.shortOpt:
-                    line.extend(islice(rest, 1))
-                continue
-            name, equals, value = argument[2:].partition("=")
-            name = name.replace("_", "-")
-            if name in _KLOG_SWITCHES:
-                continue
-            words = [f"--{name}{equals}{value}"]
-            if equals and name in self.longOpt:
-                words = [f"--{name}"] if self._truth(name, value) else []
-            elif not equals and (f"{name}=" in self.longOpt or name in _KLOG_VALUES):
-                words.extend(islice(rest, 1))
-            if name not in _KLOG_VALUES:
-                line.extend(words)
-        return line
-
     def _canonical(self, name: str) -> str:
         return str(self.synonyms.get(name, name))
 
-    def _variables(self) -> dict[str, list[str]]:
+    def _variables(self, command_line: CommandLine) -> dict[str, list[str]]:
         """Return the command line words of each option that only the environment sets."""
         words: dict[str, list[str]] = {}
         for entry in self.longOpt:
@@ -376,29 +262,13 @@ class EnvironmentOptions(usage.Options):
             if is_service_link(variable, value):
                 continue
             if entry == name:
-                if self._truth(name, value, variable):
+                if command_line.is_true(name, value, variable):
                     words[name] = [f"--{name}"]
             elif name in self.repeated:
                 words[name] = [f"--{name}={part.strip()}" for part in value.split(",") if part.strip()]
             else:
                 words[name] = [f"--{name}={value}"]
         return words
-
-    def _names(self) -> set[str]:
-        return {entry.removesuffix("=") for entry in self.longOpt}
-
-    def _truth(self, name: str, value: str, variable: str = "") -> bool:
-        if value.lower() not in _TRUE | _FALSE:
-            self._errors.append(OptionError(name, value, "is not a boolean: give true or false", variable))
-        return value.lower() in _TRUE
-
-
-def _is_option(word: str, name: str) -> bool:
-    """Return whether *word* of a command line gives the option *name*, which it may abbreviate."""
-    if len(name) > 1:
-        given = word[2:].partition("=")[0]
-        return word.startswith("--") and bool(given) and name.startswith(given)
-    return word.startswith("-") and not word.startswith("--") and name in word
 
 
 def public_host(host: str, published: str | None) -> str:
@@ -414,26 +284,3 @@ def public_host(host: str, published: str | None) -> str:
             "restart it with --publish-service-address HOST, the address that users and agents connect to"
         )
     return host
-
-
-@contextmanager
-def one_line_errors(program: str) -> Iterator[None]:
-    """End the program with one line and exit code 1 on a configuration error.
-
-    Also a decorator: ``@one_line_errors("tower-proxy")`` before a ``makeService``.
-    """
-    try:
-        yield
-    except (ConfigurationError, usage.UsageError, CannotListenError) as e:
-        raise SystemExit(f"{program}: {one_line(e)}") from None
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error at start, in one line, with the cure."""
-    if isinstance(error, CannotListenError):
-        reason = getattr(error.socketError, "strerror", None) or error.socketError
-        return (
-            f"cannot listen on {error.interface or '*'} port {error.port} ({reason}): "
-            "stop what uses it, or choose another"
-        )
-    return escaped(" ".join(str(error).split()))

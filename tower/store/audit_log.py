@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.options.base import OptionError
+from tower.options.errors import OptionError
 from tower.reactor.interfaces import IReactor
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import STANDARD_OUTPUT, AuditBackend, RotatingFile, StandardOutput

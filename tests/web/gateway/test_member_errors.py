@@ -129,6 +129,21 @@ class MemberErrorTests(SynchronousTestCase):
             self.ask(wire), "cluster alpha cannot be used: the agent is not allowed to impersonate users"
         )
 
+    def test_doubt(self) -> None:
+        """A rejection of Tower's credential or rights calls for a check of the member; no other one does."""
+        outcomes = self.kit.tunnels.outcomes
+        rejected = answer(401, status(401, "Unauthorized", "Unauthorized"))
+        for wire in (rejected, answer(403, status(403, "Forbidden", DENIED))):
+            outcomes.clear()
+            self.ask(wire)
+            self.assertEqual(outcomes, [True, False])  # the API server was reached, but rejects Tower
+        outcomes.clear()
+        self.ask(answer(403, status(403, "Forbidden", RBAC)))
+        self.assertNotIn(False, outcomes)
+        self.relay = Relay("alpha", b"/clusters/alpha/nodes/n1", "kubelet:n1")
+        self.assert_502(self.ask(rejected, b"/clusters/alpha/nodes/n1/pods"), "has a kubelet that rejects")
+        self.assertNotIn(False, outcomes)
+
     def test_any_split(self) -> None:
         """The answer may come in pieces; the user's connection is kept."""
         wire = answer(403, status(403, "Forbidden", DENIED))

@@ -242,6 +242,10 @@ class ChannelPool:
                 return other
         raise StatusError(503, silent_text(cluster))
 
+    def doubt(self, upstream: ClusterUpstream) -> None:
+        """Start a check of the member behind *upstream*: it rejects Tower's credential or rights."""
+        self._tunnels.note_outcome(upstream.tunnel, reached=False)
+
     def unanswered(self, cluster: str, attempt: Attempt, age: float) -> StatusError | None:
         """Return the error if the API server is known not to answer, and the client has waited long enough.
 

@@ -221,6 +221,8 @@ class ProxyClient:
         read = bytes(body[: head.body]) if is_short else b""
         what = member_error(head.code, read, request.method, target, relay, self.upstream, user)
         if what:
+            if relay.target == KUBERNETES:
+                self.factory.pool.doubt(self.upstream)
             self._break(what)
         else:
             self._head = self._rejection = None
