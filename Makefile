@@ -25,7 +25,8 @@ ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
-	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
+	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
+	$(QUICK)
 ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS),$(INTEGRATION))
 # Makes targets concurrently, and shows the output of each in one piece.

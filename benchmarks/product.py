@@ -101,10 +101,15 @@ class Product:
 
     :param name: of the proxy's program, state and files.
     :param program: runs ``twistd``.
+    :param options: further options of the proxy.
     """
 
     def __init__(
-        self, ground: Ground, name: str = "tower-proxy", program: tuple[str, ...] = (_TWISTD,)
+        self,
+        ground: Ground,
+        name: str = "tower-proxy",
+        program: tuple[str, ...] = (_TWISTD,),
+        options: tuple[str, ...] = (),
     ) -> None:
         self._ground = ground
         self._state = ground.folder / f"{name}-state"
@@ -120,6 +125,7 @@ class Product:
             f"--port={self._plain}",
             f"--secure-port={front}",
             f"--cluster-ports={self._ports[0]}-{self._ports[-1]}",
+            *options,
         )
         self._proxy.wait_until(lambda: listens(front), "its ports")
 

@@ -71,6 +71,7 @@ _PEERS = (
     Column(IDLE_100, "idle-100", "https"),
     Column(TOWER, "tower", "https"),
 )
+_ACCESS = (Column("no access log", "tower", "https"), Column(TOWER, "tower-access", "https"))
 _ALL_PEERS = (*_PEERS, Column(IDLE_2, "idle-2", "https"), Column("Tower, cluster's port", "tower", "port"))
 _KUBE = (
     Column("direct", "direct-kube", "https"),
@@ -168,6 +169,7 @@ GROUPS = (
         "HTTP with TLS from users and to the backend",
         (
             _requests("l7-32", "L7, 32 connections", _ALL_PEERS, 32),
+            _requests("l7-access", "L7, 32 connections, access log", _ACCESS, 32),
             _requests("l7-1", "L7, 1 connection", _ALL_PEERS, 1),
             _transfer("l7", "down"),
             _transfer("l7", "up"),

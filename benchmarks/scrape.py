@@ -33,9 +33,9 @@ from tower.reactor.interfaces import IReactor
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnel, Tunnels
-from tower.web.gateway.observer import Observation
 
 HOST = "127.0.0.1"
+WATCH = b"/api/v1/pods?watch=true"
 STATUSES = (0, 101, 200, 302, 404, 500)
 
 #: Prints size, series and time of a page; a process, as a thread would compete for the interpreter.
@@ -61,35 +61,20 @@ class _Tunnel:
     on_change: Callable[[], None] = lambda: None
 
 
-@define
-class _Request:
-    """A finished request."""
-
-    cluster: str
-    verb_class: str
-    code: int
-    by_member: bool
-    kind: str = "short"
-    began: float = 0.0
-    answered_at: float = 0.01
-    error: None = None
-
-
 def busy_registry(reactor: IReactorTime, count: int) -> CollectorRegistry:
     """Return the metrics of *count* clusters that have had requests of every kind."""
     clusters = Clusters(MemoryStore(), None, reactor)
     tunnels = Tunnels(reactor, reactor.seconds)
-    requests = RequestMetrics(clusters, reactor.seconds)
+    requests = RequestMetrics(clusters)
     for number in range(count):
         name = f"cluster-{number:04}"
         clusters.add(name)
         tunnels.add(cast(Tunnel, _Tunnel(name)))
-        for verb in ("read", "write", "stream"):
+        for method, target in ((b"GET", b"/api"), (b"PUT", b"/api"), (b"GET", WATCH)):
             for code in STATUSES:
                 for by_member in (True, False):
-                    request = cast(Observation, _Request(name, verb, code, by_member))
-                    requests.begun(request)
-                    requests.ended(request)
+                    requests.finished.append((name, method, target, b"", code, by_member, 0.0, 0.01, 0.02))
+        requests.count()
     vault = Vault(Path(tempfile.mkdtemp()) / "key", reactor.seconds)
     credentials = MemberCredentials(MemoryStore(), vault)
     return registry_of(ClusterCollector(clusters, tunnels, credentials), requests)

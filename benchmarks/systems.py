@@ -11,6 +11,7 @@
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
 | tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
+| tower-access | the product with an access log |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
 | tower-old, tower-old-far | the product with an old agent, without and with the link |
@@ -64,6 +65,12 @@ class Systems:
         """The product, with a proxy that does not measure requests."""
         program = (sys.executable, "-m", "benchmarks.unobserved")
         return Product(self.ground, "tower-unobserved", program)
+
+    @cached_property
+    def logging_product(self) -> Product:
+        """The product with an access log."""
+        options = (f"--access-log={self.folder / 'access.log'}",)
+        return Product(self.ground, "tower-proxy-access", options=options)
 
     @cached_property
     def member(self) -> Member:
@@ -156,6 +163,9 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     ),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
+    ),
+    "tower-access": lambda systems: systems.logging_product.cluster(
+        "tower-access", "delta", systems.ground.backend
     ),
     "link": lambda systems: wan.direct(systems.ground),
     "tower-far": lambda systems: wan.tower(systems.ground, systems.product),

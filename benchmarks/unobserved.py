@@ -11,8 +11,8 @@ from tower.web.gateway.gateway import Gateway
 
 
 def unobserved(*arguments: Any, **settings: Any) -> Gateway:
-    """Return a gateway without its observer."""
-    return Gateway(*arguments, **{**settings, "observer": None})
+    """Return a gateway without its meter."""
+    return Gateway(*arguments, **{**settings, "meter": None})
 
 
 if __name__ == "__main__":

@@ -87,7 +87,6 @@ from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
-from tower.web.gateway.observer import RequestObserver, combined
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
@@ -345,10 +344,7 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        observers: list[RequestObserver] = [requests]
-        if access_log is not None:
-            observers.append(AccessLog(access_log, reactor.seconds, epoch))
-        observer = combined(observers)
+        self._requests_log = None if access_log is None else AccessLog(reactor, access_log, epoch)
         self._pool = pool = ChannelPool(tunnels, reactor.seconds)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
@@ -362,7 +358,8 @@ class Proxy(MultiService):
                 budget=budget,
                 inflight=inflight,
                 audit=audit,
-                observer=observer,
+                observer=self._requests_log,
+                meter=requests,
                 shared=shared,
             )
 
@@ -517,6 +514,8 @@ class Proxy(MultiService):
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
+        if self._requests_log is not None:
+            self._requests_log.write()
         for log in (self._audit_log, self._access_log):
             if log is not None:
                 await log.stop()

@@ -48,6 +48,7 @@ class CallTests(SynchronousTestCase):
             (wrong, "does not match the kubeconfig (self-signed certificate)"),
             (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "TLS with"),
             (http.client.BadStatusLine("x"), "is not a Tower proxy"),
+            (http.client.IncompleteRead(b"x"), "closed the connection during its answer"),
         ):
             broken: Any = Broken(error)
             with self.assertRaises(CommandFailed) as caught:

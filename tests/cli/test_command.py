@@ -15,6 +15,7 @@ from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse, FakeTerminal
 from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
+from tower.clusters.object_meta import ObjectMeta
 from tower.web.api.issuer import Published
 
 FINGERPRINT = "SHA256:a/b+c"
@@ -97,6 +98,12 @@ class ClusterTests(CommandTestCase):
         self.add("alpha")
         self.good("cluster", "remove", "alpha")
         self.assertIsNone(self.clusters.get("alpha"))
+
+    def test_remove_with_finalizers(self) -> None:
+        """A cluster that a controller has to clean up is removed later."""
+        self.successResultOf(self.clusters.add("alpha", meta=ObjectMeta(finalizers=("example.org/a",))))
+        self.assertIn("example.org/a", self.good("cluster", "remove", "alpha"))
+        self.assertIsNotNone(self.clusters.get("alpha"))
 
     def test_remove_on_a_terminal(self) -> None:
         """On a terminal the user is asked, unless there is no such cluster or with --yes."""

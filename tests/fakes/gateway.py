@@ -21,6 +21,7 @@ from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
+from tower.web.gateway.meter import RequestMeter
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 
@@ -152,6 +153,7 @@ class Kit:
         prefix: bytes = b"/clusters/alpha",
         budget: Budget | None = None,
         scope: bytes = b"",
+        meter: RequestMeter | None = None,
     ) -> None:
         self.clock = Clock()
         self.tunnel = FakeTunnel()
@@ -169,6 +171,7 @@ class Kit:
             as_sessions(self.sessions),
             limits or RequestLimits(),
             budget or Budget(UNPLACED),
+            meter=meter,
         )
         self.user = self.connect()
 

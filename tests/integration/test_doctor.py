@@ -49,7 +49,7 @@ class DoctorTests(harness.TowerTestCase):
         """Return the options of an agent of alpha whose key is enrolled."""
         self.tower.tower("cluster", "add", "alpha")
         words = shlex.split(self.tower.tower("join", "alpha", "--format", "env"))
-        flags = words[words.index("tower-agent") + 1 :]
+        flags = words[words.index("--name") :]
         self.token = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
         admin = self.tower.folder / "admin"
         self.tower.tower("admin-kubeconfig", "--user", "ops", "--output", str(admin))
@@ -57,9 +57,13 @@ class DoctorTests(harness.TowerTestCase):
         return {**options, "--kubeconfig": str(admin), "--state-dir": str(self.tower.folder / "agent")}
 
     def agent(self, options: dict[str, str], **changes: str) -> list[str]:
-        """Return the doctor's words for an agent with changed options."""
+        """Return the doctor's words for an agent with changed options; Tower's API is its API server."""
         changed = {**options, **{f"--{name.replace('_', '-')}": value for name, value in changes.items()}}
-        return ["--agent", *(word for pair in changed.items() if pair[1] for word in pair)]
+        return [
+            "--agent",
+            "--no-impersonation",
+            *(word for pair in changed.items() if pair[1] for word in pair),
+        ]
 
     def test_agents(self) -> None:
         """An agent's machine: each broken part up to the API server is named."""
@@ -83,7 +87,7 @@ class DoctorTests(harness.TowerTestCase):
             (
                 {"proxy_server": f"wss://{NO_NAME}:1"},
                 {"HTTPS_PROXY": dead},
-                ("HTTP proxy: HTTPS_PROXY", "NO_PROXY"),
+                ("HTTP proxy: ", "HTTPS_PROXY", "NO_PROXY"),
             ),
             ({"ca_hash": "sha256:" + "0" * 64}, {}, ("CA: ", "tower join alpha")),
             ({"host_key": "SHA256:" + "A" * 43}, {}, ("host key: ", "--host-key SHA256:")),

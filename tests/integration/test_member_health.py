@@ -30,6 +30,7 @@ class Watched:
     """
 
     def __init__(self, tower: harness.Tower, cluster: str, kubeconfig: Path, step: Path) -> None:
+        self.tower, self.cluster = tower, cluster
         self.path = tower.folder / f"{cluster}.kubeconfig"
         self.path.touch(0o600)
         self.path.write_bytes(kubeconfig.read_bytes())
@@ -67,14 +68,24 @@ class Watched:
         finally:
             connection.close()
 
+    def available(self) -> tuple[str, str]:
+        """Return status and message of the cluster's condition ``Available``."""
+        conditions = self.tower.status(self.cluster)["status"]["conditions"]
+        (found,) = (each for each in conditions if each["type"] == "Available")
+        return found["status"], found["message"]
+
     def fails(self, *parts: str) -> bool:
-        """Return whether the page names a problem and its cure, and the log too."""
+        """Return whether page, log and the proxy's condition name a problem and its cure."""
         code, text = self.page()
-        return code == 503 and all(part in text and part in self.agent.program.output() for part in parts)
+        if code != 503 or any(part not in text for part in parts):
+            return False
+        status, message = self.available()
+        log = self.agent.program.output()
+        return status == "False" and all(part in log and part in message for part in parts)
 
     def works(self) -> bool:
-        """Return whether the page is ready."""
-        return self.page()[0] == 200
+        """Return whether the page and the proxy's condition show that the cluster can be used."""
+        return self.page()[0] == 200 and self.available()[0] == "True"
 
 
 class MemberHealthTests(harness.TowerTestCase):

@@ -6,18 +6,22 @@ import http.client
 import json
 import re
 import ssl
+import sys
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration import harness
 from tests.integration.member import member
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, wait_for
+from tests.integration.programs import LOOPBACK, run, wait_for
 from tests.integration.prometheus import Prometheus, missing, panel_queries, promtool
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHARTS = ROOT / "tools" / "monitoring-charts"
 RULES = DEPLOY / "prometheus" / "tower-alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "tower.json"
 
@@ -146,6 +150,7 @@ class MetricsTests(harness.TowerTestCase):
         self.check_values()
         self.check_rules()
         self.check_pages()
+        self.check_charts()
         self.check_removed()
 
     def check_values(self) -> None:
@@ -184,6 +189,15 @@ class MetricsTests(harness.TowerTestCase):
         series = [line for line in page(self.metrics).splitlines() if 'cluster="alpha"' in line]
         self.assertGreater(len(series), 60)
         self.assertLess(len(series), MOST_SERIES)
+
+    def check_charts(self) -> None:
+        """The tool that made the charts of the documentation draws these data."""
+        url = f"http://{LOOPBACK}:{self.prometheus.port}"
+        done = run([sys.executable, str(CHARTS), url, str(self.folder), "--minutes=0.5"])
+        files = [Path(line) for line in done.stdout.decode().splitlines()]
+        self.assertGreater(len(files), 3, done.stderr.decode())
+        for file in files:
+            self.assertGreater(len(list(ElementTree.parse(file).iter())), 10)
 
     def check_removed(self) -> None:
         """The series of a removed cluster disappear."""

@@ -19,6 +19,17 @@ class HistogramTests(SynchronousTestCase):
         self.assertEqual(values.counts, [2, 1, 0, 0, 0, 0, 1, 2])
         self.assertAlmostEqual(values.sum, 1016.2)
 
+    def test_several(self) -> None:
+        """Several durations at once count like each alone."""
+        durations = [0.7, 0.005, 0.0, 61.0, 0.02, 0.0200001, 3.0, 3.0]
+        one, all_at_once = Histogram(), Histogram()
+        for seconds in durations:
+            one.observe(seconds)
+        all_at_once.observe_all(durations)
+        all_at_once.observe_all([])
+        self.assertEqual(all_at_once.counts, one.counts)
+        self.assertAlmostEqual(all_at_once.sum, one.sum)
+
     def test_ascending(self) -> None:
         """The bounds ascend, as `Histogram.observe` requires."""
         for bounds in (REQUEST_BOUNDS, DELAY_BOUNDS):

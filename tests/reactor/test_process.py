@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 from pathlib import Path
+from wsgiref.handlers import BaseHandler
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -62,6 +63,14 @@ class ProcessTests(SynchronousTestCase):
         self.assertNotIn("TOWER_TEST_TOKEN", os.environ)
         self.assertEqual(os.environ["TOWER_TEST_TOKENS"], "other")
         forget_variable("TOWER_TEST_TOKEN")
+
+    def test_copied_variable(self) -> None:
+        """The copy of the environment that the standard library's WSGI handlers keep is cleared, too."""
+        self.patch(
+            BaseHandler, "os_environ", {"TOWER_TEST_TOKEN": "t0p-s3cret", "TOWER_TEST_TOKENS": "other"}
+        )
+        forget_variable("TOWER_TEST_TOKEN")
+        self.assertEqual(BaseHandler.os_environ, {"TOWER_TEST_TOKENS": "other"})
 
     def test_settled(self) -> None:
         """Existing objects are frozen, and collections become rarer."""

@@ -142,6 +142,8 @@ class TowerClient:
             return f"{server} did not answer within {TIMEOUT:g} s: check firewalls"
         if isinstance(error, OSError):
             return f"cannot reach {server}: {error.strerror or error}: check that tower-proxy runs there"
+        if isinstance(error, http.client.IncompleteRead):
+            return f"{server} closed the connection during its answer: run the command again"
         return f"{server} is not a Tower proxy: invalid HTTP response ({type(error).__name__})"
 
 

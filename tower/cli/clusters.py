@@ -158,7 +158,9 @@ def remove(client: TowerClient, options: argparse.Namespace) -> str:
     if not options.yes and sys.stdin.isatty():
         call_cluster(client, "GET", options.name)
         _confirm(options.name)
-    call_cluster(client, "DELETE", options.name)
+    answer = call_cluster(client, "DELETE", options.name)
+    if finalizers := answer.get("metadata", {}).get("finalizers"):
+        return f"cluster {options.name} is removed once these finalizers are removed: {', '.join(finalizers)}"
     return f"cluster {options.name} removed"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -68,7 +69,7 @@ def _examination(
 
         return examine_kubeconfig(network, options.kubeconfig, options.context, environ, time.time)
     directory = Path(options.state_dir or DEFAULT_STATE_DIR)
-    if not options.state_dir and not directory.exists():
+    if not options.state_dir and not os.path.exists(directory):
         raise UsageFailed(
             f"{directory} does not exist: give --state-dir DIR on the proxy's machine, --agent with the "
             "options of an agent, or --kubeconfig FILE"

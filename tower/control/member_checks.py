@@ -63,7 +63,8 @@ class MemberChecks(Service):
         if not self.running:
             return
         tasks = self._tasks.setdefault(name, {})
-        wanted = [tunnel for tunnel in self._tunnels.live(name) if tunnel.check_member is not None]
+        live = self._tunnels.live(name)
+        wanted = {tunnel: None for tunnel in live if tunnel.check_member is not None}
         for tunnel in [tunnel for tunnel in tasks if tunnel not in wanted]:
             tasks.pop(tunnel).stopService()
         for tunnel in wanted:

@@ -1,9 +1,10 @@
-"""Metrics of users' requests, counted as their gateway reports them."""
+"""Metrics of users' requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from time import monotonic
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from weakref import WeakSet
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -15,18 +16,9 @@ from tower.kube.status import StatusError
 from tower.metrics.families import counters as counters_of
 from tower.metrics.families import gauges, histogram
 from tower.metrics.histogram import Histogram
-from tower.web.gateway.observer import (
-    EXEC,
-    LOGS,
-    PORT_FORWARD,
-    RAW,
-    READ,
-    SHORT,
-    STREAM,
-    WATCH,
-    WRITE,
-    Observation,
-)
+from tower.web.gateway.gateway import Gateway
+from tower.web.gateway.meter import Finished, is_surely_short, request_kind
+from tower.web.gateway.observer import EXEC, LOGS, PORT_FORWARD, RAW, READ, SHORT, STREAM, WATCH, WRITE
 
 REQUESTS = "tower_requests_total"
 DURATION = "tower_request_duration_seconds"
@@ -39,6 +31,7 @@ _REQUESTS_TEXT = (
     "Finished requests by whether Tower or the member made the answer; code_class none: the client "
     "disconnected before it."
 )
+_READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _KINDS = (SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW)
 _CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
@@ -56,21 +49,35 @@ class RequestCounters:
     :ivar finished: number of requests by verb, class of the status, and whether the member answered.
     :ivar durations: of requests that are neither watches nor streams.
     :ivar first_bytes: times until the head of the answer was sent.
-    :ivar inflight: number of current requests by kind.
     """
 
-    __slots__ = ("durations", "finished", "first_bytes", "inflight")
+    __slots__ = ("durations", "finished", "first_bytes")
 
     def __init__(self) -> None:
         self.finished = dict.fromkeys(_ALWAYS, 0)
         self.durations = Histogram()
         self.first_bytes = Histogram()
-        self.inflight: dict[str, float] = dict.fromkeys(_KINDS, 0)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is in progress."""
-        return not any(self.inflight.values())
+    def add(self, requests: Sequence[Finished]) -> None:
+        """Count *requests* of this cluster."""
+        upgrades = any(each[3] for each in requests)
+        if not upgrades and is_surely_short(b" ".join([each[2] for each in requests])):
+            short = requests
+        else:
+            kinds = [request_kind(*each[1:4]) for each in requests]
+            short = [each for each, kind in zip(requests, kinds, strict=True) if kind == SHORT]
+            self._add_streams([each for each, kind in zip(requests, kinds, strict=True) if kind != SHORT])
+        counts = Counter([(each[1], each[4], each[5]) for each in short])
+        for (method, code, by_member), count in counts.items():
+            key = READ if method in _READS else WRITE, code // 100, by_member
+            self.finished[key] = self.finished.get(key, 0) + count
+        self.durations.observe_all([each[8] - each[6] for each in short])
+        self.first_bytes.observe_all([(each[7] or each[8]) - each[6] for each in short if each[4]])
+
+    def _add_streams(self, requests: Sequence[Finished]) -> None:
+        for key, count in Counter([(STREAM, each[4] // 100, each[5]) for each in requests]).items():
+            self.finished[key] = self.finished.get(key, 0) + count
+        self.first_bytes.observe_all([each[7] - each[6] for each in requests if each[7]])
 
     def samples(self, cluster: str) -> Iterator[Sample]:
         """Yield the samples of `finished`."""
@@ -85,7 +92,7 @@ class RequestCounters:
 
 
 class RequestMetrics(Collector):
-    """The observer of all gateways, and the collector of its counters; see `tower.web.gateway.observer`.
+    """The meter of all gateways, and the collector of its counters; see `tower.web.gateway.meter`.
 
     A request for a cluster that does not exist counts like one for Tower's own API, whose ``cluster`` is
     empty.
@@ -93,69 +100,68 @@ class RequestMetrics(Collector):
     :ivar too_many: number of requests rejected because a cluster had too many in flight.
     """
 
-    def __init__(self, clusters: Clusters, seconds: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
-        self.seconds = seconds
+        self.finished: list[Finished] = []
+        self._gateways: WeakSet[Gateway] = WeakSet()
         self._counters = {"": RequestCounters()}
         self._auth_failures: dict[str, float] = dict.fromkeys(AUTH_FAILURES, 0)
         self._policy_refusals: dict[str, float] = dict.fromkeys(POLICY_REFUSALS, 0)
         self.too_many = 0
 
-    def begun(self, observation: Observation) -> None:
-        """See `RequestObserver.begun`."""
-        counters = self._counters.get(observation.cluster)
-        if counters is None:
-            counters = self._of(observation)
-        counters.inflight[observation.kind] += 1
+    def watch(self, gateway: Gateway) -> None:
+        """See `RequestMeter.watch`."""
+        self._gateways.add(gateway)
 
-    def answered(self, observation: Observation) -> None:
-        """No-op: `ended` follows."""
+    def count(self) -> None:
+        """See `RequestMeter.count`."""
+        batch = self.finished.copy()
+        self.finished.clear()
+        by_cluster: dict[str, list[Finished]] = {}
+        for each in batch:
+            by_cluster.setdefault(each[0], []).append(each)
+        for cluster, requests in by_cluster.items():
+            (self._counters.get(cluster) or self._of(cluster)).add(requests)
 
-    def ended(self, observation: Observation) -> None:
-        """See `RequestObserver.ended`."""
-        counters = self._counters.get(observation.cluster)
-        if counters is None:
-            counters = self._of(observation)
-        kind, began = observation.kind, observation.began
-        key = observation.verb_class, observation.code // 100, observation.by_member
-        counters.finished[key] = counters.finished.get(key, 0) + 1
-        if observation.error is not None:
-            self._refused(observation.error)
-        if kind:
-            counters.inflight[kind] -= 1
-            if kind == SHORT:
-                counters.durations.observe(self.seconds() - began)
-            if observation.answered_at:
-                counters.first_bytes.observe(observation.answered_at - began)
-
-    def _refused(self, error: BaseException) -> None:
+    def refused(self, error: BaseException) -> None:
+        """See `RequestMeter.refused`."""
         if isinstance(error, Unauthorized):
-            self._auth_failures[error.kind] += 1
+            self._auth_failures[error.kind if error.kind in self._auth_failures else "other"] += 1
         elif isinstance(error, Forbidden):
-            self._policy_refusals[error.kind] += 1
+            self._policy_refusals[error.kind if error.kind in self._policy_refusals else "other"] += 1
         elif isinstance(error, StatusError):
             if error.code == 403:
                 self._policy_refusals["other"] += 1
             elif error.code == 429:
                 self.too_many += 1
 
-    def _of(self, observation: Observation) -> RequestCounters:
-        """Return the counters of a request for a cluster that has none yet."""
-        cluster = observation.cluster
-        if not observation.kind and self._clusters.get(cluster) is None:
+    def _of(self, cluster: str) -> RequestCounters:
+        """Return the counters of a cluster that has none yet."""
+        if self._clusters.get(cluster) is None:
             return self._counters[""]
         self._forget_removed()
         counters = self._counters[cluster] = RequestCounters()
         return counters
 
     def _forget_removed(self) -> None:
-        """Forget clusters that do not exist any more, once their last request has ended."""
-        for name, counters in list(self._counters.items()):
-            if name and counters.is_idle and self._clusters.get(name) is None:
+        for name in list(self._counters):
+            if name and self._clusters.get(name) is None:
                 del self._counters[name]
+
+    def _inflight(self) -> dict[str, dict[str, float]]:
+        """Return the number of current requests by cluster and kind."""
+        numbers: dict[str, dict[str, float]] = {}
+        for gateway in list(self._gateways):
+            for request in gateway.current:
+                kinds = numbers.get(request.cluster)
+                if kinds is None:
+                    kinds = numbers[request.cluster] = dict.fromkeys(_KINDS, 0)
+                kinds[request_kind(request.method, request.target, request.fields.upgrade)] += 1
+        return numbers
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric of each cluster, all clusters of one metric in succession."""
+        self.count()
         self._forget_removed()
         names = ["", *(cluster.name for cluster in self._clusters.list())]
         every = [(name, self._counters.get(name) or RequestCounters()) for name in names]
@@ -169,8 +175,9 @@ class RequestMetrics(Collector):
         for name, counters in every:
             text = "Time from the request's head to the head of the answer."
             yield histogram(FIRST_BYTE, text, counters.first_bytes, cluster=name)
-        for name, counters in every:
-            yield gauges(INFLIGHT, "Current requests.", "kind", counters.inflight, cluster=name)
+        inflight, none = self._inflight(), dict.fromkeys(_KINDS, 0.0)
+        for name in names:
+            yield gauges(INFLIGHT, "Current requests.", "kind", inflight.get(name, none), cluster=name)
         text = "Requests without a valid credential."
         yield counters_of(AUTH, text, "reason", self._auth_failures)
         text = "Requests of authenticated users that Tower itself denied."

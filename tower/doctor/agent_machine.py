@@ -11,7 +11,7 @@ from tower.doctor.findings import Course, Finding, Step, examine, fail, judged, 
 from tower.doctor.machine import Directory, ReadOnly, open_files
 from tower.doctor.member import AgentMemberSteps
 from tower.doctor.network import Network
-from tower.doctor.route import ServerRoute, Trust
+from tower.doctor.route import CLOCK, ServerRoute, Trust
 from tower.doctor.tunnel import TunnelChecks
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
@@ -19,7 +19,7 @@ from tower.kube.member_failures import agent_texts
 from tower.member.member_access import create_checker
 from tower.member.options import AGENT_KEY, Options
 from tower.net.tls.ca_pinning import strict_context
-from tower.options.base import one_line
+from tower.options.base import OptionErrors, one_line
 from tower.v2.known_proxies import KnownProxies
 
 
@@ -31,9 +31,15 @@ async def examine_agent(
     try:
         options.parse(arguments)
     except usage.UsageError as e:
-        return [Finding("options", fail(one_line(e), "correct the options or variables of the agent"))]
+        errors = e.errors if isinstance(e, OptionErrors) else (e,)
+        return [
+            Finding("options", judged(one_line(each), "correct this option or variable")) for each in errors
+        ]
     agent = _AgentMachine(network, options, environ, now)
-    return [Finding("options", ok("valid")), *await examine(agent.courses())]
+    found = [Finding("options", ok("valid")), *await examine(agent.courses())]
+    is_misset = any(each.check == CLOCK and each.verdict.grade == "FAIL" for each in found)
+    # tokens and certificates of the API server would only fail for the same reason
+    return [*found, *await Course(agent.member_steps()).run(CLOCK if is_misset else "")]
 
 
 class _AgentMachine:
@@ -48,13 +54,12 @@ class _AgentMachine:
         self._now = now
 
     def courses(self) -> list[Course]:
-        """Return the checks of the machine, of the tunnel and of the API server."""
+        """Return the checks of the machine and of the tunnel."""
         options = self._options
         directory = Directory(options.state_dir, "tower-agent", is_required=False)
         return [
             Course([Step("open files", open_files)]),
             Course([*directory.steps(), *self._tunnel_steps()]),
-            Course(self._member_steps()),
         ]
 
     def _tunnel_steps(self) -> list[Step]:
@@ -84,7 +89,8 @@ class _AgentMachine:
             *TunnelChecks(route, options["name"], known.pinned, key, token, options.may_speak_v1).steps(),
         ]
 
-    def _member_steps(self) -> list[Step]:
+    def member_steps(self) -> list[Step]:
+        """Return the checks of the API server."""
         options = self._options
         kubeconfig, service = options["kubeconfig"], options["kubernetes-service"]
         try:
@@ -94,7 +100,9 @@ class _AgentMachine:
                 server = APIServer.in_cluster(self._environ, service)
         except ConfigurationError as e:
             problem = str(e)
-            return [Step("access to the cluster", lambda: judged(problem, "correct --kubeconfig"))]
+            return [
+                Step("access to the cluster", lambda: judged(problem, "correct --kubeconfig, or that file"))
+            ]
         checker = create_checker(
             self._network.reactor,
             self._network.reactor,

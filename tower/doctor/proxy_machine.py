@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -44,7 +45,7 @@ async def examine_proxy(
     found = await examine(
         [Course([Step("open files", open_files)]), Course(directory.steps(), state.courses())]
     )
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path, False if it must not be read
         return found
     if not directory.is_locked():
         verdict = warn("tower-proxy is not running", "start it, as with: systemctl start tower-proxy")
@@ -89,7 +90,7 @@ class _State:
             Course([Step("host key", self._host_key)]),
             Course([Step("secrets key", self._secrets_key)]),
         ]
-        names = sorted(path.name for path in self._path.glob("*.pem")) if self._path.is_dir() else []
+        names = sorted(path.name for path in self._path.glob("*.pem")) if os.path.isdir(self._path) else []
         courses += [Course([Step(name, partial(self._certificates, name))]) for name in names]
         if STATE_FILE in names:
             courses.append(Course([Step("published names", self._published)]))

@@ -17,6 +17,9 @@ from tower.net.connection import Connection
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
 from tower.net.tls.ca_pinning import ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 
+#: Name of the check of this machine's clock.
+CLOCK = "clock"
+
 _ISSUER = ("issuer", "self-signed", "self signed")
 
 
@@ -65,7 +68,7 @@ class ServerRoute:
             Step("name", self._name),
             Step("connection", self._connection),
             Step("TLS", self._tls),
-            Step("clock", self._clock),
+            Step(CLOCK, self._clock),
         ]
         if self.url.secure:
             steps += [

@@ -9,7 +9,7 @@ from twisted.internet import defer
 
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.client import APIError
-from tower.kube.member_status import UNCHECKED, Check
+from tower.kube.member_status import TIMEOUT, UNCHECKED, Check
 from tower.net.connecting import ConnectFailed
 
 #: Clock offset from which on it is reported, s.
@@ -178,11 +178,8 @@ def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
     if kind == "tls":
         return _insecure(server, detail, texts)
     if kind == "busy":
-        return Check(
-            "Unknown",
-            "CheckFailed",
-            f"{texts.checker} has no file descriptor left: raise its limit of open files",
-        )
+        text = f"{texts.checker} could not check API server {server} ({detail})"
+        return Check("Unknown", "CheckFailed", f"{text}: close streams, or raise its limit of open files")
     return Check(
         "False",
         "ConnectionLost",
@@ -194,7 +191,7 @@ def late(server: str, texts: MemberTexts) -> Check:
     """Return the check of *server*, which did not answer in time."""
     return Check(
         "False",
-        "Timeout",
+        TIMEOUT,
         f"API server {server} did not answer {texts.checker} in time: restart it if it is frozen, check "
         f"firewalls, or {texts.address}",
     )

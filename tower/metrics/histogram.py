@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 #: Upper bounds of the first seven buckets; the eighth has no bound.  For answers to users, s.
 REQUEST_BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
@@ -28,6 +28,17 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration; measured: 0.1 microseconds."""
+        """Count one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
+
+    def observe_all(self, durations: list[float]) -> None:
+        """Count several durations, which are sorted in place: many cost much less than one by one."""
+        durations.sort()
+        before = 0
+        for number, bound in enumerate(self.bounds):
+            until = bisect_right(durations, bound)
+            self.counts[number] += until - before
+            before = until
+        self.counts[-1] += len(durations) - before
+        self.sum += sum(durations)

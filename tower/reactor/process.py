@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from itertools import count, takewhile
+from typing import Any
 
 from twisted.internet.interfaces import IReactorCore
 
@@ -44,6 +45,9 @@ def forget_variable(name: str) -> None:
         if entry.startswith(begin):
             ctypes.memset(address + len(begin), 0, len(entry) - len(begin))
     os.environ.pop(name, None)
+    handlers: Any = sys.modules.get("wsgiref.handlers")  # prometheus-client imports it; it has a copy
+    if handlers is not None:
+        handlers.BaseHandler.os_environ.pop(name, None)
 
 
 def raise_file_limit() -> int:

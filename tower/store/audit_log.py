@@ -72,11 +72,11 @@ class AuditLog:
         self._failing = self._stopped = False
         self.lines = self.lost = 0
 
-    def put(self, line: bytes) -> None:
-        """Queue *line*, which ends with a line feed."""
-        self.lines += 1
+    def put(self, line: bytes, count: int = 1) -> None:
+        """Queue *line*, which ends with a line feed; it consists of *count* lines."""
+        self.lines += count
         if self._stopped or self._size + len(line) > QUEUE_LIMIT:
-            self.lost += 1
+            self.lost += count
             return
         self._queue.append(line)
         self._size += len(line)

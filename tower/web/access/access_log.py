@@ -9,14 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from time import monotonic
+from typing import TypeAlias
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tower.escaping import quoted
-from tower.http.requests import Fields
 from tower.kube.request_info import parse_request_info
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit import ANONYMOUS_USER
 from tower.web.access.audit_formats import moment
+from tower.web.gateway.meter import request_kind
 from tower.web.gateway.observer import Observation
+
+#: Longest delay of a line, s, and size of a full batch, lines.
+DELAY = 0.1
+MANY = 512
 
 #: Lines of unauthenticated requests in one second; further ones are counted.
 UNAUTHENTICATED = 10
@@ -29,91 +37,135 @@ _TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-
 _PREFIX = re.compile(rb"/clusters/[^/?]+(?=[/?])")
 
 
+#: The facts of one line, without the request, which ends before the line is made: begin and end, ID,
+#: ``traceparent``, arguments of `_shared`, status, whether the member answered, bytes up and down.
+_Entry: TypeAlias = tuple[
+    float,
+    float,
+    str,
+    bytes | None,
+    tuple[str, str | None, str, str, bytes, bytes, bytes],
+    int,
+    bool,
+    int,
+    int,
+]
+
+
 class AccessLog:
     """Writes the lines; a `tower.web.gateway.observer.RequestObserver`.
 
-    :param seconds: returns monotonic time, s.
+    Lines are made in batches, which takes a fraction of the time of single ones.
+
     :param epoch: returns the time of day, s since the epoch.
     """
 
-    def __init__(self, log: AuditLog, seconds: Callable[[], float], epoch: Callable[[], float]) -> None:
+    def __init__(self, clock: IReactorTime, log: AuditLog, epoch: Callable[[], float]) -> None:
+        self._clock = clock
         self._log = log
         self._epoch = epoch
-        self._second = 0
+        self._entries: list[_Entry] = []
+        self._due: IDelayedCall | None = None
         self._unauthenticated = 0
-        #: See `RequestObserver.seconds`.
-        self.seconds = seconds
-
-    def begun(self, observation: Observation) -> None:
-        """Give the request its ID, so that it is sent to the cluster."""
-        observation.request.make_id()
-
-    def answered(self, observation: Observation) -> None:
-        """See `RequestObserver.answered`."""
+        self._omitted = 0
+        self._second = 0.0
 
     def ended(self, observation: Observation) -> None:
-        """Write the line."""
-        request, now = observation.request, self._epoch()
+        """Keep the facts for the next batch."""
+        request = observation.request
         identity = request.identity
-        if identity is None and not self._has_room(int(now)):
+        now = monotonic()
+        if identity is None and not self._has_room(self._clock.seconds()):
             return
-        duration = self.seconds() - observation.began
-        user = "" if identity is None else f'"user":{_name(identity.user or ANONYMOUS_USER)},'
-        method, target = request.method, request.target
-        place = _place(observation.cluster, observation.target)
-        describe = _described if len(target) <= _LONGEST_CACHED else _described.__wrapped__
-        self._log.put(
+        self._entries.append(
             (
-                f'{{"time":"{moment(now - duration)}","requestID":"{request.request_id}",'
-                f'"address":"{observation.address}",{user}{place}'
-                f'{describe(method, target)}"kind":"{observation.kind or "short"}","code":{observation.code},'
-                f'"source":"{"member" if observation.by_member else "tower"}","duration":{duration:.6f},'
-                f'"bytesUp":{observation.bytes_up},"bytesDown":{observation.bytes_down}{_trace(request.fields)}}}\n'
-            ).encode("utf-8", "replace")
+                observation.began,
+                now,
+                request.request_id,
+                request.fields.get(b"traceparent"),
+                (
+                    observation.address,
+                    None if identity is None else identity.user,
+                    request.cluster,
+                    observation.target,
+                    request.method,
+                    request.target,
+                    request.fields.upgrade,
+                ),
+                request.code,
+                request.by_member,
+                observation.bytes_up,
+                observation.bytes_down,
+            )
         )
+        if len(self._entries) >= MANY:
+            self.write()
+        elif self._due is None:
+            self._due = self._clock.callLater(DELAY, self.write)
 
-    def _has_room(self, second: int) -> bool:
+    def _has_room(self, now: float) -> bool:
         """Return whether the line of an unauthenticated request may be written; count it otherwise."""
-        if second != self._second:
-            omitted, since = self._unauthenticated - UNAUTHENTICATED, self._second
-            self._second, self._unauthenticated = second, 0
-            if omitted > 0:
-                self._log.put(f'{{"time":"{moment(since)}","omitted":{omitted}}}\n'.encode())
+        if now - self._second >= 1.0:
+            self._second, self._unauthenticated = now, 0
         self._unauthenticated += 1
-        return self._unauthenticated <= UNAUTHENTICATED
+        if self._unauthenticated <= UNAUTHENTICATED:
+            return True
+        self._omitted += 1
+        if self._due is None:
+            self._due = self._clock.callLater(DELAY, self.write)
+        return False
+
+    def write(self) -> None:
+        """Write the batch now."""
+        due, self._due = self._due, None
+        if due is not None and due.active():
+            due.cancel()
+        entries, self._entries = self._entries, []
+        omitted, self._omitted = self._omitted, 0
+        offset = self._epoch() - monotonic()
+        lines = [_line(entry, offset) for entry in entries]
+        if omitted:
+            lines.append(f'{{"time":"{moment(self._epoch())}","omitted":{omitted}}}\n')
+        if lines:
+            self._log.put("".join(lines).encode("utf-8", "replace"), len(lines))
+
+
+def _line(entry: _Entry, offset: float) -> str:
+    began, ended, request_id, trace, facts, code, by_member, up, down = entry
+    shared = _shared if len(facts[-2]) <= _LONGEST_CACHED else _shared.__wrapped__
+    return (
+        f'{{"time":"{moment(began + offset)}","requestID":"{request_id}",{shared(*facts)}'
+        f'"code":{code},"source":"{"member" if by_member else "tower"}","duration":{ended - began:.6f},'
+        f'"bytesUp":{up},"bytesDown":{down}{"" if trace is None else _trace(trace)}}}\n'
+    )
 
 
 @lru_cache(maxsize=1024)
-def _name(user: str) -> str:
-    return quoted(user)
-
-
-@lru_cache(maxsize=1024)
-def _place(cluster: str, target: str) -> str:
-    fields = {"cluster": cluster, "target": target}
-    return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
-
-
-@lru_cache(maxsize=1024)
-def _described(method: bytes, target: bytes) -> str:
-    """Return the keys about the request line; *target* is path and query."""
-    prefix = _PREFIX.match(target)
-    info = parse_request_info(method, target[prefix.end() :] if prefix is not None else target)
+def _shared(
+    address: str, user: str | None, cluster: str, target: str, method: bytes, path: bytes, upgrade: bytes
+) -> str:
+    """Return the keys that equal requests of one client share; *path* includes the query."""
+    prefix = _PREFIX.match(path)
+    info = parse_request_info(method, path[prefix.end() :] if prefix is not None else path)
     fields = {
+        "address": address,
+        "user": ANONYMOUS_USER if user == "" else user,
+        "cluster": cluster,
+        "target": target,
         "method": method.decode("ascii", "replace"),
-        "path": target.partition(b"?")[0].decode("utf-8", "backslashreplace"),
+        "path": path.partition(b"?")[0].decode("utf-8", "backslashreplace"),
         "verb": info.verb,
         "apiGroup": info.group,
         "resource": info.resource,
         "subresource": info.subresource,
         "namespace": info.namespace,
         "name": info.name,
+        "kind": request_kind(method, path, upgrade),
     }
     return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
 
 
-def _trace(fields: Fields) -> str:
-    """Return the ID of the client's trace, or nothing."""
-    value = fields.get(b"traceparent")
-    match = _TRACE.fullmatch(value) if value is not None else None
+def _trace(value: bytes) -> str:
+    """Return the ID in a ``traceparent``, or nothing."""
+    match = _TRACE.fullmatch(value)
     return f',"traceID":"{match[1].decode("ascii")}"' if match is not None else ""

@@ -26,7 +26,7 @@ part of it (`Relay.prefix`); the rest is relayed byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
@@ -43,6 +43,7 @@ from tower.reactor.log_batch import Summary
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.meter import RequestMeter
 from tower.web.gateway.observer import RequestObserver
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
@@ -113,6 +114,7 @@ class Gateway:
     :param budget: lends memory for bytes that arrive faster than they can be forwarded; default: its own.
     :param inflight: limit of concurrent requests.
     :param observer: is notified of all requests.
+    :param meter: counts all requests.
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
     :ivar failures: number of requests answered with Tower's own Status.
@@ -130,6 +132,7 @@ class Gateway:
     inflight: InFlight | None = None
     audit: Audit | None = None
     observer: RequestObserver | None = None
+    meter: RequestMeter | None = None
     shared: SharedLimits | None = None
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
@@ -142,6 +145,8 @@ class Gateway:
         self.unproven, self.round_robin = shared.unproven, shared.round_robin
         self.rejections = shared.rejections
         self.date = self._date()
+        if self.meter is not None:
+            self.meter.watch(self)
 
     def accept(self, connection: Connection) -> HTTPChannel | None:
         """Return the receiver of a new *connection*, or None to drop it."""
@@ -155,6 +160,11 @@ class Gateway:
     def connections(self) -> int:
         """Number of connections."""
         return len(self._channels)
+
+    @property
+    def current(self) -> Iterator[Request]:
+        """The requests in progress, streams included."""
+        return (channel.request for channel in list(self._channels) if channel.request is not None)
 
     def forget(self, channel: HTTPChannel) -> None:
         """Remove *channel*, which is closed or has handed its connection over."""

@@ -56,6 +56,11 @@ class HTTPChannel(UserConnection):
     # For requests
 
     @property
+    def request(self) -> Request | None:
+        """The current request, or None."""
+        return self._request
+
+    @property
     def body_pending(self) -> bool:
         """Whether the current request's body is incomplete."""
         return self._body is not None

@@ -168,7 +168,7 @@ class ProxyClient:
             self._left = left
             self._deliver_head(self._status, data, end)
             return
-        request.begun_by_member(self._status)
+        request.begun_by_member(self._status, whole=True)
         channel = self.channel
         if not channel.connection.send(data):
             channel.fill()

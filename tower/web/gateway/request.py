@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -15,6 +16,7 @@ from tower.kube.request_info import is_discovery, parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
+from tower.web.gateway.meter import BATCH, LONGEST_TARGET, stand_in
 from tower.web.gateway.observer import Observation
 from tower.web.gateway.proxy_client import relative_target
 from tower.web.gateway.raw_streams import StreamOpening
@@ -49,6 +51,11 @@ class Request:
     :ivar identity: the user; set by the router.
     :ivar entry: of the audit log; None without an audit log or before authentication.
     :ivar observation: for the gateway's observer; None without one, and after the end.
+    :ivar began: when the head was complete, monotonic, s; 0.0 without a meter, and after the end.
+    :ivar answered_at: when the head of the member's answer was sent, likewise; 0.0 if it was sent whole.
+    :ivar cluster: the requested cluster, empty for Tower itself and before authentication.
+    :ivar code: HTTP status of the answer; 0: none was sent.
+    :ivar by_member: whether the member made the answer, not Tower.
     :ivar started: whether the head of a final answer was sent.
     """
 
@@ -61,7 +68,12 @@ class Request:
         "_id",
         "_is_own_id",
         "_reads_body",
+        "answered_at",
+        "began",
+        "by_member",
         "channel",
+        "cluster",
+        "code",
         "early",
         "entry",
         "fields",
@@ -97,8 +109,10 @@ class Request:
         self.identity: AnyIdentity | None = None
         self.entry: Entry | None = None
         self.observation: Observation | None = None
-        self.started = False
-        self.over = False
+        self.began = self.answered_at = 0.0
+        self.cluster = ""
+        self.code = 0
+        self.by_member = self.started = self.over = False
         self._id = ""
         self._is_own_id = True
         self._deciding: Deferred[Outcome] | None = None
@@ -134,8 +148,10 @@ class Request:
         if self._id:
             return
         given = self.fields.get(b"audit-id")
-        self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
-        self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
+        if given is None or VALID_ID.fullmatch(given) is None:
+            self._id = new_request_id()
+        else:
+            self._id, self._is_own_id = given.decode("ascii"), False
 
     @property
     def id_line(self) -> bytes:
@@ -180,8 +196,7 @@ class Request:
 
     def audit(self, cluster: str) -> None:
         """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
-        if self.observation is not None:
-            self.observation.cluster = cluster
+        self.cluster = cluster
         audit = self.channel.gateway.audit
         if audit is not None:
             self.entry = audit.begin(self, cluster)
@@ -192,8 +207,10 @@ class Request:
         """Call the router, and act on its result."""
         gateway = self.channel.gateway
         gateway.requests += 1
+        if gateway.meter is not None:
+            self.began = monotonic()
         if gateway.observer is not None:
-            self.observation = Observation(gateway.observer, self)
+            self.observation = Observation(self)
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
@@ -227,12 +244,8 @@ class Request:
             if isinstance(outcome, Relay):
                 self._relay(outcome)
             elif isinstance(outcome, Response):
-                if self.observation is not None:
-                    self.observation.answered_by_tower(streaming=False)
                 self.respond(outcome)
             elif isinstance(outcome, StreamingResponse):
-                if self.observation is not None:
-                    self.observation.answered_by_tower(streaming=True)
                 self._stream(outcome)
             elif isinstance(outcome, RawStream):
                 self._open_stream(outcome)
@@ -246,7 +259,8 @@ class Request:
         if inflight is not None:
             self._count(inflight, relay)
         if self.observation is not None:
-            self.observation.relayed(relay.target, relay.prefix)
+            self.observation.target = relay.target
+            self.make_id()
         self._exchange = factory = self.proxyClientFactoryClass(self, relay)
         factory.start()
 
@@ -284,7 +298,7 @@ class Request:
             raise Unauthorized(reason="the router accepted a request without an identity")
         self.channel.enter(self.identity, stream.cluster)
         if self.observation is not None:
-            self.observation.relayed(stream.target, b"")
+            self.observation.target = stream.target
         self._exchange = opening = StreamOpening(self, stream)
         opening.start()
 
@@ -294,6 +308,7 @@ class Request:
         channel = self.channel
         self.over = True
         self.observation = None
+        self.began = 0.0
         received = self.head + channel.release()
         channel.forget()
         try:
@@ -314,8 +329,8 @@ class Request:
         if self.over:
             return
         refusal = refusal_of(error)
-        if self.observation is not None:
-            self.observation.error = error
+        if (meter := self.channel.gateway.meter) is not None:
+            meter.refused(error)
         if not isinstance(error, TowerError):
             self._log.failure("request {id} failed", Failure(error), id=self.request_id)
         channel = self.channel
@@ -370,15 +385,18 @@ class Request:
         :param reason: of our own Status, like *message*.
         """
         self.started = True
-        if self.observation is not None:
-            self.observation.answered(code)
+        self.code = code
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))
 
-    def begun_by_member(self, code: int) -> None:
-        """Record that the head of the member's final answer is about to be sent."""
-        if self.observation is not None:
-            self.observation.by_member = True
+    def begun_by_member(self, code: int, *, whole: bool = False) -> None:
+        """Record that the head of the member's final answer is about to be sent.
+
+        :param whole: the body is sent with it.
+        """
+        self.by_member = True
+        if self.began and not whole:
+            self.answered_at = monotonic()
         self.begun(code)
 
     def finish_with_body(self, *, keep: bool) -> None:
@@ -395,6 +413,8 @@ class Request:
     def finish(self, *, keep: bool) -> None:
         """End the request after its answer."""
         self.over = True
+        if self.began:
+            self._measure()
         if self.entry is not None or self.observation is not None:
             self.forget()
         self._exchange = None
@@ -419,12 +439,38 @@ class Request:
         self.forget()
 
     def forget(self) -> None:
-        """End the audit entry and the observation, also after a change of protocol."""
+        """End the audit entry and the measurements, also after a change of protocol."""
+        if self.began:
+            self._measure()
         if self.entry is not None:
             self.entry.ended()
         observation, self.observation = self.observation, None
-        if observation is not None:
-            observation.ended()
+        observer = self.channel.gateway.observer
+        if observation is not None and observer is not None:
+            observer.ended(observation)
+
+    def _measure(self) -> None:
+        """Give the facts to the meter; see `tower.web.gateway.meter.Finished`."""
+        began, self.began = self.began, 0.0
+        meter: Any = self.channel.gateway.meter
+        finished, target, upgrade = meter.finished, self.target, self.fields.upgrade
+        if len(target) > LONGEST_TARGET:
+            target = stand_in(self.method, target, upgrade)
+        finished.append(
+            (
+                self.cluster,
+                self.method,
+                target,
+                upgrade and b"upgrade",
+                self.code,
+                self.by_member,
+                began,
+                self.answered_at,
+                monotonic(),
+            )
+        )
+        if len(finished) >= BATCH:
+            meter.count()
 
     def _release(self) -> None:
         exchange, self._exchange = self._exchange, None

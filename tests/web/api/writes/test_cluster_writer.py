@@ -7,6 +7,7 @@ from typing import Any
 from tests.fakes.api import BASE, ApiTestCase, decoded
 from tower.clusters.cluster import decode
 from tower.clusters.object_meta import COUNT_LIMIT
+from tower.web.api.writes.requests import ENTRY_LIMIT
 from tower.web.outcome import Response
 
 CLUSTERS = f"{BASE}/clusters"
@@ -319,6 +320,23 @@ class ClusterWriterTests(ApiTestCase):
         ):
             patch = {"status": {"conditions": conditions}}
             self.refused(422, "PATCH", f"{ALPHA}/status", patch, content=MERGE)
+
+    def test_many_entries(self) -> None:
+        """Objects with many fields are rejected before their owners are computed."""
+        many = {f"l{number}": "x" for number in range(ENTRY_LIMIT + 1)}
+        conditions = {"status": {"conditions": [condition(f"A{n}") for n in range(ENTRY_LIMIT + 1)]}}
+        for config in ({"metadata": {"labels": many}}, {"metadata": {"annotations": many}}, conditions):
+            self.refused(422, "PATCH", ALPHA, config, content=APPLY, fieldManager="a")
+            self.refused(
+                422,
+                "POST",
+                CLUSTERS,
+                {**config, "metadata": {"name": "alpha", **config.get("metadata", {})}},
+            )
+        self.add("alpha")
+        self.refused(422, "PATCH", ALPHA, {"metadata": {"labels": many}}, content=MERGE)
+        patch = [{"op": "add", "path": "/metadata/labels", "value": many}]
+        self.refused(422, "PATCH", ALPHA, patch, content=JSON)
 
     def test_older_record(self) -> None:
         """A record without the newer fields has their defaults; that of a plain cluster has none of them."""

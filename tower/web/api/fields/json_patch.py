@@ -9,6 +9,7 @@ from typing import Any
 
 from tower.errors import Invalid
 from tower.kube.status import StatusError
+from tower.web.api.fields.schema import equal
 
 #: Most operations of a patch; Kubernetes allows more, for larger objects.
 OPERATION_LIMIT = 1000
@@ -53,7 +54,7 @@ def _run(root: Any, operation: dict[str, Any]) -> None:
         case "remove":
             _take(root, path)
         case "test":
-            if _text(_get(root, path)) != _text(operation.get("value")):
+            if not equal(_get(root, path), operation.get("value")):
                 raise Invalid(f"testing path {operation['path']} failed: the value is another one")
         case "move":
             source = _pointer(operation, "from")
@@ -66,10 +67,6 @@ def _run(root: Any, operation: dict[str, Any]) -> None:
             raise StatusError(
                 400, f"JSON patch operation {other!r}: must be add, remove, replace, move, copy or test"
             )
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _value(operation: dict[str, Any]) -> Any:

@@ -6,7 +6,6 @@ other values are atomic.  A value that does not match its schema is atomic; its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -83,7 +82,7 @@ def _compare(
                 (*path, element),
                 found,
             )
-    elif old is not ABSENT and new is not ABSENT and not _equal(old, new):
+    elif old is not ABSENT and new is not ABSENT and not equal(old, new):
         modified.add(path)
     if old is ABSENT:
         added.add(path)
@@ -222,6 +221,10 @@ def _joined(children: Mapping[str, Any], like: Any) -> Any:
     return {element[2:]: value for element, value in children.items()}
 
 
-def _equal(old: Any, new: Any) -> bool:
+def equal(old: Any, new: Any) -> bool:
     """Return whether two JSON values are equal; True is not 1."""
-    return json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(equal(part, new[key]) for key, part in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(equal, old, new))
+    return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)

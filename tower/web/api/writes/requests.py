@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.errors import Conflict
+from tower.errors import Conflict, Invalid
 from tower.escaping import json_text
 from tower.kube.flatten import warnings_of
 from tower.kube.kubeconfig import KubeAccess
@@ -24,6 +24,9 @@ APPLY_PATCHES = ("application/apply-patch+yaml",)
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
+#: Most entries of a map or a list in the metadata and the status.
+ENTRY_LIMIT = 1000
+
 _PROPAGATIONS = ("", "Background", "Foreground", "Orphan")
 
 
@@ -36,10 +39,25 @@ def checked(call: Call, value: dict[str, Any]) -> tuple[dict[str, Any], list[str
     if wanted not in ("Ignore", "Warn", "Strict"):
         raise StatusError(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
     known, unknown = pruned(value, CLUSTER)
+    _check_number(known)
     texts = [f'unknown field "{path}"' for path in unknown]
     if texts and wanted == "Strict":
         raise StatusError(400, f"strict decoding error: {', '.join(texts)}")
     return known, [] if wanted == "Ignore" else texts
+
+
+def _check_number(value: dict[str, Any]) -> None:
+    """Check the number of entries of each map and list in the metadata and the status.
+
+    Each one is a field with an owner, and the reactor waits while the owners are computed.
+
+    :raise Invalid: with the path and the limit.
+    """
+    for key in ("metadata", "status"):
+        part = value.get(key)
+        for name, items in part.items() if isinstance(part, dict) else ():
+            if isinstance(items, dict | list) and len(items) > ENTRY_LIMIT:
+                raise Invalid(f"{key}.{name}: {len(items)} entries: at most {ENTRY_LIMIT} are allowed")
 
 
 @frozen

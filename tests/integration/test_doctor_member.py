@@ -1,0 +1,96 @@
+"""``tower doctor`` with a real API server: sound set-ups, and broken ones on the agent's machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.chains import family, pem
+from tests.integration import harness
+from tests.integration.member import AGENT_RIGHTS, member
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, run, script, wait_for
+
+CLOCKWORK = Path(__file__).resolve().parent / "clockwork"
+HOUR = 3600.0  # s
+
+
+class DoctorMemberTests(harness.TowerTestCase):
+    """A running agent of a real cluster."""
+
+    def setUp(self) -> None:
+        """Start the agent."""
+        super().setUp()
+        self.member = member()
+        self.path = self.tower.folder / "alpha.kubeconfig"
+        self.path.touch(0o600)
+        self.path.write_bytes(self.member.agent.read_bytes())
+        self.agent = self.tower.add("alpha", self.path)
+
+    def doctor(self, *words: str, environment: dict[str, str] | None = None) -> list[str]:
+        """Return the lines that are not fine."""
+        done = run([script("tower"), "doctor", *words], folder=self.tower.folder, environment=environment)
+        lines = done.stdout.decode().splitlines()
+        self.assertGreater(len(lines), 10, done.stderr)
+        failed = [line for line in lines if line.startswith("FAIL")]
+        self.assertEqual(done.returncode, int(bool(failed)), lines)
+        return [line for line in lines if not line.startswith(("ok", "skip"))]
+
+    def on_agent(self, **variables: str) -> list[str]:
+        """Return the lines of the agent's machine that are not fine."""
+        words = self.agent.argv[self.agent.argv.index("--name") :]
+        return self.doctor("--agent", *words, environment={**self.agent.environment, **variables})
+
+    def changed(self, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+        """Change cluster and user of the agent's kubeconfig."""
+        config = json.loads(self.member.agent.read_text())
+        change(config["clusters"][0]["cluster"], config["users"][0]["user"])
+        self.path.write_text(json.dumps(config))
+
+    def test_sound(self) -> None:
+        """A cluster, its agent and its user have no findings."""
+        state = ("--state-dir", str(self.tower.state))
+        wait_for("the doctor's consent", lambda: not self.doctor("alpha", *state), 30.0)
+        self.assertEqual(self.on_agent(), [])
+        user = self.tower.kubeconfig("alpha", "jane")
+        self.assertEqual(self.doctor("--kubeconfig", str(user)), [])
+        self.assertEqual(len(self.tower.tower("cluster", "agents", "alpha").splitlines()), 2)
+
+    def test_broken(self) -> None:
+        """Each broken access to the API server is one line with its cure."""
+        other = base64.b64encode(pem(family()[0][0])).decode()
+        port = free_port()
+        for change, texts in (
+            (lambda _, user: user.update(token="wrong"), ("credential: ", "create token")),
+            (
+                lambda cluster, _: cluster.update({"certificate-authority-data": other}),
+                ("API server: ", "certificate-authority"),
+            ),
+            (
+                lambda cluster, _: cluster.update(server=f"https://{LOOPBACK}:{port}"),
+                ("API server: ", "refuses connections", "--kubernetes-service"),
+            ),
+        ):
+            self.changed(change)
+            (line,) = self.on_agent()
+            for text in texts:
+                self.assertIn(text, line)
+        self.changed(lambda *_: None)
+        step = self.tower.folder / "step"
+        step.write_text(str(HOUR))
+        places = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        (line,) = self.on_agent(PYTHONPATH=places, CLOCK_STEP=str(step))
+        self.assertIn("clock: this machine is 36", line)
+        self.assertIn("timedatectl set-ntp true", line)
+
+    def test_no_rights(self) -> None:
+        """Missing rights are one line, on the agent's machine and for the cluster."""
+        self.member.kubectl("delete", "clusterrolebinding", "tower-agent")
+        self.addCleanup(self.member.kubectl, "apply", "-f", str(AGENT_RIGHTS))
+        (line,) = self.on_agent()
+        self.assertIn("impersonation: ", line)
+        self.assertIn("kubectl apply -f deploy/agent-rbac.yaml", line)
