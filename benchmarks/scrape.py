@@ -74,6 +74,7 @@ def busy_registry(reactor: IReactorTime, count: int) -> CollectorRegistry:
             for code in STATUSES:
                 for by_member in (True, False):
                     requests.finished.append((name, method, target, b"", code, by_member, 0.0, 0.01, 0.02))
+        requests.count()
     vault = Vault(Path(tempfile.mkdtemp()) / "key", reactor.seconds)
     credentials = MemberCredentials(MemoryStore(), vault)
     return registry_of(ClusterCollector(clusters, tunnels, credentials), requests)

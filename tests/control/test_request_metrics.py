@@ -134,7 +134,7 @@ class RequestMetricsTests(SynchronousTestCase):
         """Refusals count by their kind; errors of other kinds do not."""
         for error in (
             Unauthorized("expired", "c1 expired", "expired"),
-            Unauthorized(),
+            Unauthorized("strange", kind="strange"),
             Forbidden("not yours", "other-cluster"),
             StatusError(403, "the agent does not allow it"),
             StatusError(429, "too many requests"),
@@ -170,6 +170,18 @@ class RequestMetricsTests(SynchronousTestCase):
         self.assertNotIn(b"alpha", page_of(self.registry))
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.assertEqual(self.requests(), 0)
+
+    def test_long_targets(self) -> None:
+        """A long target is not kept, and counts as what it is."""
+        kit = Kit(meter=self.metrics)
+        for query, verb in ((b"", "read"), (b"&watch=1", "stream")):
+            kit.user.receiver.received(
+                memoryview(get(b"/clusters/alpha/api/v1/pods?x=" + b"y" * 5000 + query))
+            )
+            kit.pipe.deliver(ok())
+            ((_, _, target, *_),) = self.metrics.finished
+            self.assertLess(len(target), 100)
+            self.assertEqual(self.requests("", verb=verb), 1)
 
     def test_batches(self) -> None:
         """A gateway has each request counted once, in batches, however it ends."""

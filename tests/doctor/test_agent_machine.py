@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from twisted.internet.defer import Deferred
+
 from tests.doctor.kit import DoctorTestCase
 from tests.fakes.certificates import NOW
 from tower.doctor.agent_machine import examine_agent
@@ -20,10 +22,12 @@ class AgentTests(DoctorTestCase):
 
     def test_options(self) -> None:
         """Invalid options are the only finding; the environment counts."""
-        findings = self.look("--name", "alpha")
+        findings = self.look("--name", "alpha", "--host-key", "SHA256:" + "A" * 43)
         self.assertEqual(list(findings), ["options"])
         self.assertIn("--proxy-server is missing", self.failed(findings))
         self.assertIn("TOWER_NAMEE", self.failed(self.look(TOWER_NAMEE="x")))
+        several = Deferred.fromCoroutine(examine_agent(self.network, [], {}, lambda: NOW))
+        self.assertEqual(len(self.successResultOf(several)), 3)
 
     def test_courses(self) -> None:
         """Tunnel and API server are checked independently; a damaged key is named by its file."""

@@ -72,9 +72,15 @@ class CourseTests(DoctorTestCase):
         self.assertEqual(exit_code(findings), 0)
 
     def test_judged(self) -> None:
-        """The cure of a message follows its last colon."""
-        self.assertEqual(judged("a: b: c", "d"), fail("a: b", "c"))
-        self.assertEqual(judged("a", "d"), fail("a", "d"))
+        """The cure of a message is an imperative after a colon; a cause is not."""
+        for text, seen, cure in (
+            ("key file k: damaged: restore it", "key file k: damaged", "restore it"),
+            ("a: no: run 'b: c'", "a: no", "run 'b: c'"),
+            ("a: no: with a new token, run 'b'", "a: no", "with a new token, run 'b'"),
+            ("kubeconfig k: No such file or directory", "kubeconfig k: No such file or directory", "d"),
+            ("k: not a kubeconfig: it has none", "k: not a kubeconfig: it has none", "d"),
+        ):
+            self.assertEqual(judged(text, "d"), fail(seen, cure))
 
 
 class ExpiryTests(DoctorTestCase):

@@ -46,7 +46,7 @@ class ClusterHealthTests(harness.TowerTestCase):
         self.fleet.add_to(self.tower, self.member.least.kubeconfig)
         self.tower.tower("cluster", "add", OLD)
         self.old = self.old_agent(self.member.least.token_file)
-        self.wait("True", *(("", ""),) * 3)
+        self.wait("True", *(("Ready", ""),) * 3)
 
     def write_token(self, path: Path, token: str) -> None:
         """Write a kubeconfig with *token*."""
@@ -88,27 +88,33 @@ class ClusterHealthTests(harness.TowerTestCase):
         return {row["NAME"]: row for row in cells}
 
     def condition(self, cluster: str, kind: str) -> dict[str, Any]:
-        """Return a condition."""
+        """Return a condition; empty if there is none yet."""
         conditions = self.tower.status(cluster)["status"]["conditions"]
-        (found,) = [each for each in conditions if each["type"] == kind]
-        return dict(found)
+        return next((dict(each) for each in conditions if each["type"] == kind), {})
 
     def wait(self, available: str, *expected: tuple[str, str]) -> None:
-        """Return once the list has *available*, and the reason and a part of the cure of each cluster."""
+        """Return once each cluster has this status, reason and part of a cure, and the list has them, too."""
+        wanted = dict(zip(CLUSTERS, expected, strict=True))
+        found: dict[str, tuple[str, str, str]] = {}
 
-        def shown() -> bool:
-            rows = self.rows()
+        def is_shown() -> bool:
+            for name in CLUSTERS:
+                sum_ = self.condition(name, "Available")
+                found[name] = sum_.get("status", ""), sum_.get("reason", ""), sum_.get("message", "")
             return all(
-                rows[name]["AVAILABLE"] == available
-                and (not reason or rows[name]["REASON"] in reason.split("|"))
-                and cure in rows[name]["MESSAGE"]
-                for name, (reason, cure) in zip(CLUSTERS, expected, strict=True)
+                found[name][0] == available and found[name][1] in reason.split("|") and cure in found[name][2]
+                for name, (reason, cure) in wanted.items()
             )
 
         try:
-            wait_for(f"{expected} in the list", shown, NOTICED, 0.5)
+            wait_for("the conditions", is_shown, NOTICED, 0.2)
         except AssertionError as e:
-            raise AssertionError(f"{e}: {self.tower.tower('cluster', 'list', '-o', 'wide')}") from e
+            raise AssertionError(f"{e}: {wanted} expected, {found} found") from e
+        rows = self.rows()
+        for name, (status, reason, message) in found.items():
+            shown = ("<none>", "<none>") if reason == "Ready" else (reason, message)
+            row = rows[name]
+            self.assertEqual((row["AVAILABLE"], row["REASON"], row["MESSAGE"]), (status, *shown))
 
     def log_has(self, text: str) -> None:
         """Assert that the proxy's log has *text* for each cluster."""
@@ -145,7 +151,7 @@ class ClusterHealthTests(harness.TowerTestCase):
         self.log_has("not available: CredentialRejected: ")
         self.member.kubectl("apply", "-f", str(AGENT_RIGHTS))
         self.use_token(good.token_file, good.kubeconfig)
-        self.wait("True", *(("<none>", ""),) * 3)
+        self.wait("True", *(("Ready", ""),) * 3)
 
     def use_token(self, token: Path, kubeconfig: Path) -> None:
         """Replace the token of each cluster; the old agent is started again, as its cure demands."""
@@ -170,7 +176,7 @@ class ClusterHealthTests(harness.TowerTestCase):
             self.assertEqual((row["VERSION"][:3], row["LAST SEEN"]), ("v1.", "now"))
         self.cluster.resume()
         self.ask(200)
-        self.wait("True", *(("<none>", ""),) * 3)
+        self.wait("True", *(("Ready", ""),) * 3)
 
     def ask(self, *codes: int) -> None:
         """Send a user's request to each cluster, whose outcome is a reason to check it at once."""

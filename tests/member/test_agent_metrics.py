@@ -109,7 +109,8 @@ class AgentCollectorTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """Streams and requests that are not allowed are counted by reason."""
-        self.tally.refusals["busy"] += 1
+        self.tally.not_allowed("busy")
         self.assertEqual(self.value("refusals_total", reason="busy"), 1)
-        self.assertEqual(self.value("refusals_total", reason="not-allowed"), 0)
+        self.tally.not_allowed("strange")
+        self.assertEqual(self.value("refusals_total", reason="not-allowed"), 1)
         self.assertEqual(self.value("refusals_total", reason="request-policy"), 4)

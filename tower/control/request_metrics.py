@@ -126,9 +126,9 @@ class RequestMetrics(Collector):
     def refused(self, error: BaseException) -> None:
         """See `RequestMeter.refused`."""
         if isinstance(error, Unauthorized):
-            self._auth_failures[error.kind] += 1
+            self._auth_failures[error.kind if error.kind in self._auth_failures else "other"] += 1
         elif isinstance(error, Forbidden):
-            self._policy_refusals[error.kind] += 1
+            self._policy_refusals[error.kind if error.kind in self._policy_refusals else "other"] += 1
         elif isinstance(error, StatusError):
             if error.code == 403:
                 self._policy_refusals["other"] += 1

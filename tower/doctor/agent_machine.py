@@ -19,7 +19,7 @@ from tower.kube.member_failures import agent_texts
 from tower.member.member_access import create_checker
 from tower.member.options import AGENT_KEY, Options
 from tower.net.tls.ca_pinning import strict_context
-from tower.options.base import one_line
+from tower.options.base import OptionErrors, one_line
 from tower.v2.known_proxies import KnownProxies
 
 
@@ -31,7 +31,10 @@ async def examine_agent(
     try:
         options.parse(arguments)
     except usage.UsageError as e:
-        return [Finding("options", fail(one_line(e), "correct the options or variables of the agent"))]
+        errors = e.errors if isinstance(e, OptionErrors) else (e,)
+        return [
+            Finding("options", judged(one_line(each), "correct this option or variable")) for each in errors
+        ]
     agent = _AgentMachine(network, options, environ, now)
     found = [Finding("options", ok("valid")), *await examine(agent.courses())]
     is_misset = any(each.check == CLOCK and each.verdict.grade == "FAIL" for each in found)
@@ -97,7 +100,9 @@ class _AgentMachine:
                 server = APIServer.in_cluster(self._environ, service)
         except ConfigurationError as e:
             problem = str(e)
-            return [Step("access to the cluster", lambda: judged(problem, "correct --kubeconfig"))]
+            return [
+                Step("access to the cluster", lambda: judged(problem, "correct --kubeconfig, or that file"))
+            ]
         checker = create_checker(
             self._network.reactor,
             self._network.reactor,

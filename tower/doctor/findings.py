@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -12,6 +13,14 @@ from tower.escaping import escaped, readable_json
 
 #: `skip`: not checked, because an earlier check of the course failed.
 Grade: TypeAlias = Literal["ok", "warn", "FAIL", "skip"]
+
+
+#: Start of the cure in a message.
+_CURE = re.compile(
+    r": (?=(?:add|check|chmod|chown|choose|compare|correct|create|delete|free|get|give|install|let|make|mount"
+    r"|move|put|remove|renew|repair|replace|restart|restore|run|see|set|start|stop|synchronize|take|upgrade"
+    r"|use|write|with [^:]*? run|on the \w+)\b)"
+)
 
 
 @frozen
@@ -43,12 +52,12 @@ def fail(seen: str, cure: str) -> Verdict:
 
 
 def judged(text: str, cure: str) -> Verdict:
-    """Return the failure that a message of Tower describes; its cure follows the last colon.
+    """Return the failure that a message of Tower describes; its cure is an imperative after a colon.
 
     :param cure: for a message without one.
     """
-    seen, _, own = text.rpartition(": ")
-    return fail(seen, own) if seen else fail(text, cure)
+    found = _CURE.search(text)
+    return fail(text, cure) if found is None else fail(text[: found.start()], text[found.start() + 2 :])
 
 
 @frozen
@@ -111,7 +120,7 @@ async def _verdict(step: Step) -> Verdict:
         verdict = step.look()
         return verdict if isinstance(verdict, Verdict) else await verdict
     except TowerError as e:
-        return judged(one_line(e), "")
+        return judged(one_line(e), "correct this setting or file")
     except OSError as e:
         return fail(f"{e.filename or ''} {e.strerror or e}".strip(), "check the permissions of this user")
 

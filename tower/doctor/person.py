@@ -36,7 +36,7 @@ async def examine_kubeconfig(
         server = TowerServer(network, access, environ, now, _NEW)
         token = bearer_token(access) or ""
     except ConfigurationError as e:
-        return [Finding("kubeconfig", judged(str(e), _NEW))]
+        return [Finding("kubeconfig", judged(str(e), f"correct the file, or {_NEW}"))]
     course = Course(
         [
             Step("kubeconfig", lambda: _file(Path(path), access)),

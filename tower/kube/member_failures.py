@@ -9,7 +9,7 @@ from twisted.internet import defer
 
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.client import APIError
-from tower.kube.member_status import UNCHECKED, Check
+from tower.kube.member_status import TIMEOUT, UNCHECKED, Check
 from tower.net.connecting import ConnectFailed
 
 #: Clock offset from which on it is reported, s.
@@ -191,7 +191,7 @@ def late(server: str, texts: MemberTexts) -> Check:
     """Return the check of *server*, which did not answer in time."""
     return Check(
         "False",
-        "Timeout",
+        TIMEOUT,
         f"API server {server} did not answer {texts.checker} in time: restart it if it is frozen, check "
         f"firewalls, or {texts.address}",
     )

@@ -43,6 +43,9 @@ class Check:
     message: str = field(default="", converter=escaped)
 
 
+#: Reason of a failed check of an API server that accepts connections but does not answer.
+TIMEOUT: Final = "Timeout"
+
 #: The result of a check that was not made.
 UNCHECKED: Final = Check()
 

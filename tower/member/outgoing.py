@@ -173,7 +173,7 @@ class Dialing:
                 raise TargetRefused("busy", f"{DIAL_LIMIT} streams, the limit, are being opened: retry later")
             dialing = destinations.dial(name)
         except TargetRefused as e:
-            self._tally.refusals[e.code] += 1
+            self._tally.not_allowed(e.code)
             self._tally.refuse(destinations.describe(incoming), incoming, e.code, str(e))
             return
         self._pending.add(dialing)

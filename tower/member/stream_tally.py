@@ -64,6 +64,10 @@ class StreamTally:
         """Return monotonic time, s."""
         return self._clock.seconds()
 
+    def not_allowed(self, code: str) -> None:
+        """Count a stream that the owner does not allow, or that exceeds a limit."""
+        self.refusals[code if code in self.refusals else "not-allowed"] += 1
+
     def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
         """Reject a stream, and log it."""
         self.refused += 1

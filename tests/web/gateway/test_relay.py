@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import FORWARDING, IDENTITY, FakeUser, Kit, get, ok
 from tests.fakes.tunnels import FakeTunnel, Unread
 from tower.errors import StreamRefused, TunnelLost
+from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.web.gateway.http_channel import HTTPChannel
@@ -784,6 +785,44 @@ class OpeningTests(SynchronousTestCase):
         kit.user.deliver(get())
         kit.tunnel.confirm().deliver(ok())
         self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_frozen_api_server(self) -> None:
+        """An API server known not to answer fails a request within 5 s, and further ones at once."""
+        kit = Kit()
+        kit.tunnel.at_once = False
+        kit.tunnel.member_status = MemberStatus(Check("False", "Timeout", "API server a:6443 did not answer"))
+        kit.user.deliver(get())
+        for number in range(4):
+            kit.clock.advance(1)
+            kit.tunnel.bytes_in = number  # the agent answers probes
+            kit.sweep(1)
+            self.assertEqual(kit.user.taken(), b"")
+        kit.clock.advance(1)
+        kit.sweep(1)
+        answer = kit.user.taken()
+        self.assertIn(b" 503 ", answer)
+        self.assertIn("cluster alpha: API server a:6443 did not answer", status_of(answer)["message"])
+        kit.user.deliver(get())
+        self.assertIn(b" 503 ", kit.user.taken())
+        self.assertEqual(len(kit.tunnel.openings), 1)
+        kit.tunnel.member_status = MemberStatus(Check("True", "Answering", ""))
+        kit.user.deliver(get())
+        kit.tunnel.confirm().deliver(ok())
+        self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_slow_api_server(self) -> None:
+        """An API server whose state is unknown, or failed for another reason, has the usual time."""
+        for status in (None, MemberStatus(Check("False", "NotReady", "API server a:6443 is not ready"))):
+            kit = Kit()
+            kit.tunnel.at_once = False
+            kit.tunnel.member_status = status
+            kit.user.deliver(get())
+            for number in range(9):
+                kit.clock.advance(1)
+                kit.tunnel.bytes_in = number
+                kit.sweep(1)
+            kit.tunnel.confirm().deliver(ok())
+            self.assertIn(b" 200 ", kit.user.taken())
 
     def test_silent_agent_after_the_request(self) -> None:
         """A request that was sent fails too; one that may have had an effect as 504."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from time import monotonic
+from typing import TypeAlias
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -18,7 +19,8 @@ from tower.kube.request_info import parse_request_info
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit import ANONYMOUS_USER
 from tower.web.access.audit_formats import moment
-from tower.web.gateway.observer import SHORT, Observation
+from tower.web.gateway.meter import request_kind
+from tower.web.gateway.observer import Observation
 
 #: Longest delay of a line, s, and size of a full batch, lines.
 DELAY = 0.1
@@ -35,20 +37,19 @@ _TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-
 _PREFIX = re.compile(rb"/clusters/[^/?]+(?=[/?])")
 
 
-class _Entry(NamedTuple):
-    """The facts of one line; it does not refer to the request, which ends before the line is made."""
-
-    began: float
-    ended: float
-    id: str
-    trace: bytes | None
-    origin: tuple[str, str | None, str, str, str]
-    method: bytes
-    target: bytes
-    code: int
-    by_member: bool
-    bytes_up: int
-    bytes_down: int
+#: The facts of one line, without the request, which ends before the line is made: begin and end, ID,
+#: ``traceparent``, arguments of `_shared`, status, whether the member answered, bytes up and down.
+_Entry: TypeAlias = tuple[
+    float,
+    float,
+    str,
+    bytes | None,
+    tuple[str, str | None, str, str, bytes, bytes, bytes],
+    int,
+    bool,
+    int,
+    int,
+]
 
 
 class AccessLog:
@@ -56,9 +57,7 @@ class AccessLog:
 
     Lines are made in batches, which takes a fraction of the time of single ones.
 
-    :param clock: monotonic.
     :param epoch: returns the time of day, s since the epoch.
-    :ivar seconds: see `RequestObserver.seconds`.
     """
 
     def __init__(self, clock: IReactorTime, log: AuditLog, epoch: Callable[[], float]) -> None:
@@ -70,33 +69,31 @@ class AccessLog:
         self._unauthenticated = 0
         self._omitted = 0
         self._second = 0.0
-        self.seconds: Callable[[], float] = clock.seconds
-
-    def begun(self, observation: Observation) -> None:
-        """Give the request its ID, so that it is sent to the cluster."""
-        observation.request.make_id()
-
-    def answered(self, observation: Observation) -> None:
-        """See `RequestObserver.answered`."""
 
     def ended(self, observation: Observation) -> None:
         """Keep the facts for the next batch."""
-        request, now = observation.request, self.seconds()
+        request = observation.request
         identity = request.identity
-        if identity is None and not self._has_room(now):
+        now = monotonic()
+        if identity is None and not self._has_room(self._clock.seconds()):
             return
-        user = None if identity is None else identity.user
         self._entries.append(
-            _Entry(
+            (
                 observation.began,
                 now,
                 request.request_id,
                 request.fields.get(b"traceparent"),
-                (observation.address, user, observation.cluster, observation.target, observation.kind),
-                request.method,
-                request.target,
-                observation.code,
-                observation.by_member,
+                (
+                    observation.address,
+                    None if identity is None else identity.user,
+                    request.cluster,
+                    observation.target,
+                    request.method,
+                    request.target,
+                    request.fields.upgrade,
+                ),
+                request.code,
+                request.by_member,
                 observation.bytes_up,
                 observation.bytes_down,
             )
@@ -125,7 +122,7 @@ class AccessLog:
             due.cancel()
         entries, self._entries = self._entries, []
         omitted, self._omitted = self._omitted, 0
-        offset = self._epoch() - self.seconds()
+        offset = self._epoch() - monotonic()
         lines = [_line(entry, offset) for entry in entries]
         if omitted:
             lines.append(f'{{"time":"{moment(self._epoch())}","omitted":{omitted}}}\n')
@@ -134,44 +131,36 @@ class AccessLog:
 
 
 def _line(entry: _Entry, offset: float) -> str:
-    began, target = entry.began, entry.target
-    describe = _described if len(target) <= _LONGEST_CACHED else _described.__wrapped__
-    trace = "" if entry.trace is None else _trace(entry.trace)
+    began, ended, request_id, trace, facts, code, by_member, up, down = entry
+    shared = _shared if len(facts[-2]) <= _LONGEST_CACHED else _shared.__wrapped__
     return (
-        f'{{"time":"{moment(began + offset)}","requestID":"{entry.id}",{_origin(*entry.origin)}'
-        f'{describe(entry.method, target)}"code":{entry.code},'
-        f'"source":"{"member" if entry.by_member else "tower"}","duration":{entry.ended - began:.6f},'
-        f'"bytesUp":{entry.bytes_up},"bytesDown":{entry.bytes_down}{trace}}}\n'
+        f'{{"time":"{moment(began + offset)}","requestID":"{request_id}",{shared(*facts)}'
+        f'"code":{code},"source":"{"member" if by_member else "tower"}","duration":{ended - began:.6f},'
+        f'"bytesUp":{up},"bytesDown":{down}{"" if trace is None else _trace(trace)}}}\n'
     )
 
 
 @lru_cache(maxsize=1024)
-def _origin(address: str, user: str | None, cluster: str, target: str, kind: str) -> str:
-    """Return the keys that most requests of a connection share."""
+def _shared(
+    address: str, user: str | None, cluster: str, target: str, method: bytes, path: bytes, upgrade: bytes
+) -> str:
+    """Return the keys that equal requests of one client share; *path* includes the query."""
+    prefix = _PREFIX.match(path)
+    info = parse_request_info(method, path[prefix.end() :] if prefix is not None else path)
     fields = {
         "address": address,
         "user": ANONYMOUS_USER if user == "" else user,
         "cluster": cluster,
         "target": target,
-        "kind": kind or SHORT,
-    }
-    return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
-
-
-@lru_cache(maxsize=1024)
-def _described(method: bytes, target: bytes) -> str:
-    """Return the keys about the request line; *target* is path and query."""
-    prefix = _PREFIX.match(target)
-    info = parse_request_info(method, target[prefix.end() :] if prefix is not None else target)
-    fields = {
         "method": method.decode("ascii", "replace"),
-        "path": target.partition(b"?")[0].decode("utf-8", "backslashreplace"),
+        "path": path.partition(b"?")[0].decode("utf-8", "backslashreplace"),
         "verb": info.verb,
         "apiGroup": info.group,
         "resource": info.resource,
         "subresource": info.subresource,
         "namespace": info.namespace,
         "name": info.name,
+        "kind": request_kind(method, path, upgrade),
     }
     return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
 

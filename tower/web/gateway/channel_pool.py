@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
+from tower.kube.member_status import TIMEOUT
 from tower.kube.status import StatusError
 from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
@@ -185,6 +186,9 @@ class ChannelPool:
         for number in (1, 2):
             tunnel = await self._find(cluster, attempt)
             attempt.tunnel = tunnel
+            if target == KUBERNETES and (error := self.unanswered(cluster, attempt, attempt.age)) is not None:
+                counters.not_opened("timeout")
+                raise error
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
             except TunnelLost as lost:
@@ -237,6 +241,20 @@ class ChannelPool:
             if not self._silences.knows(other):
                 return other
         raise StatusError(503, silent_text(cluster))
+
+    def unanswered(self, cluster: str, attempt: Attempt, age: float) -> StatusError | None:
+        """Return the error if the API server is known not to answer, and the client has waited long enough.
+
+        Without this limit each request would wait until the agent gives the API server up.
+
+        :param age: how long the request has waited, s.
+        """
+        status = None if attempt.tunnel is None else attempt.tunnel.member_status
+        if status is None or status.api_server.reason != TIMEOUT:
+            return None
+        if self._patience.left(cluster, attempt.client, age):
+            return None
+        return StatusError(503, f"cluster {cluster}: {status.api_server.message}")
 
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 _PREFIX = re.compile(rb"/clusters/[^/?]*(/targets/)?")
 
 
-#: Facts of a finished request: cluster, method, target, protocol of an upgrade, status (0: none was sent),
-#: whether the member answered, and the times of the head, of the answer's head (0.0: that of the end) and of
-#: the end, s.
+#: Facts of a finished request: cluster, method, target, ``b"upgrade"`` for an upgrade, status (0: none was
+#: sent), whether the member answered, and the times of the head, of the answer's head (0.0: that of the end)
+#: and of the end, s.
 Finished: TypeAlias = tuple[str, bytes, bytes, bytes, int, bool, float, float, float]
 
 #: Number of finished requests that are counted at once.
 BATCH = 256
+
+
+#: Longest target that `RequestMeter.finished` keeps, B: unauthenticated clients choose it.
+LONGEST_TARGET = 512
+
+#: Stands for the target of any watch or stream.
+_LONG_RUNNING = b"/api/v1/pods?watch=1"
 
 
 class RequestMeter(Protocol):
@@ -49,6 +56,11 @@ class RequestMeter(Protocol):
 def is_surely_short(target: bytes) -> bool:
     """Return whether *target* has none of the words of long-running requests; it may be several targets."""
     return not (b"watch" in target or b"/log" in target or b"/proxy" in target)
+
+
+def stand_in(method: bytes, target: bytes, upgrade: bytes) -> bytes:
+    """Return a short target for a long one, which is short or long-running as well."""
+    return b"" if request_kind(method, target, upgrade) == SHORT else _LONG_RUNNING
 
 
 def request_kind(method: bytes, target: bytes, upgrade: bytes) -> str:

@@ -16,6 +16,7 @@ from tower.errors import Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
+from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
@@ -130,6 +131,13 @@ class ProxyClientFactory(Exchange):
         if self._is_silent():
             self._give_tunnel_up()
             return
+        attempt, cluster = self._attempt, self.relay.cluster
+        if client is None and attempt is not None and self.relay.target == KUBERNETES:
+            error = self.pool.unanswered(cluster, attempt, age)
+            if error is not None:
+                self.abandon()
+                self.request.fail(error)
+                return
         limit = self.request.channel.gateway.limits.answer
         if age <= limit:
             return

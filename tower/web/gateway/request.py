@@ -16,7 +16,7 @@ from tower.kube.request_info import is_discovery, parse_request_info
 from tower.kube.status import StatusError, refusal_of, status_response
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
-from tower.web.gateway.meter import BATCH
+from tower.web.gateway.meter import BATCH, LONGEST_TARGET, stand_in
 from tower.web.gateway.observer import Observation
 from tower.web.gateway.proxy_client import relative_target
 from tower.web.gateway.raw_streams import StreamOpening
@@ -148,8 +148,10 @@ class Request:
         if self._id:
             return
         given = self.fields.get(b"audit-id")
-        self._is_own_id = given is None or VALID_ID.fullmatch(given) is None
-        self._id = new_request_id() if self._is_own_id or given is None else given.decode("ascii")
+        if given is None or VALID_ID.fullmatch(given) is None:
+            self._id = new_request_id()
+        else:
+            self._id, self._is_own_id = given.decode("ascii"), False
 
     @property
     def id_line(self) -> bytes:
@@ -195,8 +197,6 @@ class Request:
     def audit(self, cluster: str) -> None:
         """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
         self.cluster = cluster
-        if self.observation is not None:
-            self.observation.cluster = cluster
         audit = self.channel.gateway.audit
         if audit is not None:
             self.entry = audit.begin(self, cluster)
@@ -210,7 +210,7 @@ class Request:
         if gateway.meter is not None:
             self.began = monotonic()
         if gateway.observer is not None:
-            self.observation = Observation(gateway.observer, self)
+            self.observation = Observation(self)
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
@@ -244,12 +244,8 @@ class Request:
             if isinstance(outcome, Relay):
                 self._relay(outcome)
             elif isinstance(outcome, Response):
-                if self.observation is not None:
-                    self.observation.answered_by_tower(streaming=False)
                 self.respond(outcome)
             elif isinstance(outcome, StreamingResponse):
-                if self.observation is not None:
-                    self.observation.answered_by_tower(streaming=True)
                 self._stream(outcome)
             elif isinstance(outcome, RawStream):
                 self._open_stream(outcome)
@@ -263,7 +259,8 @@ class Request:
         if inflight is not None:
             self._count(inflight, relay)
         if self.observation is not None:
-            self.observation.relayed(relay.target, relay.prefix)
+            self.observation.target = relay.target
+            self.make_id()
         self._exchange = factory = self.proxyClientFactoryClass(self, relay)
         factory.start()
 
@@ -301,7 +298,7 @@ class Request:
             raise Unauthorized(reason="the router accepted a request without an identity")
         self.channel.enter(self.identity, stream.cluster)
         if self.observation is not None:
-            self.observation.relayed(stream.target, b"")
+            self.observation.target = stream.target
         self._exchange = opening = StreamOpening(self, stream)
         opening.start()
 
@@ -389,8 +386,6 @@ class Request:
         """
         self.started = True
         self.code = code
-        if self.observation is not None:
-            self.observation.answered(code)
         if self.entry is not None:
             self.entry.answered(ResponseRecord(code, reason, message))
 
@@ -402,8 +397,6 @@ class Request:
         self.by_member = True
         if self.began and not whole:
             self.answered_at = monotonic()
-        if self.observation is not None:
-            self.observation.by_member = True
         self.begun(code)
 
     def finish_with_body(self, *, keep: bool) -> None:
@@ -452,20 +445,23 @@ class Request:
         if self.entry is not None:
             self.entry.ended()
         observation, self.observation = self.observation, None
-        if observation is not None:
-            observation.ended()
+        observer = self.channel.gateway.observer
+        if observation is not None and observer is not None:
+            observer.ended(observation)
 
     def _measure(self) -> None:
         """Give the facts to the meter; see `tower.web.gateway.meter.Finished`."""
         began, self.began = self.began, 0.0
         meter: Any = self.channel.gateway.meter
-        finished = meter.finished
+        finished, target, upgrade = meter.finished, self.target, self.fields.upgrade
+        if len(target) > LONGEST_TARGET:
+            target = stand_in(self.method, target, upgrade)
         finished.append(
             (
                 self.cluster,
                 self.method,
-                self.target,
-                self.fields.upgrade,
+                target,
+                upgrade and b"upgrade",
                 self.code,
                 self.by_member,
                 began,
