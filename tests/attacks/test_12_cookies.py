@@ -60,7 +60,7 @@ class Member(ThreadedServer):
             head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
             return head + cookie + b"\r\n"
         if path.endswith(b"/home") and COOKIE not in head:
-            return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+            return b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
         return b"HTTP/1.1 200 OK\r\n" + FIELDS + cookie + b"Content-Length: 7\r\n\r\nwelcome"
 
     def kubeconfig(self, folder: Path, name: str) -> Path:
@@ -119,17 +119,17 @@ class CookieTests(harness.TowerTestCase):
 
     def test_login(self) -> None:
         """Alpha's login works, and neither beta nor a target of alpha's gets its cookie."""
-        self.assertEqual(self.browse("/clusters/alpha/home"), 401)
+        self.assertEqual(self.browse("/clusters/alpha/home"), 403)
         self.assertEqual(self.browse("/clusters/alpha/login"), 200)
         self.assertEqual(self.browse("/clusters/alpha/home"), 200)
-        self.assertEqual(self.browse("/clusters/beta/home"), 401)
+        self.assertEqual(self.browse("/clusters/beta/home"), 403)
         self.assertEqual(self.browse("/clusters/beta/login"), 200)
         self.assertNotIn(b"cookie", b"".join(self.members["beta"].heads).lower())
         self.jar.clear()
         for path in ("/clusters/alpha/targets/wiki/login", "/clusters/alpha/targets/wiki/home"):
             self.assertEqual(self.browse(path), 200)
-        self.assertEqual(self.browse("/clusters/alpha/home"), 401)
-        self.assertEqual(self.browse("/clusters/beta/targets/wiki/home"), 401)
+        self.assertEqual(self.browse("/clusters/alpha/home"), 403)
+        self.assertEqual(self.browse("/clusters/beta/targets/wiki/home"), 403)
 
     def test_without_the_cluster(self) -> None:
         """Without the cluster's prefix, an answer may only set a cookie for that cluster, too."""

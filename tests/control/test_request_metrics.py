@@ -11,7 +11,7 @@ from tower.control.request_metrics import RequestMetrics
 from tower.errors import Forbidden, Unauthorized
 from tower.kube.status import StatusError
 from tower.metrics.page import registry_of
-from tower.web.gateway.meter import BATCH, request_kind
+from tower.web.gateway.measurements import BATCH
 
 POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
 
@@ -77,23 +77,6 @@ class RequestMetricsTests(SynchronousTestCase):
         self.assertEqual(self.requests(), 1)
         self.assertEqual(self.value("tower_request_duration_seconds_count"), 1)
         self.assertEqual(self.value("tower_first_byte_seconds_count"), 5)
-
-    def test_kinds(self) -> None:
-        """Each kind of request is known by its target and upgrade, at every port."""
-        for target, upgrade, kind in (
-            (POD, b"", "short"),
-            (b"/api/v1/namespaces/watch/pods/proxy", b"", "short"),
-            (b"/clusters/alpha/api/v1/pods?watch=1", b"", "watch"),
-            (b"/api/v1/watch/pods", b"", "watch"),
-            (POD + b"/exec?command=ls", b"websocket", "exec"),
-            (POD + b"/attach", b"SPDY/3.1", "exec"),
-            (POD + b"/portforward", b"SPDY/3.1", "portforward"),
-            (POD + b"/log", b"", "logs"),
-            (POD + b"/proxy/", b"", "raw"),
-            (b"/clusters/alpha/targets/web/watch", b"", "short"),
-            (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
-        ):
-            self.assertEqual(request_kind(b"GET", target, upgrade), kind, target)
 
     def test_inflight(self) -> None:
         """Current requests are counted by kind at each scrape, with their gateways."""

@@ -21,7 +21,7 @@ from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
-from tower.web.gateway.meter import RequestMeter
+from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 

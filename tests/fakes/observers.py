@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
-from tower.web.gateway.observer import Observation
+from tower.web.gateway.measurements import Observation
 
 
 @define

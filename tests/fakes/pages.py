@@ -11,5 +11,6 @@ from tower.metrics.page import MetricsPage
 def page_of(registry: CollectorRegistry) -> bytes:
     """Return the page of *registry*, which is short."""
     found: list[list[bytes]] = []
-    MetricsPage(Clock(), registry).pieces().addCallback(found.append)
+    clock = Clock()
+    MetricsPage(clock, registry, clock.seconds).pieces().addCallback(found.append)
     return b"".join(found[0])

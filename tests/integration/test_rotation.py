@@ -157,9 +157,8 @@ class RotationTests(TowerTestCase):
 
     def rotation(self, target: str) -> dict[str, Any]:
         """Return the object of a rotation."""
-        items = json.loads(self.tower.tower("rotate", "status", "-o", "json"))["items"]
-        (found,) = [item for item in items if item["metadata"]["name"] == target]
-        status: dict[str, Any] = found["status"]
+        admin = Person(self.tower.state / "admin.kubeconfig")
+        status: dict[str, Any] = json.loads(admin.get(f"{BASE}/rotations/{target}").body)["status"]
         return status
 
     def pods(self, person: Person) -> int:
@@ -201,6 +200,7 @@ class RotationTests(TowerTestCase):
         self.assertEqual((self.pods(anna), self.pods(bill)), (200, 200))
         self.assertEqual(self.rotation("users-ca")["remaining"]["credentials"], 2)
         self.assertIn("secrets-key rotated", self.tower.tower("rotate", "secrets-key"))
+        self.assertIn("2 credentials of users", self.tower.tower("rotate", "status"))
 
         count = echo.count
         wait_for("more of the stream", lambda: echo.failure or echo.count > count + 2, PATIENCE)

@@ -17,8 +17,17 @@ from tower.metrics.families import counters as counters_of
 from tower.metrics.families import gauges, histogram
 from tower.metrics.histogram import Histogram
 from tower.web.gateway.gateway import Gateway
-from tower.web.gateway.meter import Finished, is_surely_short, request_kind
-from tower.web.gateway.observer import EXEC, LOGS, PORT_FORWARD, RAW, READ, SHORT, STREAM, WATCH, WRITE
+from tower.web.gateway.measurements import Finished
+from tower.web.request_kind import (
+    EXEC,
+    LOGS,
+    PORT_FORWARD,
+    RAW,
+    SHORT,
+    WATCH,
+    is_surely_short,
+    request_kind,
+)
 
 REQUESTS = "tower_requests_total"
 DURATION = "tower_request_duration_seconds"
@@ -31,6 +40,9 @@ _REQUESTS_TEXT = (
     "Finished requests by whether Tower or the member made the answer; code_class none: the client "
     "disconnected before it."
 )
+#: Values of the label ``verb``: classes of verbs; streams are requests of a kind other than short.
+READ, WRITE, STREAM = "read", "write", "stream"
+
 _READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _KINDS = (SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW)
 _CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -92,7 +104,7 @@ class RequestCounters:
 
 
 class RequestMetrics(Collector):
-    """The meter of all gateways, and the collector of its counters; see `tower.web.gateway.meter`.
+    """The meter of all gateways, and the collector of its counters; see `tower.web.gateway.measurements`.
 
     A request for a cluster that does not exist counts like one for Tower's own API, whose ``cluster`` is
     empty.

@@ -1,6 +1,6 @@
 """The proxy's HTTP side.
 
-* `outcome`: the results of a router;
+* `outcome`: the results of a router; `request_id` and `request_kind`: facts for logs and metrics;
 * `gateway`: users' connections, requests, and their relay into tunnels;
 * `access`: authentication, authorization, sessions and the audit log;
 * `api`: Tower's own API;

@@ -77,3 +77,18 @@ class TrafficTests(SynchronousTestCase):
         self.pair.pump()
         self.pair.clock.advance(60)
         self.assertEqual(self.traffic.totals().stalled, 7)
+
+    def test_closed_during_a_stall(self) -> None:
+        """A stall stays when the stream is closed with waiting data: totals never decrease."""
+        for end in ("close", "abort"):
+            near, far = self.pair.open(Recorder(), Recorder())
+            far.pause()
+            near.send(b"question")
+            self.pair.pump()
+            self.pair.clock.advance(3)
+            before = self.peer.totals().stalled
+            getattr(far, end)()
+            self.assertEqual(self.peer.totals().stalled, before, end)
+            self.pair.pump()
+            self.pair.clock.advance(60)
+            self.assertEqual(self.peer.totals().stalled, before, end)

@@ -399,8 +399,13 @@ class Channel:
         """Drop undelivered data, with credit for it: the peer must be able to reach its end."""
         if self._receive_queue is not None:
             self._uncredited += self._receive_queue.size
-            self._receive_queue = None
+            self._forget_received()
         self._credit()
+
+    def _forget_received(self) -> None:
+        queue, self._receive_queue = self._receive_queue, None
+        if queue is not None:
+            self.stalled += self._wire.seconds() - queue.since  # else the total would decrease
 
     def _send_close(self, reason: Exception) -> None:
         if not self.close_sent:
@@ -417,7 +422,8 @@ class Channel:
     def _deliver_closed(self, reason: Exception) -> None:
         if self._end_reason is None:
             self._end_reason = reason
-        self._receive_queue = None
+        if self._receive_queue is not None:
+            self._forget_received()
         self._window.close()  # only now: data kept for a paused receiver counted as borrowed
         receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)

@@ -19,8 +19,8 @@ from tower.kube.request_info import parse_request_info
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit import ANONYMOUS_USER
 from tower.web.access.audit_formats import moment
-from tower.web.gateway.meter import request_kind
-from tower.web.gateway.observer import Observation
+from tower.web.gateway.measurements import Observation
+from tower.web.request_kind import request_kind
 
 #: Longest delay of a line, s, and size of a full batch, lines.
 DELAY = 0.1
@@ -53,7 +53,7 @@ _Entry: TypeAlias = tuple[
 
 
 class AccessLog:
-    """Writes the lines; a `tower.web.gateway.observer.RequestObserver`.
+    """Writes the lines; a `tower.web.gateway.measurements.RequestObserver`.
 
     Lines are made in batches, which takes a fraction of the time of single ones.
 

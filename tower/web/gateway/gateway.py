@@ -43,8 +43,7 @@ from tower.reactor.log_batch import Summary
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.inflight import InFlight
-from tower.web.gateway.meter import RequestMeter
-from tower.web.gateway.observer import RequestObserver
+from tower.web.gateway.measurements import RequestMeter, RequestObserver
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
 from tower.web.outcome import Outcome

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.errors import TowerError, Unauthorized
 from tower.http.requests import Fields
-from tower.kube.request_info import is_discovery, parse_request_info
-from tower.kube.status import StatusError, refusal_of, status_response
+from tower.kube.status import StatusError, refusal_of
 from tower.web.gateway.exchange import Exchange
-from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
-from tower.web.gateway.meter import BATCH, LONGEST_TARGET, stand_in
-from tower.web.gateway.observer import Observation
-from tower.web.gateway.proxy_client import relative_target
-from tower.web.gateway.raw_streams import StreamOpening
+from tower.web.gateway.inflight import count_in_flight, uncount
+from tower.web.gateway.local_answers import BodyDiscarding, BodyReading
+from tower.web.gateway.measurements import Observation, measure
+from tower.web.gateway.outcomes import carry_out, carry_out_later
+from tower.web.gateway.refusals import record_refusal, refusal_answer
 from tower.web.gateway.relay import ProxyClientFactory
-from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, ResponseRecord, StreamingResponse
+from tower.web.outcome import Outcome, Relay, ResponseRecord
 from tower.web.request_id import VALID_ID, new_request_id
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
     from tower.web.access.authentication import AnyIdentity
     from tower.web.gateway.http_channel import HTTPChannel
-    from tower.web.gateway.inflight import InFlight
 
 #: Default limit of a body that Tower reads itself, B.
 BODY_LIMIT = 1024 * 1024
@@ -36,13 +32,12 @@ BODY_LIMIT = 1024 * 1024
 #: Longest unread body that is discarded so that the connection can be kept, B.
 DISCARD_LIMIT = 64 * 1024
 
-_CLUSTER = re.compile(rb"/clusters/[^/?]+")
-
 
 class Request:
     """One request.
 
     :ivar proxyClientFactoryClass: relays it to a cluster.
+    :ivar log: for events of requests.
     :ivar method: as received, upper case.
     :ivar target: path and query, as received.
     :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
@@ -53,7 +48,10 @@ class Request:
     :ivar observation: for the gateway's observer; None without one, and after the end.
     :ivar began: when the head was complete, monotonic, s; 0.0 without a meter, and after the end.
     :ivar answered_at: when the head of the member's answer was sent, likewise; 0.0 if it was sent whole.
+    :ivar deciding: the router's decision, until it is made.
+    :ivar exchange: makes the answer; None before and after that.
     :ivar cluster: the requested cluster, empty for Tower itself and before authentication.
+    :ivar counted: the cluster whose request in flight it is, or empty.
     :ivar code: HTTP status of the answer; 0: none was sent.
     :ivar by_member: whether the member made the answer, not Tower.
     :ivar started: whether the head of a final answer was sent.
@@ -62,9 +60,6 @@ class Request:
     proxyClientFactoryClass: ClassVar[type[ProxyClientFactory]] = ProxyClientFactory
 
     __slots__ = (
-        "_counted",
-        "_deciding",
-        "_exchange",
         "_id",
         "_is_own_id",
         "_reads_body",
@@ -74,8 +69,11 @@ class Request:
         "channel",
         "cluster",
         "code",
+        "counted",
+        "deciding",
         "early",
         "entry",
+        "exchange",
         "fields",
         "head",
         "identity",
@@ -87,7 +85,7 @@ class Request:
         "target",
     )
 
-    _log = Logger()
+    log = Logger()
 
     def __init__(
         self,
@@ -115,9 +113,9 @@ class Request:
         self.by_member = self.started = self.over = False
         self._id = ""
         self._is_own_id = True
-        self._deciding: Deferred[Outcome] | None = None
-        self._exchange: Exchange | None = None
-        self._counted = ""
+        self.deciding: Deferred[Outcome] | None = None
+        self.exchange: Exchange | None = None
+        self.counted = ""
         self._reads_body = False
 
     # For routers
@@ -191,7 +189,7 @@ class Request:
         """
         self._reads_body = True
         reading = BodyReading(self, limit)
-        self._exchange = reading
+        self.exchange = reading
         return reading.done
 
     def audit(self, cluster: str) -> None:
@@ -214,108 +212,26 @@ class Request:
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
-                self._relay(outcome)
+                self.relay(outcome)
                 return
         except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             self.fail(e)
             return
         if isinstance(outcome, Deferred):
-            self._deciding = outcome
-            outcome.addCallbacks(self._decided, self._undecided)
+            carry_out_later(self, outcome)
         else:
-            self._act(outcome)
+            carry_out(self, outcome)
 
-    def _decided(self, outcome: Outcome) -> None:
-        self._deciding = None
-        if not self.over:
-            self._act(outcome)
-
-    def _undecided(self, failure: Failure) -> None:
-        self._deciding = None
-        if not self.over:
-            self.failed(failure)
-        elif not failure.check(CancelledError, TowerError):
-            self._log.failure(
-                "request {id} failed after its client disconnected", failure, id=self.request_id
-            )
-
-    def _act(self, outcome: Outcome) -> None:
-        try:
-            if isinstance(outcome, Relay):
-                self._relay(outcome)
-            elif isinstance(outcome, Response):
-                self.respond(outcome)
-            elif isinstance(outcome, StreamingResponse):
-                self._stream(outcome)
-            elif isinstance(outcome, RawStream):
-                self._open_stream(outcome)
-            else:
-                self._hand_over(outcome)
-        except Exception as e:  # noqa: BLE001 - as in process
-            self.fail(e)
-
-    def _relay(self, relay: Relay) -> None:
+    def relay(self, relay: Relay) -> None:
+        """Send it to a cluster."""
         inflight = self.channel.gateway.inflight
         if inflight is not None:
-            self._count(inflight, relay)
+            count_in_flight(self, relay, inflight)
         if self.observation is not None:
             self.observation.target = relay.target
             self.make_id()
-        self._exchange = factory = self.proxyClientFactoryClass(self, relay)
+        self.exchange = factory = self.proxyClientFactoryClass(self, relay)
         factory.start()
-
-    def _count(self, inflight: InFlight, relay: Relay) -> None:
-        target = relative_target(self.target, relay.prefix)
-        if not (self.fields.upgrade or parse_request_info(self.method, target).is_long_running):
-            inflight.enter(relay.cluster)
-            self._counted = relay.cluster
-
-    def _uncount(self) -> None:
-        cluster, self._counted = self._counted, ""
-        inflight = self.channel.gateway.inflight
-        if cluster and inflight is not None:
-            inflight.leave(cluster)
-
-    def respond(self, response: Response) -> None:
-        """Answer with *response*."""
-        keep, date = self.keep, self.channel.gateway.date
-        framing = b"Content-Length: %d\r\n" % len(response.body)
-        head = response_head(
-            response.code, response.headers, date, framing=framing, close=not keep, request_id=self.request_id
-        )
-        self.begun(response.code)
-        self.channel.send(head if self.method == b"HEAD" else head + response.body)
-        self.finish_with_body(keep=keep)
-
-    def _stream(self, response: StreamingResponse) -> None:
-        if self.identity is not None:
-            self.channel.enter(self.identity, "")
-        self._exchange = answer = StreamedAnswer(self)
-        answer.begin(response)
-
-    def _open_stream(self, stream: RawStream) -> None:
-        if self.identity is None:
-            raise Unauthorized(reason="the router accepted a request without an identity")
-        self.channel.enter(self.identity, stream.cluster)
-        if self.observation is not None:
-            self.observation.target = stream.target
-        self._exchange = opening = StreamOpening(self, stream)
-        opening.start()
-
-    def _hand_over(self, outcome: HandOver) -> None:
-        if self.fields.body:
-            raise StatusError(400, "an upgrade request must not have a body", close=True)
-        channel = self.channel
-        self.over = True
-        self.observation = None
-        self.began = 0.0
-        received = self.head + channel.release()
-        channel.forget()
-        try:
-            outcome.take(channel.connection, received)
-        except Exception:  # noqa: BLE001 - this is the last owner that can close the connection
-            self._log.failure("cannot hand connection of request {id} over", id=self.request_id)
-            channel.connection.abort()
 
     # Ends
 
@@ -329,17 +245,8 @@ class Request:
         if self.over:
             return
         refusal = refusal_of(error)
-        if (meter := self.channel.gateway.meter) is not None:
-            meter.refused(error)
-        if not isinstance(error, TowerError):
-            self._log.failure("request {id} failed", Failure(error), id=self.request_id)
+        record_refusal(self, error, refusal)
         channel = self.channel
-        reason = ""
-        if isinstance(error, Unauthorized):
-            reason = error.reason
-            channel.disprove()
-        self._log_refusal(refusal.code, reason or refusal.message)
-        channel.gateway.failures += 1
         if self.started:
             channel.connection.abort()
             return
@@ -347,37 +254,8 @@ class Request:
         self._release()
         keep = self.keep and not refusal.close
         self.begun(refusal.code, refusal.reason, refusal.message)
-        channel.send(
-            status_response(
-                refusal,
-                self.request_id,
-                close=not keep,
-                without_body=self.method == b"HEAD",
-                warn=self._warns(refusal.code),
-                extra=channel.gateway.date,
-            )
-        )
+        channel.send(refusal_answer(self, refusal, close=not keep))
         self.finish_with_body(keep=keep)
-
-    def _warns(self, code: int) -> bool:
-        """Return whether the client may show the message of an error answer only as a warning.
-
-        kubectl itself shows the Status of all requests but those for discovery.
-        """
-        prefix = _CLUSTER.match(self.target)
-        if is_discovery(self.target, prefix.end() if prefix is not None else 0):
-            return True
-        return code in (401, 503) and not (self.fields.get(b"user-agent") or b"").startswith(b"kubectl")
-
-    def _log_refusal(self, code: int, text: str) -> None:
-        """Log it, or count it in a summary if the connection is unauthenticated."""
-        channel = self.channel
-        line = "request {id} from {peer}: {code} {text}"
-        fields = {"id": self.request_id, "peer": channel.peer.address, "code": code, "text": text}
-        if channel.proven:
-            self._log.info(line, **fields)
-        else:
-            channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
         """Record that the head of the final answer is about to be sent.
@@ -405,21 +283,21 @@ class Request:
             self.finish(keep=keep)
             return
         self.over = False
-        if self._counted:
-            self._uncount()
-        self._exchange = discarding = BodyDiscarding(self)
+        if self.counted:
+            uncount(self)
+        self.exchange = discarding = BodyDiscarding(self)
         discarding.start()
 
     def finish(self, *, keep: bool) -> None:
         """End the request after its answer."""
         self.over = True
         if self.began:
-            self._measure()
+            measure(self)
         if self.entry is not None or self.observation is not None:
             self.forget()
-        self._exchange = None
-        if self._counted:
-            self._uncount()
+        self.exchange = None
+        if self.counted:
+            uncount(self)
         self.channel.done(keep=keep)
 
     def switched(self, *, by_member: bool = False) -> None:
@@ -429,19 +307,25 @@ class Request:
         else:
             self.begun(101)
         self.over = True
-        self._exchange = None  # break the cycle
+        self.exchange = None  # break the cycle
+
+    def handed_over(self) -> None:
+        """Record that the connection has another owner: it is not measured."""
+        self.over = True
+        self.observation = None
+        self.began = 0.0
 
     def abandon(self) -> None:
         """Release everything: the client disconnected."""
         self.over = True
-        self._uncount()
+        uncount(self)
         self._release()
         self.forget()
 
     def forget(self) -> None:
         """End the audit entry and the measurements, also after a change of protocol."""
         if self.began:
-            self._measure()
+            measure(self)
         if self.entry is not None:
             self.entry.ended()
         observation, self.observation = self.observation, None
@@ -449,34 +333,11 @@ class Request:
         if observation is not None and observer is not None:
             observer.ended(observation)
 
-    def _measure(self) -> None:
-        """Give the facts to the meter; see `tower.web.gateway.meter.Finished`."""
-        began, self.began = self.began, 0.0
-        meter: Any = self.channel.gateway.meter
-        finished, target, upgrade = meter.finished, self.target, self.fields.upgrade
-        if len(target) > LONGEST_TARGET:
-            target = stand_in(self.method, target, upgrade)
-        finished.append(
-            (
-                self.cluster,
-                self.method,
-                target,
-                upgrade and b"upgrade",
-                self.code,
-                self.by_member,
-                began,
-                self.answered_at,
-                monotonic(),
-            )
-        )
-        if len(finished) >= BATCH:
-            meter.count()
-
     def _release(self) -> None:
-        exchange, self._exchange = self._exchange, None
+        exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
-        deciding, self._deciding = self._deciding, None
+        deciding, self.deciding = self.deciding, None
         if deciding is not None:
             deciding.cancel()
 
@@ -484,18 +345,18 @@ class Request:
 
     def drained(self) -> None:
         """See `Exchange.drained`."""
-        if self._exchange is not None:
-            self._exchange.drained()
+        if self.exchange is not None:
+            self.exchange.drained()
 
     def body_complete(self) -> None:
         """See `Exchange.complete`."""
-        if self._exchange is not None:
-            self._exchange.complete()
+        if self.exchange is not None:
+            self.exchange.complete()
 
     def tick(self, age: int) -> None:
         """See `Exchange.tick`."""
         limit = self.channel.gateway.limits.answer
-        if self._exchange is not None:
-            self._exchange.tick(age)
+        if self.exchange is not None:
+            self.exchange.tick(age)
         elif age > limit:
             self.fail(StatusError(504, f"Tower did not decide about the request within {limit:.0f} s"))

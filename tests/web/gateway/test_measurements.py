@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.observer`."""
+"""Tests for `tower.web.gateway.measurements`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.observers import FakeObserver
 from tower.errors import Forbidden
-from tower.web.gateway.observer import kind_of
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
 
@@ -73,20 +72,6 @@ class ObserverTests(SynchronousTestCase):
         self.assertEqual(facts["bytes_up"], len(wire) + 3)
         self.kit.pipe.deliver(ok(b"read"))
         self.assertEqual(self.seen()["bytes_up"], len(get(PODS)))
-
-    def test_kinds(self) -> None:
-        """The kind follows from the resource, the verb and the upgrade."""
-        pods = PODS.removeprefix(b"/clusters/alpha")
-        for target, upgrades, kind in (
-            (pods, False, "short"),
-            (pods + b"?watch=true", False, "watch"),
-            (pods + b"/web/log", False, "logs"),
-            (pods + b"/web/exec?command=ls", True, "exec"),
-            (pods + b"/web/attach", True, "exec"),
-            (pods + b"/web/portforward", True, "portforward"),
-            (pods + b"/web/proxy/", False, "raw"),
-        ):
-            self.assertEqual(kind_of(b"GET", target, upgrades), kind, target)
 
     def test_rejected(self) -> None:
         """Tower is the source of a rejection."""

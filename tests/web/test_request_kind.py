@@ -1,0 +1,30 @@
+"""Tests of `tower.web.request_kind`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.web.request_kind import request_kind
+
+POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
+
+
+class RequestKindTests(SynchronousTestCase):
+    """Kinds of requests."""
+
+    def test_kinds(self) -> None:
+        """Each kind of request is known by its target and upgrade, at every port."""
+        for target, upgrade, kind in (
+            (POD, b"", "short"),
+            (b"/api/v1/namespaces/watch/pods/proxy", b"", "short"),
+            (b"/clusters/alpha/api/v1/pods?watch=1", b"", "watch"),
+            (b"/api/v1/watch/pods", b"", "watch"),
+            (POD + b"/exec?command=ls", b"websocket", "exec"),
+            (POD + b"/attach", b"SPDY/3.1", "exec"),
+            (POD + b"/portforward", b"SPDY/3.1", "portforward"),
+            (POD + b"/log", b"", "logs"),
+            (POD + b"/proxy/", b"", "raw"),
+            (b"/clusters/alpha/targets/web/watch", b"", "short"),
+            (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
+        ):
+            self.assertEqual(request_kind(b"GET", target, upgrade), kind, target)

@@ -1,0 +1,67 @@
+"""Refusals of requests: an error becomes a log line, counts, and a Status for the client."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from twisted.python.failure import Failure
+
+from tower.errors import TowerError, Unauthorized
+from tower.kube.request_info import is_discovery
+from tower.kube.status import StatusError, status_response
+
+if TYPE_CHECKING:
+    from tower.web.gateway.request import Request
+
+_CLUSTER = re.compile(rb"/clusters/[^/?]+")
+
+
+def record_refusal(request: Request, error: BaseException, refusal: StatusError) -> None:
+    """Log and count *error*, whose Status is *refusal*."""
+    channel = request.channel
+    gateway = channel.gateway
+    if gateway.meter is not None:
+        gateway.meter.refused(error)
+    if not isinstance(error, TowerError):
+        request.log.failure("request {id} failed", Failure(error), id=request.request_id)
+    reason = ""
+    if isinstance(error, Unauthorized):
+        reason = error.reason
+        channel.disprove()
+    _log(request, refusal.code, reason or refusal.message)
+    gateway.failures += 1
+
+
+def _log(request: Request, code: int, text: str) -> None:
+    """Log a refusal, or count it in a summary if the connection is unauthenticated."""
+    channel = request.channel
+    line = "request {id} from {peer}: {code} {text}"
+    fields = {"id": request.request_id, "peer": channel.peer.address, "code": code, "text": text}
+    if channel.proven:
+        request.log.info(line, **fields)
+    else:
+        channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
+
+
+def refusal_answer(request: Request, refusal: StatusError, *, close: bool) -> bytes:
+    """Return the answer for *refusal*."""
+    return status_response(
+        refusal,
+        request.request_id,
+        close=close,
+        without_body=request.method == b"HEAD",
+        warn=_warns(request, refusal.code),
+        extra=request.channel.gateway.date,
+    )
+
+
+def _warns(request: Request, code: int) -> bool:
+    """Return whether the client may show the message of an error answer only as a warning.
+
+    kubectl itself shows the Status of all requests but those for discovery.
+    """
+    prefix = _CLUSTER.match(request.target)
+    if is_discovery(request.target, prefix.end() if prefix is not None else 0):
+        return True
+    return code in (401, 503) and not (request.fields.get(b"user-agent") or b"").startswith(b"kubectl")

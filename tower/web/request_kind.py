@@ -1,0 +1,51 @@
+"""Kinds of requests to clusters, in logs and metrics."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from tower.kube.request_info import parse_request_info
+
+#: The kinds.
+SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW = "short", "watch", "exec", "portforward", "logs", "raw"
+
+_KINDS = {"exec": EXEC, "attach": EXEC, "portforward": PORT_FORWARD, "log": LOGS}
+
+_PREFIX = re.compile(rb"/clusters/[^/?]*(/targets/)?")
+
+#: Stands for the target of any watch or stream.
+_LONG_RUNNING = b"/api/v1/pods?watch=1"
+
+
+def is_surely_short(target: bytes) -> bool:
+    """Return whether *target* has none of the words of long-running requests; it may be several targets."""
+    return not (b"watch" in target or b"/log" in target or b"/proxy" in target)
+
+
+def request_kind(method: bytes, target: bytes, upgrade: bytes) -> str:
+    """Return the kind of a request of a user; *upgrade* is empty if it is not an upgrade."""
+    if not upgrade and is_surely_short(target):
+        return SHORT
+    prefix = _PREFIX.match(target)
+    if prefix is None:
+        return _kind(method, target, bool(upgrade))
+    if prefix[1]:
+        return RAW if upgrade else SHORT
+    return _kind(method, target[prefix.end() :], bool(upgrade))
+
+
+@lru_cache(maxsize=1024)
+def _kind(method: bytes, target: bytes, upgrades: bool) -> str:
+    """Return the kind of a request to a cluster's API server; *target* is the server's path and query."""
+    info = parse_request_info(method, target)
+    if kind := _KINDS.get(info.subresource):
+        return kind
+    if info.verb == "watch":
+        return WATCH
+    return RAW if upgrades or info.is_long_running else SHORT
+
+
+def stand_in(method: bytes, target: bytes, upgrade: bytes) -> bytes:
+    """Return a short target for a long one, which is short or long-running as well."""
+    return b"" if request_kind(method, target, upgrade) == SHORT else _LONG_RUNNING
