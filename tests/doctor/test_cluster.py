@@ -77,7 +77,8 @@ class ClusterTests(DoctorTestCase):
         self.agents[0]["status"]["tunnels"] = []
         self.assertIn("none of its 1 agents is connected", self.failed(self.look()))
         self.agents.clear()
-        self.assertIn("no agent has joined -> run the line of: tower join alpha", self.failed(self.look()))
+        cure = "run the line that 'tower join alpha' prints"
+        self.assertIn(f"no agent has joined -> {cure}", self.failed(self.look()))
 
     def test_nodes(self) -> None:
         """A cluster of type ssh has nodes in place of agents."""

@@ -70,7 +70,7 @@ class DoctorTests(harness.TowerTestCase):
         options = self.joined()
         code, lines = self.doctor(*self.agent(options), environment=self.token)
         self.assertEqual(code, 0, lines)
-        for check in ("WebSocket", "host key", "enrolment", "API server"):
+        for check in ("WebSocket", "host key", "enrollment", "API server"):
             self.assertTrue(any(line.startswith(f"ok    {check}: ") for line in lines), lines)
         front, plain = f"{LOOPBACK}:{self.tower.secure_port}", f"{LOOPBACK}:{self.tower.port}"
         dead = f"http://{LOOPBACK}:{free_port()}"
@@ -97,7 +97,7 @@ class DoctorTests(harness.TowerTestCase):
             line = self.failure(*words, environment={**self.token, **environment})
             for text in texts:
                 self.assertIn(text, line)
-        self.assertIn("enrolment: ", self.failure(*self.agent(options), environment={}))
+        self.assertIn("enrollment: ", self.failure(*self.agent(options), environment={}))
         agent = Path(options["--state-dir"])
         agent.mkdir(mode=0o700)
         (agent / "agent-key").write_bytes(KeyPair.generate().to_openssh())

@@ -54,7 +54,7 @@ def status(client: TowerClient, options: argparse.Namespace) -> str:
     if options.output in ("json", "yaml"):
         return output.structured(client.call("GET", _PATH), options.output)
     table = client.call("GET", _PATH, accept=TABLE_ACCEPT)
-    text = output.table(table, wide=options.output == "wide", empty="no rotation was begun")
+    text = output.table(table, wide=options.output == "wide", empty="there are no rotations")
     items = client.call("GET", _PATH)["items"] if table.get("rows") else []
     return "\n".join([text, *(line for item in items for line in _agents(item))])
 

@@ -40,7 +40,7 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
     if cluster.ssh is None:
         seen, known = tunnels.last_seen(name), cluster.condition(AGENT_AVAILABLE)
         if seen is None and (known is None or known.reason == _NEVER):
-            text = f"No agent has connected yet: start one with the line of 'tower join {name}'."
+            text = f"No agent has connected yet: run the line that 'tower join {name}' prints."
             return _made(AGENT_AVAILABLE, "False", _NEVER, text)
         last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
         text = f"No agent is connected{last}: check whether it runs, and read its log."
@@ -61,7 +61,7 @@ def member_conditions(status: MemberStatus) -> list[Condition]:
 def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
     """Return the conditions of the API server while *tunnels* are open and none has reported."""
     if tunnels[0].check_member is not None:
-        return _unknown("NotChecked", "The proxy's first check has not ended yet.")
+        return _unknown("NotChecked", "The proxy's first check has not finished yet.")
     return _unknown(
         "NotReported", f"The agent, version {tunnels[0].version}, does not report this: upgrade it."
     )
@@ -90,7 +90,7 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
         if kind in found and found[kind].status == "False":
             return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
     if any(kind not in found for kind in kinds):
-        return _made(AVAILABLE, "Unknown", "NotChecked", "The first check has not ended yet.")
+        return _made(AVAILABLE, "Unknown", "NotChecked", "The first check has not finished yet.")
     broken = [(tunnel, failed) for tunnel in tunnels if (failed := problem(tunnel.member_status))]
     if broken:
         tunnel, failed = broken[0]

@@ -76,7 +76,7 @@ class _Cluster:
         agents = value.get("items", [])
         tunnels = [tunnel for agent in agents for tunnel in agent["status"]["tunnels"]]
         if not agents:
-            return fail("no agent has joined", f"run the line of: tower join {self._name}")
+            return fail("no agent has joined", f"run the line that 'tower join {self._name}' prints")
         if not tunnels:
             return fail(
                 f"none of its {len(agents)} agents is connected",

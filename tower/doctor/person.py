@@ -63,7 +63,7 @@ def _credential(access: KubeAccess, token: str, now: float) -> Verdict:
     if begin is not None and now < begin:
         return fail(f"the {facts.kind} is not valid yet", "set the clock of this machine")
     if end is None:
-        return ok(f"a {facts.kind}; the proxy knows its end")
+        return ok(f"a {facts.kind}; only the proxy knows its expiry")
     return lasts(f"the {facts.kind}", end, now, _NEW, _SOON)
 
 
