@@ -137,7 +137,8 @@ class DoctorTests(harness.TowerTestCase):
         user = self.tower.folder / "jane"
         self.tower.tower("kubeconfig", "alpha", "--user", "jane", "--output", str(user))
         line = self.failure("--kubeconfig", str(user))
-        self.assertIn("login: ", line)
+        self.assertIn("cluster: HTTP status 503", line)
+        self.assertIn("tower doctor alpha", line)
         self.assertIn("no agent of cluster alpha", line)
         (credential,) = self.tower.tower("credential", "list", "--cluster", "alpha", "-o", "name").split()
         self.tower.tower("credential", "revoke", credential)

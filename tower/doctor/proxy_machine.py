@@ -15,7 +15,7 @@ from cryptography import x509
 
 from tower.conch.transport.keys import KeyPair
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
-from tower.doctor.api import GROUP, TowerServer, login_step, refusal
+from tower.doctor.api import GROUP, SILENT_PROXY, Login, TowerServer, refusal
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
 from tower.doctor.machine import Directory, ReadOnly, open_files
@@ -68,7 +68,7 @@ async def _running(
     return await examine(
         [
             Course(
-                [*server.route.steps(), login_step(server, {401: cure})],
+                [*server.route.steps(), *Login(server, {401: cure}).steps("answer", SILENT_PROXY)],
                 [Course([Step("version", front.version)]), Course([Step("clusters", front.clusters)])],
             ),
             *(Course([Step("published name", partial(front.published, name))]) for name in _published(path)),
