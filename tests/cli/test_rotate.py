@@ -67,5 +67,7 @@ class BackupTests(CommandTestCase):
         self.assertIn("no keys", self.good("backup", file, "--without-secrets", "--force"))
         self.assertIn("not empty", self.bad("restore", file))
         self.state = self.mktemp()
-        self.assertIn("join again", self.good("restore", file))
+        text = self.good("restore", file)
+        self.assertIn("join again", text)
+        self.assertIn("revoke again what you revoked since the backup", text)
         self.assertTrue((Path(self.state) / "tower.db").exists())

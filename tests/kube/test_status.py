@@ -58,13 +58,32 @@ class StatusTests(SynchronousTestCase):
                 "0: must be a port",
             ),
             ("metadata.name: required: a name", "metadata.name", "required: a name"),
-            ("cluster name 'A': must be lower case", "clusters", "cluster name 'A': must be lower case"),
+            ("spec: must be an object", "spec", "must be an object"),
+            ("force: only for apply patches", "force", "only for apply patches"),
+            ("cluster name 'A': must be lower case", "metadata.name", "'A': must be lower case"),
         ):
-            status = status_object(StatusError(422, text, details={"kind": "clusters", "name": "beta"}), "1f")
-            cause, request = status["details"]["causes"]
-            self.assertEqual(cause, {"reason": "FieldValueInvalid", "message": message, "field": field})
-            self.assertEqual(request["message"], "1f")
+            status = status_object(StatusError(422, text, details={"kind": "Cluster", "name": "beta"}), "1f")
+            (cause,) = status["details"].pop("causes")
+            self.assertEqual(
+                cause, {"reason": "FieldValueInvalid", "message": f"{message} (request 1f)", "field": field}
+            )
+            self.assertEqual(status["details"], {"kind": "Cluster", "name": "beta"})
             self.assertEqual(status["message"], f"{text} (request 1f)")
+
+    def test_invalid_causes(self) -> None:
+        """The last of several causes ends with the request ID, and the given causes stay unchanged."""
+        causes = [{"message": "a", "field": "x"}, {"message": "b", "field": "y"}]
+        refusal = StatusError(422, "both", details={"kind": "Cluster", "causes": causes})
+        shown = status_object(refusal, "1f")["details"]["causes"]
+        self.assertEqual([cause["message"] for cause in shown], ["a", "b (request 1f)"])
+        self.assertEqual([cause["message"] for cause in causes], ["a", "b"])
+
+    def test_invalid_without_field(self) -> None:
+        """Without a field there are neither kind nor causes, so kubectl shows the message."""
+        refusal = StatusError(422, "ttl 9d: too long", details={"kind": "Kubeconfig", "name": "alpha"})
+        status = status_object(refusal, "1f")
+        self.assertNotIn("details", status)
+        self.assertEqual(status["message"], "ttl 9d: too long (request 1f)")
 
     def test_without_details(self) -> None:
         """Empty details are omitted."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower import __version__
 from tower.control import proxy_options
 from tower.member import options as agent_options
 from tower.options.variables import NOT_SETTINGS, OPTIONS, unknown_variables
@@ -35,10 +39,11 @@ class UnknownVariablesTests(SynchronousTestCase):
 
     def test_unlike_any(self) -> None:
         """Without a similar name, the error refers to --help."""
-        self.assertEqual(
-            self.unknown(TOWER_XXXXXXXXXX="1"),
-            ["TOWER_XXXXXXXXXX is not a variable of Tower: unset it; --help lists the options"],
-        )
+        for name in ("TOWER_XXXXXXXXXX", "TOWER_FOO"):
+            self.assertEqual(
+                self.unknown(**{name: "1"}),
+                [f"{name} is not a variable of Tower: unset it; --help lists the options"],
+            )
 
     def test_known(self) -> None:
         """Variables of either program, of other programs, and empty ones are accepted."""
@@ -87,6 +92,21 @@ class UnknownVariablesTests(SynchronousTestCase):
         agent = agent_options.Options({"TOWER_SERVER": "ws://x", "TOWER_CLUSTER_PORTS": "none"})
         error = self.assertRaises(UsageError, agent.parse, [])
         self.assertTrue(str(error).startswith("TOWER_SERVER is not a variable of Tower: "))
+
+
+class VersionTests(SynchronousTestCase):
+    """--version."""
+
+    def test_names(self) -> None:
+        """Each program displays its own name."""
+        for program, name in (
+            (proxy_options.Options({}), "tower-proxy"),
+            (agent_options.Options({}), "tower-agent"),
+        ):
+            out = io.StringIO()
+            with redirect_stdout(out), self.assertRaises(SystemExit):
+                program.parse(["--version"])
+            self.assertEqual(out.getvalue(), f"{name} {__version__}\n")
 
 
 class HelpTests(SynchronousTestCase):

@@ -31,11 +31,12 @@ def restore(options: argparse.Namespace) -> str:
     restore_into(found, directory)
     made = f"{datetime.fromtimestamp(found.created, UTC):%Y-%m-%d %H:%M} UTC, Tower {found.version}"
     text = f"restored {len(found.files)} files of {made}, to {directory}"
+    later = "revoke again what you revoked since the backup"
     if found.has_secrets:
-        return f"{text}: start tower-proxy with this --state-dir"
+        return f"{text}: start tower-proxy with this --state-dir; {later}"
     return (
         f"{text}: the backup has no keys: copy the key files there before you start tower-proxy; without "
-        "them, it needs --new-host-key, and all agents have to join again"
+        f"them, it needs --new-host-key, and all agents have to join again; {later}"
     )
 
 

@@ -50,8 +50,9 @@ WARNING_LIMIT = 1024
 _SPECIAL = re.compile(r'["\\]')
 _ENCODED_WORD = re.compile(r"=\?")
 
-#: A message that begins with a field's path.
-_FIELD = re.compile(r"((?:metadata|spec)\.[^\s:]+): (.+)", re.DOTALL)
+#: A message that begins with a field's path, or with the name of an option.
+_FIELD = re.compile(r"((?:metadata|spec|status)[.\[][^\s:]+|[a-z][A-Za-z]*): (.+)", re.DOTALL)
+_NAME = "cluster name "
 
 _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
     (Unauthorized, 401, "Unauthorized"),
@@ -109,17 +110,19 @@ def refusal_of(error: BaseException) -> StatusError:
 
 
 def status_object(refusal: StatusError, request_id: str = "") -> dict[str, Any]:
-    """Return the Status object for *refusal*, with the request ID in the message and in a cause."""
+    """Return the Status object for *refusal*, with the request ID in the message and in a cause.
+
+    For an Invalid Status kubectl shows the kind, the name and the causes instead of the message, so the last
+    cause ends with the request ID.
+    """
     message, details = refusal.message, dict(refusal.details)
-    if request_id:
-        message = f"{message} (request {request_id})"
-        causes = [*details.get("causes", ())]
-        if refusal.reason == "Invalid" and not causes:  # kubectl then shows the causes, not the message
-            field = _FIELD.match(refusal.message)
-            path, text = field.groups() if field else (details.get("kind", "request"), refusal.message)
-            causes.append({"reason": "FieldValueInvalid", "message": text, "field": path})
-        causes.append({"reason": "RequestID", "message": request_id, "field": "request"})
-        details["causes"] = causes
+    end = f" (request {request_id})" if request_id else ""
+    message += end
+    if refusal.reason == "Invalid":
+        details = _invalid(refusal.message, details, end)
+    elif request_id:
+        cause = {"reason": "RequestID", "message": request_id, "field": "request"}
+        details["causes"] = [*details.get("causes", ()), cause]
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -132,6 +135,25 @@ def status_object(refusal: StatusError, request_id: str = "") -> dict[str, Any]:
         status["details"] = details
     status["code"] = refusal.code
     return status
+
+
+def _invalid(text: str, details: dict[str, Any], end: str) -> dict[str, Any]:
+    """Return the details of an Invalid Status whose last cause ends with *end*.
+
+    If *text* names no field, they omit the kind and the name: only then kubectl shows the message.
+    """
+    causes = list(details.get("causes", ()))
+    if not causes:
+        field = _FIELD.match(text)
+        if field is not None:
+            path, text = field.groups()
+        elif text.startswith(_NAME):
+            path, text = "metadata.name", text.removeprefix(_NAME)
+        else:
+            return {key: value for key, value in details.items() if key not in ("kind", "name", "group")}
+        causes.append({"reason": "FieldValueInvalid", "message": text, "field": path})
+    causes[-1] = {**causes[-1], "message": f"{causes[-1]['message']}{end}"}
+    return {**details, "causes": causes}
 
 
 def status_line(code: int) -> bytes:

@@ -187,8 +187,8 @@ class EnvironmentOptions(usage.Options):
         parent.postOptions = install
 
     def opt_version(self) -> None:
-        """Display Tower's version and exit."""
-        sys.stdout.write(f"Tower {tower.__version__}\n")
+        """Display the program's version and exit."""
+        sys.stdout.write(f"{self._program} {tower.__version__}\n")
         raise SystemExit(0)
 
     def secret(self, name: str) -> str | None:

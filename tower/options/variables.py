@@ -58,6 +58,7 @@ def unknown_variables(environ: Mapping[str, str], options: Collection[str]) -> I
             or is_service_link(name, value)
         ):
             continue
-        nearest = get_close_matches(name, sorted(known), 1)
-        cure = f"did you mean {nearest[0]}?" if nearest else "unset it; --help lists the options"
+        names = sorted(variable.removeprefix(_PREFIX) for variable in known)  # the prefix resembles any name
+        nearest = get_close_matches(name.removeprefix(_PREFIX), names, 1)
+        cure = f"did you mean {_PREFIX}{nearest[0]}?" if nearest else "unset it; --help lists the options"
         yield f"{name} is not a variable of Tower: {cure}"

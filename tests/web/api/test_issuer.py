@@ -51,8 +51,8 @@ class JoinTokenTests(ApiTestCase):
         for spec, text in (
             ({"ttl": "soon"}, "'soon'"),
             ({"ttl": 5}, "5"),
-            ({"ttl": "31d"}, "the limit for join tokens is 30d"),
-            ({"ttl": "0"}, "more than 0"),
+            ({"ttl": "31d"}, "must be at most 30d (the limit for join tokens)"),
+            ({"ttl": "0"}, "ttl 0s: must be more than 0"),
             ({"uses": 0}, "uses 0"),
             ({"uses": True}, "spec.uses"),
             ({"frob": 1}, "ttl, uses"),
@@ -214,7 +214,8 @@ class KubeconfigTests(ApiTestCase):
             ({"user": ""}, "spec.user"),
             ({"via": "tunnel"}, "front-door or port"),
             ({"auth": "password"}, "cert or token"),
-            ({"ttl": "2d"}, "--max-credential-ttl is 1d"),
+            ({"ttl": "2d"}, "ttl 2d: must be at most 1d (--max-credential-ttl of the proxy)"),
+            ({"ttl": "0s"}, "ttl 0s: must be more than 0"),
             ({"ttl": "1"}, "'1'"),
         ):
             refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], **spec}})

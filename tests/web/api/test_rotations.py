@@ -40,6 +40,11 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(error.code, code)
         return str(error)
 
+    def test_invalid(self) -> None:
+        """The details of an Invalid Status have the kind."""
+        error = self.refused(422, "POST", ROTATIONS, {"metadata": {"name": "x"}, "spec": {"target": "y"}})
+        self.assertEqual((error.details["kind"], error.details["name"]), ("Rotation", "x"))
+
     def test_life(self) -> None:
         """A rotation is begun, shown, changed and finished."""
         self.assertEqual(self.get(ROTATIONS)["items"], [])

@@ -108,6 +108,13 @@ GROUP_VERSIONS = (
 )
 
 
+def kind_of(name: str) -> str:
+    """Return the kind of a resource or subresource, such as ``clusters/agents``; *name* if unknown."""
+    return next(
+        (one.kind for version in GROUP_VERSIONS for one in version.resources if one.name == name), name
+    )
+
+
 def group_version(group: str, version: str) -> GroupVersion | None:
     """Return a version of a group, or None."""
     return next((each for each in GROUP_VERSIONS if (each.group, each.version) == (group, version)), None)

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, succeed
 from yaml import AliasEvent, SafeLoader, YAMLError, load
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.escaping import json_text
+from tower.escaping import json_text, shortened
 from tower.kube.accept import choose
 from tower.kube.status import StatusError
 from tower.store.records import Expired, StoreFailed
@@ -35,6 +35,9 @@ PARAMETER_LIMIT = 64
 #: Longest name of a field manager, characters.
 MANAGER_LIMIT = 128
 
+#: Longest name of an object in an error, characters.
+NAME_LIMIT = 253
+
 _JSON = ("application/json", "application/merge-patch+json")
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml")
 
@@ -49,6 +52,7 @@ class Call:
 
     :ivar segments: of the path.
     :ivar body: reads the body.
+    :ivar objects: those that were read from the body, for errors.
     :ivar user: the authenticated user.
     :ivar agent: the client's program (`User-Agent`).
     """
@@ -62,6 +66,7 @@ class Call:
     user: str = ""
     groups: tuple[str, ...] = ()
     agent: str = ""
+    objects: list[dict[str, Any]] = field(factory=list, eq=False, repr=False)
 
     @property
     def table(self) -> str:
@@ -127,7 +132,16 @@ class Call:
         value = parse(raw, yaml="yaml" in self.media and not raw.lstrip().startswith(b"{"))
         if not isinstance(value, dict):
             raise StatusError(400, "the body is not an object")
+        self.objects.append(value)
         return value
+
+    def object_name(self, below: tuple[str, ...]) -> str:
+        """Return the name in the path segments *below* the resource, or else in the body; may be empty."""
+        if below:
+            return below[0]
+        metadata = self.objects[-1].get("metadata") if self.objects else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        return shortened(name, NAME_LIMIT) if isinstance(name, str) else ""
 
 
 def parse(raw: bytes, *, yaml: bool = False) -> Any:
@@ -225,7 +239,16 @@ class Api:
         try:
             return await handler.answer(call, below)
         except TowerError as e:
+            if isinstance(e, Invalid) or (isinstance(e, StatusError) and e.reason == "Invalid"):
+                raise _invalid(e, plural, call.object_name(below), below) from e
             raise _refusal(e, below[1] if len(below) > 2 else plural, below[0] if below else "") from e
+
+
+def _invalid(error: TowerError, plural: str, name: str, below: tuple[str, ...]) -> StatusError:
+    """Return *error* as an Invalid Status, whose details have the kind instead of the resource."""
+    kind = discovery.kind_of("/".join((plural, *below[1:2])))
+    details = {"name": name, "group": discovery.GROUP, "kind": kind}
+    return StatusError(422, str(error), details=details | getattr(error, "details", {}))
 
 
 def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
@@ -246,8 +269,6 @@ def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
             return StatusError(409, str(error), reason="AlreadyExists", details=details)
         case Conflict():
             return StatusError(409, str(error), details=details)
-        case Invalid():
-            return StatusError(422, str(error), details=details)
     return error
 
 

@@ -137,7 +137,7 @@ class Issuer:
         :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         self._require_agents(name)
-        _check_ttl(ttl, MAX_TTL, "the limit for join tokens is")
+        _check_ttl(ttl, MAX_TTL, "the limit for join tokens")
         server = f"wss://{self.published.authority()}"
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
@@ -202,7 +202,7 @@ class Issuer:
         name, uid = (cluster.name, cluster.uid) if cluster is not None else ("", "")
         if ttl is None:
             ttl = min(DEFAULT_TTL, self._credentials.max_ttl)
-        _check_ttl(ttl, self._credentials.max_ttl, "the proxy's --max-credential-ttl is")
+        _check_ttl(ttl, self._credentials.max_ttl, "--max-credential-ttl of the proxy")
         certificate, token = None, None
         if auth == "cert":
             issued = self._users.client_certificate(user, groups, name, uid, ttl, self._clock.seconds())
@@ -241,5 +241,11 @@ class Issuer:
 
 
 def _check_ttl(ttl: float, limit: float, what: str) -> None:
-    if not 0 < ttl <= limit:
-        raise Invalid(f"ttl {format_duration(ttl)}: must be more than 0; {what} {format_duration(limit)}")
+    """Check a lifetime, in s; *what* names the *limit*.
+
+    :raise Invalid: it is not more than 0, or above the limit.
+    """
+    if not ttl > 0:
+        raise Invalid(f"ttl {format_duration(ttl)}: must be more than 0")
+    if ttl > limit:
+        raise Invalid(f"ttl {format_duration(ttl)}: must be at most {format_duration(limit)} ({what})")

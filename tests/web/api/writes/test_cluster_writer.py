@@ -7,6 +7,7 @@ from typing import Any
 from tests.fakes.api import BASE, ApiTestCase, decoded
 from tower.clusters.cluster import decode
 from tower.clusters.object_meta import COUNT_LIMIT
+from tower.kube.status import status_object
 from tower.web.api.writes.requests import ENTRY_LIMIT
 from tower.web.outcome import Response
 
@@ -137,6 +138,37 @@ class ClusterWriterTests(ApiTestCase):
         self.assertEqual(made["metadata"]["labels"], {"a": "1", "date": "2026-01-01"})
         self.assertEqual(self.owners(), {"a": {"f:metadata": {"f:labels": {"f:a": {}, "f:date": {}}}}})
         self.assertEqual(made["spec"]["connection"]["kubernetesAPIServerPort"], 6000)
+
+    def test_invalid(self) -> None:
+        """The details of an Invalid Status have the kind and the name, also of a cluster that is created."""
+        self.add("alpha")
+        spec = {"connection": {"type": "foo"}}
+        bad = {"metadata": {"name": "bad"}, "spec": spec}
+        old = {"metadata": {"name": "alpha", "resourceVersion": "1"}, "spec": spec}
+        merge = "application/merge-patch+json"
+        for method, path, body, more, name, field in (
+            ("POST", CLUSTERS, bad, {}, "bad", "spec.connection.type"),
+            (
+                "PATCH",
+                f"{CLUSTERS}/bad",
+                bad,
+                {"content": APPLY, "fieldManager": "a"},
+                "bad",
+                "spec.connection.type",
+            ),
+            ("PUT", ALPHA, old, {}, "alpha", "spec.connection.type"),
+            ("PUT", ALPHA, {"spec": {}}, {}, "alpha", "metadata.resourceVersion"),
+            ("PATCH", ALPHA, {"spec": spec}, {"content": merge}, "alpha", "spec.connection.type"),
+            ("POST", CLUSTERS, {"metadata": {"name": "A"}}, {}, "A", "metadata.name"),
+            ("POST", CLUSTERS, {"metadata": "x"}, {}, "", "metadata"),
+            ("POST", CLUSTERS, {"metadata": {"name": "b"}, "spec": 5}, {}, "b", "spec"),
+            ("POST", CLUSTERS, bad, {"dryRun": "x", "fieldValidation": "x"}, "bad", "fieldValidation"),
+        ):
+            details = status_object(self.refused(422, method, path, body, **more), "1f")["details"]
+            self.assertEqual((details["kind"], details["name"]), ("Cluster", name))
+            (cause,) = details["causes"]
+            self.assertEqual(cause["field"], field)
+            self.assertTrue(cause["message"].endswith(" (request 1f)"), cause)
 
     def test_apply_again(self) -> None:
         """An apply removes what it omits, keeps others' fields, and is a no-op the second time."""
