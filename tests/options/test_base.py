@@ -158,7 +158,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
 
     def test_many_errors(self) -> None:
         """After 20 errors the rest of the command line is not read, which could take long."""
-        error = self.assertRaises(usage.UsageError, Options({}).parse, ["word"] * 1000 + ["--port=x"] * 1000)
+        error = self.assertRaises(usage.UsageError, Options({}).parse, ["--bogus"] * 1000)
         self.assertEqual(len(str(error).splitlines()), 21)
         self.assertTrue(str(error).endswith("the rest of the options was not read"))
 
