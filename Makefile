@@ -18,7 +18,7 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Three groups run side by side, because two of them mostly wait.  Modules that compare speeds, or measure users under an
+# Four groups run side by side, because three of them mostly wait.  Modules that compare speeds, or measure users under an
 # attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
@@ -28,11 +28,14 @@ BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
 	$(QUICK)
 ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS),$(INTEGRATION))
+# Health, metrics, signals, rotation: they wait for the programs' periods.
+OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %.test_doctor_member %.test_first_line \
+	%.test_metrics %.test_restore_drill %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
+WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION),$(INTEGRATION))
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -87,7 +90,7 @@ aside: $(VENV)/.ready
 
 slow: $(VENV)/.ready kubectl realcluster
 	@failed=0; \
-	$(SIDE_BY_SIDE) slow-waiting slow-attacks slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
 	exit $$failed
 
@@ -97,6 +100,9 @@ slow-busy: $(VENV)/.ready
 
 slow-waiting: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(WAITING)
+
+slow-operation: $(VENV)/.ready
+	$(TRIAL) --limit 2400 $(OPERATION)
 
 slow-attacks: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(ATTACKS)
@@ -115,7 +121,7 @@ test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster || failed=1; \
-	$(SIDE_BY_SIDE) aside slow-waiting slow-attacks slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
 	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed

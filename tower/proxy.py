@@ -13,14 +13,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.clusters import Clusters
-from tower.clusters.agent_keys import AgentKeys
-from tower.clusters.cluster_events import ClusterEvents
-from tower.clusters.credentials import Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.records import Records
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
-from tower.clusters.v1_tokens import V1Tokens
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
@@ -169,11 +163,11 @@ class Proxy(MultiService):
 
         # Records
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
-        self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
-        self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
-        credentials = Credentials(store, day, options["max-credential-ttl"])
-        tokens = JoinTokens(store, day)
-        v1_tokens = V1Tokens(store, day)
+        self._records = records = Records.of(
+            store, Vault(secrets_file, epoch), options["cluster-ports"], day, options["max-credential-ttl"]
+        )
+        clusters, member_credentials = records.clusters, records.member_credentials
+        credentials, tokens, v1_tokens = records.credentials, records.tokens, records.v1_tokens
         own_host = "127.0.0.1" if is_wildcard(host) else host
         self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
@@ -240,19 +234,8 @@ class Proxy(MultiService):
         nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
         # Rotation of keys
-        agent_keys = AgentKeys(store, day)
         self._rotations = rotations = rotations_of(
-            keys,
-            serving,
-            store,
-            credentials,
-            tokens,
-            agent_keys,
-            member_credentials,
-            tunnels,
-            day,
-            admin.renew,
-            admin.owns,
+            keys, serving, records, tunnels, day, admin.renew, admin.owns
         )
 
         # Authentication, audit, Tower's API
@@ -271,37 +254,11 @@ class Proxy(MultiService):
             published,
             day,
         )
-        events = ClusterEvents(store, day)
-        api = tower_api(
-            store,
-            clusters,
-            credentials,
-            tokens,
-            v1_tokens,
-            tunnels,
-            issuer,
-            day,
-            member_credentials,
-            nodes.status,
-            check_files=nodes.check_files,
-            events=events,
-            rotations=rotations,
-            agent_keys=agent_keys,
-        )
+        api = tower_api(records, tunnels, issuer, day, nodes.status, nodes.check_files, rotations)
 
+        # Metrics
         metrics = ProxyMetrics.of(
-            reactor,
-            keys,
-            serving,
-            store,
-            clusters,
-            member_credentials,
-            tunnels,
-            nodes,
-            budget,
-            slots,
-            shared,
-            logs.audit_log,
+            reactor, keys, serving, store, records, tunnels, nodes, budget, slots, shared, logs.audit_log
         )
 
         # HTTP ports
@@ -356,7 +313,7 @@ class Proxy(MultiService):
         watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
-        self._followers = (watch, generation, credentials, clusters, v1_tokens)
+        self._followers = (watch, generation, records)
         kubesphere_ports = ClusterProxies(
             clusters,
             KubeSpherePorts(
@@ -391,10 +348,10 @@ class Proxy(MultiService):
             periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
-            EventRecorder(store, clusters, tunnels, events),
+            EventRecorder(store, clusters, tunnels, records.events),
             *(
                 periodic(reactor, PURGE_PERIOD, purge)
-                for purge in (events.sweep, tokens.purge, credentials.purge, agent_keys.purge)
+                for purge in (records.events.sweep, tokens.purge, credentials.purge, records.agent_keys.purge)
             ),
             periodic(reactor, ROTATIONS_PERIOD, rotations.check),
         ]
@@ -411,12 +368,12 @@ class Proxy(MultiService):
 
     async def _open(self) -> None:
         await self._admin.renew()
-        await self._clusters.assign_ports()
-        await self._member_credentials.reseal()
+        await self._records.clusters.assign_ports()
+        await self._records.member_credentials.reseal()
         await self._rotations.resume()
         given = self._options.given_cluster
         if given is not None:
-            await ensure_default_cluster(self._clusters, given, self._access)
+            await ensure_default_cluster(self._records.clusters, given, self._access)
         if not self.running:
             return
         for service in self._services:

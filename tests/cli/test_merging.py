@@ -170,7 +170,7 @@ class MergeTests(CommandTestCase):
         said = self.bad(*self.words)
         (name,) = self.store.snapshot("credentials")
         self.assertIn(
-            f"no space left on device; revoke what was issued: tower credential revoke {name}", said
+            f"no space left on device; revoke the issued credential: tower credential revoke {name}", said
         )
         self.assertEqual(yaml.safe_load(self.file.read_text()), OTHER)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["config"])

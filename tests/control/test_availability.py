@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import NOW, Bench
@@ -114,10 +115,10 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.gamma(), OPEN)
         bench.tunnels.note("gamma", "refused again")
         bench.clock.advance(1)
-        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "refused again"))
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Refused again"))
         bench.tunnels.note("gamma", "timed out")
         bench.clock.advance(30)
-        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "timed out"))
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Timed out"))
         bench.tunnels.note("gamma", "")
         self.assertEqual(self.gamma(), OPEN)
         bench.tunnels.note("gamma", "refused")
@@ -147,7 +148,7 @@ class AvailabilityTests(SynchronousTestCase):
         """The agent's reports are written at once, both ways; before the first the sum is unknown."""
         tunnel = FakeTunnel("alpha")
         self.bench.tunnels.add(tunnel)
-        self.assertEqual((self.sum(), self.statuses()), (("Unknown", "NotChecked"), []))
+        self.assertEqual((self.sum(), self.statuses()), (("Unknown", "NotChecked"), ["Unknown"] * 3))
         self.report(tunnel, WORKS)
         self.assertEqual((self.sum(), self.statuses()), (("True", "Ready"), ["True"] * 3))
         self.report(tunnel, DOWN)
@@ -206,13 +207,43 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.bench.store.version, version + 1)
 
     def test_never_connected(self) -> None:
-        """A cluster that was just added becomes unavailable with the cure, and its removal leaves nothing."""
+        """A cluster that was just added is unavailable at once; its removal leaves nothing behind."""
         self.successResultOf(self.bench.clusters.add("beta"))
-        self.bench.clock.advance(10)
         self.assertEqual(self.sum("beta"), ("False", "AgentNeverConnected"))
         self.successResultOf(self.bench.clusters.remove("beta"))
         self.successResultOf(self.bench.clusters.remove("alpha"))
         self.assertEqual(self.bench.clock.getDelayedCalls(), [])
+
+    def test_unknown_past(self) -> None:
+        """Agents of a cluster from an earlier run, without conditions, have the grace period."""
+        self.service.stopService()
+        self.successResultOf(self.bench.clusters.add("beta"))
+        self.bench.clock.advance(1)
+        self.service.startService()
+        self.assertEqual(self.sum("beta"), ("Unknown", "NotChecked"))
+        self.bench.clock.advance(10)
+        self.assertEqual(self.sum("beta"), ("False", "AgentNeverConnected"))
+
+    def test_first_connect(self) -> None:
+        """The first line of the log about a connected agent is the result of its first check."""
+        with capturedLogs() as events:
+            for name in ("alpha", "beta"):
+                if name == "beta":
+                    self.successResultOf(self.bench.clusters.add("beta"))
+                tunnel = FakeTunnel(name)
+                self.bench.tunnels.add(tunnel)
+                self.assertEqual(self.sum(name), ("Unknown", "NotChecked"))
+                if name == "alpha":
+                    self.report(tunnel, WORKS)
+            self.bench.clock.advance(9)
+            self.assertEqual(self.sum("beta"), ("Unknown", "NotChecked"))
+            self.bench.clock.advance(20)
+        found = [
+            (event["cluster"], event["reason"]) for event in events if "is available" in event["log_format"]
+        ]
+        self.assertEqual(found, [("alpha", "Ready"), ("beta", "AgentConnected")])
+        for event in events:
+            self.assertNotIn("cannot be reached", event.get("detail", ""))
 
     def test_disabled(self) -> None:
         """A disabled cluster is not available, at once."""
@@ -229,7 +260,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.sum("gamma"), ("False", "NoTunnel"))
         found = self.bench.clusters.require("gamma").condition("MemberCredential")
         assert found is not None
-        self.assertEqual((found.status, found.message), ("False", "set it"))
+        self.assertEqual((found.status, found.message), ("False", "Set it"))
 
     def test_stops(self) -> None:
         """A stopped service leaves no timer."""

@@ -92,7 +92,7 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual(self.sum(None)[:2], ("Unknown", "NotChecked"))
         partly = MemberStatus(GOOD, GOOD, Check("Unknown", "ReviewFailed", "no such API"))
         self.assertEqual(
-            self.sum(partly), ("True", "AgentConnected", "ImpersonationAllowed is not known: no such API")
+            self.sum(partly), ("True", "AgentConnected", "ImpersonationAllowed is not known: No such API")
         )
         self.assertEqual(self.sum(MemberStatus()), ("True", "AgentConnected", ""))
 
@@ -140,11 +140,23 @@ class PartsTests(SynchronousTestCase):
         self.tunnels.remember("alpha", 1_800_000_000 - 60, "")
         self.assertIn("last seen at 2027-01-15T07:59:00Z", link_down(ALPHA, self.tunnels).message)
 
+    def test_sentences(self) -> None:
+        """A message begins with a capital letter, unless it begins with a name or a path."""
+        for text, wanted in (
+            ("the agent is allowed", "The agent is allowed"),
+            ("users, but not groups", "Users, but not groups"),
+            ("api.example:6443 is not an API server", "api.example:6443 is not an API server"),
+            ("/token: no such file", "/token: no such file"),
+            ("", ""),
+        ):
+            found = member_conditions(MemberStatus(Check("False", "R", text)))
+            self.assertEqual(found[0].message, wanted)
+
     def test_nodes_down(self) -> None:
         """Nodes are missing, or their tunnels do not work."""
         self.tunnels.explain("beta", lambda: "no tunnels")
         found = link_down(BETA, self.tunnels)
-        self.assertEqual((found.reason, found.message), ("NoTunnel", "no tunnels"))
+        self.assertEqual((found.reason, found.message), ("NoTunnel", "No tunnels"))
         self.tunnels.add(FakeTunnel("beta"))
         self.tunnels.note("beta", "refused")
         found = link_down(BETA, self.tunnels)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from cryptography import x509
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -41,6 +42,8 @@ class FakeNetwork:
     :ivar certificates: of the server; empty: it has no TLS.
     :ivar http: answers to plain requests, by whether TLS is used.
     :ivar answers: status and object of API requests, by method and path; others have no answer.
+    :ivar slow: paths of API requests without an answer in time.
+    :ivar before: called with the path of each API request.
     :ivar asked: method, path, body and token of each API request.
     """
 
@@ -51,6 +54,8 @@ class FakeNetwork:
         self.certificates = chain_of("tower.example")
         self.http = {True: Glimpse(401, NOW, b"HTTP/"), False: Glimpse(0, None, b"")}
         self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
+        self.slow: set[str] = set()
+        self.before: Callable[[str], None] = lambda _: None
         self.asked: list[tuple[str, str, Any, str | None]] = []
 
     def resolve(self, host: str, port: int) -> list[str]:
@@ -104,6 +109,10 @@ class FakeTowerAPI:
         prefix = self._access.server.partition("://")[2].partition("/")[2]
         path = f"/{prefix}{path}" if prefix else path
         network.asked.append((method, path, body and json.loads(body), self._access.token))
+        network.before(path)
+        if path in network.slow:
+            late = defer.TimeoutError("it took longer than 8 s")
+            raise APIError(method, path, 0, str(late), late)
         if (method, path) not in network.answers:
             raise APIError(method, path, 0, "connection lost")
         code, value = network.answers[method, path]

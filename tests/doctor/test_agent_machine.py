@@ -39,7 +39,7 @@ class AgentTests(DoctorTestCase):
         failed = [name for name, each in findings.items() if each.verdict.grade == "FAIL"]
         self.assertEqual(failed, ["connection", "access to the cluster"])
         self.assertIn("--kubeconfig FILE", findings["access to the cluster"].verdict.cure)
-        self.assertEqual(findings["enrolment"].verdict.grade, "skip")
+        self.assertEqual(findings["enrollment"].verdict.grade, "skip")
         state.mkdir(mode=0o700)
         (state / "agent-key").write_text("x")
         (state / "agent-key").chmod(0o600)

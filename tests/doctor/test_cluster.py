@@ -77,7 +77,8 @@ class ClusterTests(DoctorTestCase):
         self.agents[0]["status"]["tunnels"] = []
         self.assertIn("none of its 1 agents is connected", self.failed(self.look()))
         self.agents.clear()
-        self.assertIn("no agent has joined -> run the line of: tower join alpha", self.failed(self.look()))
+        cure = "run the line that 'tower join alpha' prints"
+        self.assertIn(f"no agent has joined -> {cure}", self.failed(self.look()))
 
     def test_nodes(self) -> None:
         """A cluster of type ssh has nodes in place of agents."""
@@ -107,6 +108,33 @@ class ClusterTests(DoctorTestCase):
             line = self.failed(self.look())
             self.assertIn(f"request: HTTP status {code}: {message} -> ", line)
             self.assertIn(cure, line)
-            self.assertEqual(self.network.asked[-1][0], "DELETE")
+            self.assertIn(("DELETE", f"{BASE}/credentials/c-1"), [each[:2] for each in self.network.asked])
         self.network.answers[THROUGH] = (403, {"message": "tower-doctor cannot get path"})
         self.assertEqual(self.look()["request"].verdict.grade, "ok")
+
+    def test_no_answer(self) -> None:
+        """A request without an answer has the likely cause, or the condition that became False meanwhile."""
+        self.network.slow.add(THROUGH[1])
+        line = self.failed(self.look())
+        self.assertIn("request: GET /clusters/alpha/version: no answer within 8 s -> see ", line)
+        self.assertIn("tower cluster show alpha", line)
+        self.assertIn("does not answer its agent; restart it if it is frozen", line)
+        self.assertIn(("DELETE", f"{BASE}/credentials/c-1"), [each[:2] for each in self.network.asked])
+        self.network.before = self.fail_later
+        self.assertIn("request: API server api is silent -> restart it", self.failed(self.look()))
+        self.record["status"]["conditions"][0]["status"] = "True"
+        self.network.slow.clear()
+        self.network.answers[THROUGH] = (504, {"message": "too late"})
+        self.assertIn("request: API server api is silent -> restart it", self.failed(self.look()))
+
+    def fail_later(self, path: str) -> None:
+        """Let a condition become False with the request through the tunnel."""
+        if path == THROUGH[1]:
+            condition = self.record["status"]["conditions"][0]
+            condition.update(status="False", message="API server api is silent: restart it")
+
+    def test_silent_proxy(self) -> None:
+        """A proxy that does not answer has its own cure."""
+        self.network.slow.add("/version")
+        self.assertIn("answer: GET /version: no answer within 8 s", self.failed(self.look()))
+        self.assertIn("check the proxy's log", self.failed(self.look()))

@@ -42,7 +42,7 @@ class MemberTests(DoctorTestCase):
             ({"credential": bad}, "credential: API server a:1: refused -> start it"),
             ({"impersonation": bad}, "impersonation: API server a:1: refused -> start it"),
             ({"clock_offset": 3600.0}, "clock: this machine is 3600 s ahead of the API server -> set"),
-            ({"credential_expires": NOW}, "end: it expired on 2023-11-14 22:13 UTC -> renew it"),
+            ({"credential_expires": NOW}, "expiry: it expired on 2023-11-14 22:13 UTC -> renew it"),
         ):
             self.assertIn(text, self.failed(self.look(evolve(SOUND, **changes))))
 

@@ -74,20 +74,40 @@ class PersonTests(DoctorTestCase):
         self.assertEqual(self.network.asked[0][3], "t0ken")
 
     def test_login(self) -> None:
-        """Each rejection has its cure."""
+        """Each rejection has its cure; a refusal of the server itself is for its log."""
         for code, cure in (
             (401, "tower kubeconfig CLUSTER --user USER"),
             (403, "a kubeconfig for this cluster"),
             (404, "tower cluster list"),
-            (503, "tower doctor CLUSTER"),
             (500, "check the server's log"),
         ):
             self.network.answers[VERSION] = (code, {"message": "the reason"})
             line = self.failed(self.look())
             self.assertIn(f"login: HTTP status {code}: the reason -> ", line)
             self.assertIn(cure, line)
+
+    def test_cluster_without_an_answer(self) -> None:
+        """A cluster that does not answer is not a failure of the login; the cure is the administrator's."""
+        ask = "-> ask Tower's administrator to run: tower doctor alpha"
+        for code in (502, 503, 504):
+            self.network.answers[VERSION] = (code, {"message": "the API server is frozen"})
+            findings = self.look()
+            text = (
+                f"cluster: HTTP status {code}: the API server is frozen; the credential was not judged {ask}"
+            )
+            self.assertEqual(self.failed(findings), f"FAIL  {text}")
+            self.assertEqual(findings["login"].verdict.grade, "skip")
         del self.network.answers[VERSION]
         self.assertIn("connection lost", self.failed(self.look()))
+        self.network.slow.add(VERSION[1])
+        self.assertIn("version: no answer within 8 s; the credential was not", self.failed(self.look()))
+        self.assertIn(ask, self.failed(self.look()))
+        self.network.slow.clear()
+        self.network.answers[VERSION] = (200, {})
+        self.network.answers[REVIEW] = (503, {"message": "frozen"})
+        self.assertIn(f"user: HTTP status 503: frozen {ask}", self.failed(self.look()))
+        self.network.slow.add(REVIEW[1])
+        self.assertIn(f"no answer within 8 s {ask}", self.failed(self.look()))
 
     def test_old_server(self) -> None:
         """An API server without reviews does not name the user."""

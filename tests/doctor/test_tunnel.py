@@ -117,7 +117,7 @@ class ChecksTests(DoctorTestCase):
         findings = self.look()
         self.assertEqual(self.grades(findings), {"ok"})
         self.assertIn(
-            f"key {AGENT_KEY.fingerprint} is enrolled for cluster alpha", findings["enrolment"].line
+            f"key {AGENT_KEY.fingerprint} is enrolled for cluster alpha", findings["enrollment"].line
         )
         self.assertEqual(self.protocols, ["tower-v2", "tower-v2"])
 
@@ -143,9 +143,9 @@ class ChecksTests(DoctorTestCase):
         """A key that is not enrolled is a failure, unless the agent has a token."""
         self.accepted = False
         self.assertIn("is not enrolled for cluster alpha -> run 'tower join alpha'", self.failed(self.look()))
-        self.assertEqual(self.look(has_token=True)["enrolment"].verdict.grade, "warn")
+        self.assertEqual(self.look(has_token=True)["enrollment"].verdict.grade, "warn")
         self.assertIn("neither a key nor a join token", self.failed(self.look(None)))
-        self.assertEqual(self.look(None, has_token=True)["enrolment"].verdict.grade, "ok")
+        self.assertEqual(self.look(None, has_token=True)["enrollment"].verdict.grade, "ok")
 
     def test_v1(self) -> None:
         """An agent of kubesphere-v1 has neither key."""

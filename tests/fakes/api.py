@@ -14,14 +14,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW, authority
-from tower.clusters import Clusters
-from tower.clusters.agent_keys import AgentKeys
-from tower.clusters.cluster_events import ClusterEvents
-from tower.clusters.credentials import Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
-from tower.clusters.v1_tokens import V1Tokens
+from tower.clusters.records import Records
 from tower.kube.status import StatusError
 from tower.nodes.record_files import NodeFiles
 from tower.rotation.assembly import ProxyKeys, rotations_of
@@ -97,12 +91,11 @@ class ApiTestCase(SynchronousTestCase):
         clock: Any = self.clock
         self.store = MemoryStore()
         self.vault = Vault(Path(self.mktemp()), clock.seconds)
-        self.accesses = MemberCredentials(self.store, self.vault)
-        self.clusters = Clusters(self.store, self.ports, clock, self.accesses)
+        records = Records.of(self.store, self.vault, self.ports, clock, 86400.0)
+        self.accesses, self.clusters = records.member_credentials, records.clusters
         self.ssh: dict[str, SSHStatus] = {}
-        self.credentials = Credentials(self.store, clock, 86400.0)
-        self.tokens = JoinTokens(self.store, clock)
-        self.v1_tokens = V1Tokens(self.store, clock)
+        self.credentials, self.tokens = records.credentials, records.tokens
+        self.v1_tokens, self.agent_keys, self.events = records.v1_tokens, records.agent_keys, records.events
         self.tunnels = Tunnels(clock, clock.seconds)
         self.users, self.serving = authority("users"), authority("serving")
         self.issuer = Issuer(
@@ -116,38 +109,25 @@ class ApiTestCase(SynchronousTestCase):
             self.published,
             clock,
         )
-        self.events = ClusterEvents(self.store, clock)
         state = StateDir(Path(self.mktemp()))
         self.keys = ProxyKeys.load(state, None, NOW)
-        self.agent_keys = AgentKeys(self.store, clock)
         self.rotations = rotations_of(
             self.keys,
             ServingCertificate(state, self.keys.authority.current, self.keys.users, ["a"], clock.seconds),
-            self.store,
-            self.credentials,
-            self.tokens,
-            self.agent_keys,
-            self.accesses,
+            records,
             self.tunnels,
             clock,
             self.renew_admin,
             lambda credential: credential.user == "tower-admin",
         )
         self.api = tower_api(
-            self.store,
-            self.clusters,
-            self.credentials,
-            self.tokens,
-            self.v1_tokens,
+            records,
             self.tunnels,
             self.issuer,
             clock,
-            self.accesses,
             self.ssh.get,
-            check_files=NodeFiles(self.node_files).check,
-            events=self.events,
-            rotations=self.rotations,
-            agent_keys=self.agent_keys,
+            NodeFiles(self.node_files).check,
+            self.rotations,
         )
 
     async def renew_admin(self) -> None:

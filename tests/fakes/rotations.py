@@ -11,12 +11,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW
-from tower.clusters import Clusters
-from tower.clusters.agent_keys import AgentKeys
-from tower.clusters.credentials import Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberCredentials
-from tower.clusters.v1_tokens import V1Tokens
+from tower.clusters.records import Records
 from tower.conch.connection.global_requests import RequestRefused
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.rotation.assembly import ProxyKeys, rotations_of
@@ -81,16 +76,12 @@ class RotationTestCase(SynchronousTestCase):
         """Start the proxy's parts from the state directory and the store."""
         clock: Any = self.clock
         self.vault = Vault(self.state.path / "secrets.key", clock.seconds)
-        self.member_credentials = MemberCredentials(self.store, self.vault)
-        self.clusters = Clusters(self.store, None, clock, self.member_credentials)
-        self.addCleanup(self.clusters.stop)
-        self.credentials = Credentials(self.store, clock, 86400.0)
-        self.addCleanup(self.credentials.stop)
-        self.tokens = JoinTokens(self.store, clock)
-        self.v1_tokens = V1Tokens(self.store, clock)
-        self.addCleanup(self.v1_tokens.stop)
+        records = Records.of(self.store, self.vault, None, clock, 86400.0)
+        self.addCleanup(records.stop)
+        self.member_credentials, self.clusters = records.member_credentials, records.clusters
+        self.credentials, self.tokens = records.credentials, records.tokens
+        self.v1_tokens, self.agent_keys = records.v1_tokens, records.agent_keys
         self.tunnels = Tunnels(clock, clock.seconds)
-        self.agent_keys = AgentKeys(self.store, clock)
         self.keys = ProxyKeys.load(self.state, None, clock.seconds())
         self.serving = ServingCertificate(
             self.state, self.keys.authority.current, self.keys.users, ["tower.example"], clock.seconds
@@ -98,11 +89,7 @@ class RotationTestCase(SynchronousTestCase):
         self.rotations = rotations_of(
             self.keys,
             self.serving,
-            self.store,
-            self.credentials,
-            self.tokens,
-            self.agent_keys,
-            self.member_credentials,
+            records,
             self.tunnels,
             clock,
             self.renew_admin,

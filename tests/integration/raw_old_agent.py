@@ -105,9 +105,12 @@ class RawOldAgent(RawPeer):
         return self.next(ACCEPTED, REFUSED)
 
     def register(self, config: AgentConfig | bytes) -> bytes:
-        """Send our config; return the answer."""
+        """Send our config; return the answer.  The proxy's check of the API server gets none."""
         self.ask(CONFIG, config.encode() if isinstance(config, AgentConfig) else config)
-        return self.answered()
+        answer = self.answered()
+        if answer[0] == ACCEPTED:
+            self.next(OPEN)
+        return answer
 
     def seconds_until_closed(self) -> float:
         """Read up to the end of the connection; return the time until then, s."""

@@ -343,6 +343,7 @@ class AddressTests(SynchronousTestCase):
         self.addCleanup(tower.stop)
         tower.proxy = tower.proxy_program("--host=0.0.0.0")
         tower.start()
+        wait_for("the warning", lambda: " warn " in tower.proxy.output())  # the log is written by a thread
         (warning,) = (line for line in tower.proxy.output().splitlines() if " warn " in line)
         self.assertIn("--publish-service-address is not set", warning)
         tower.tower("cluster", "add", "alpha")

@@ -180,7 +180,8 @@ class SessionTests(TestCase):
         stranger = self.session(authority("other", now=time.time()), environ=environ)
         self.assertEqual(await self.error(stranger, url), f"GET {url}: TLS: certificate verify failed")
         said = await self.error(session, "https://elsewhere.test/")
-        self.assertIn(f"the HTTP proxy 127.0.0.1:{between.port} answered CONNECT with 403 Forbidden", said)
+        proxy = f"127.0.0.1:{between.port} (https_proxy)"
+        self.assertIn(f"the HTTP proxy {proxy} answered CONNECT with 403 Forbidden", said)
         self.assertEqual((between.served, self.cloud.asked), (3, ["/x"]))
 
     async def test_http_proxy_cancelled(self) -> None:

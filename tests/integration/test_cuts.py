@@ -124,8 +124,7 @@ class HandshakeTests(harness.TowerTestCase):
             relay.fault = fault
             state = self.folder / f"fleet-{number}"
             shutil.copytree(self.agent.state, state)
-            words = arguments_for(self.agent.argv, relay.port, tls=False)
-            words = words[words.index("tower-agent") + 1 :]
+            words = arguments_for(self.agent.argv, relay.port, tls=False)[1:]
             dropped = ("--state-dir", "--health-address")
             lists.append([each for each in words if not each.startswith(dropped)] + [f"--state-dir={state}"])
         places = self.folder / "fleet.json"

@@ -70,7 +70,7 @@ class DoctorTests(harness.TowerTestCase):
         options = self.joined()
         code, lines = self.doctor(*self.agent(options), environment=self.token)
         self.assertEqual(code, 0, lines)
-        for check in ("WebSocket", "host key", "enrolment", "API server"):
+        for check in ("WebSocket", "host key", "enrollment", "API server"):
             self.assertTrue(any(line.startswith(f"ok    {check}: ") for line in lines), lines)
         front, plain = f"{LOOPBACK}:{self.tower.secure_port}", f"{LOOPBACK}:{self.tower.port}"
         dead = f"http://{LOOPBACK}:{free_port()}"
@@ -97,7 +97,7 @@ class DoctorTests(harness.TowerTestCase):
             line = self.failure(*words, environment={**self.token, **environment})
             for text in texts:
                 self.assertIn(text, line)
-        self.assertIn("enrolment: ", self.failure(*self.agent(options), environment={}))
+        self.assertIn("enrollment: ", self.failure(*self.agent(options), environment={}))
         agent = Path(options["--state-dir"])
         agent.mkdir(mode=0o700)
         (agent / "agent-key").write_bytes(KeyPair.generate().to_openssh())
@@ -137,7 +137,8 @@ class DoctorTests(harness.TowerTestCase):
         user = self.tower.folder / "jane"
         self.tower.tower("kubeconfig", "alpha", "--user", "jane", "--output", str(user))
         line = self.failure("--kubeconfig", str(user))
-        self.assertIn("login: ", line)
+        self.assertIn("cluster: HTTP status 503", line)
+        self.assertIn("tower doctor alpha", line)
         self.assertIn("no agent of cluster alpha", line)
         (credential,) = self.tower.tower("credential", "list", "--cluster", "alpha", "-o", "name").split()
         self.tower.tower("credential", "revoke", credential)

@@ -399,7 +399,8 @@ class ServerTests(OldAgentTestCase):
                 peer.ask(PING)
                 peer.answered()
                 threading.Event().wait(0.2)
-        self.assertEqual(asking.status, 504)
+        # 503 if the proxy's check of the API server ended before
+        self.assertIn(asking.status, (503, 504))
         self.assertEqual(server.target, f"{LOOPBACK}:6443".encode())
 
 

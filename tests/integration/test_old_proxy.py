@@ -162,14 +162,14 @@ class RealProxyTests(OldProxyTestCase):
         """A pinned key that the proxy does not hold is refused before anything is sent."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--protocol=v1", "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"attempt 3 to connect failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
+        self.wait_for_line(r"attempt 1 to connect failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_never_a_step_down(self) -> None:
         """With --host-key the agent does not use the old protocol; the error names the options for it."""
         self.proxy.start()
         self.start_agent(self.proxy.url, "--host-key=SHA256:" + "A" * 43)
-        self.wait_for_line(r"attempt 3 to connect failed: .*404.*--protocol v1")
+        self.wait_for_line(r"attempt 1 to connect failed: .*404.*--protocol v1")
         self.assertEqual(self.proxy.agents(), 0)
 
     def test_tls(self) -> None:
@@ -187,7 +187,7 @@ class RealProxyTests(OldProxyTestCase):
         self.addCleanup(front.close)
         url = f"https://{LOOPBACK}:{front.port}"
         agent = self.start_agent(url, ANYBODY, f"--ca-cert={self.proxy.authority}")
-        self.wait_for_line(r"attempt 2 to connect failed: .*certificate verify failed")
+        self.wait_for_line(r"attempt 1 to connect failed: .*certificate verify failed")
         agent.stop()
         self.assertEqual(self.proxy.agents(), 0)
         agent.argv[-1] = f"--ca-cert={self.folder / 'backend-ca.crt'}"
@@ -221,7 +221,7 @@ class TowerTests(OldProxyTestCase):
         self.addCleanup(tower.stop)
         tower.start()
         self.start_agent(f"ws://{LOOPBACK}:{tower.port}", ANYBODY)
-        self.wait_for_line(r"attempt 2 to connect failed: .*speaks tower-v2.*--host-key")
+        self.wait_for_line(r"attempt 1 to connect failed: .*speaks tower-v2.*--host-key")
         self.assertFalse(self.is_ready())
 
 

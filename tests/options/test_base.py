@@ -156,6 +156,12 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn("'extra'", self.refused("extra"))
         self.assertIn("'extra'", self.refused("--", "extra", "--port=1"))
 
+    def test_many_errors(self) -> None:
+        """After 20 errors the rest of the command line is not read, which could take long."""
+        error = self.assertRaises(usage.UsageError, Options({}).parse, ["--bogus"] * 1000)
+        self.assertEqual(len(str(error).splitlines()), 21)
+        self.assertTrue(str(error).endswith("the rest of the options was not read"))
+
     def test_unknown(self) -> None:
         """Unknown and misspelt options are named with bad values, and the nearest option is named."""
         for arguments, expected in (

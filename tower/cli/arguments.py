@@ -227,5 +227,5 @@ def _doctor(commands: Commands[Parser]) -> None:
         "--agent",
         metavar="OPTION",
         nargs=argparse.REMAINDER,
-        help="must be last: the options of the agent; its environment variables count too",
+        help="the agent's options, as the last arguments; its environment variables are read too",
     )

@@ -246,5 +246,5 @@ def _agents(client: TowerClient, name: str, *, wide: bool = False) -> str:
     return output.table(
         call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
         wide=wide,
-        empty=f"no agent has joined cluster {name} yet: run the line of 'tower join {name}'",
+        empty=f"no agent has joined cluster {name} yet: run the line that 'tower join {name}' prints",
     )

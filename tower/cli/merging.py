@@ -64,7 +64,7 @@ class _CannotMerge(Exception):
 
 
 def _cure(credential: str) -> str:
-    return f"; revoke what was issued: tower credential revoke {credential}" if credential else ""
+    return f"; revoke the issued credential: tower credential revoke {credential}" if credential else ""
 
 
 @contextmanager

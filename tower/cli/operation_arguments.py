@@ -18,7 +18,7 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     )
     saving.add_argument("file", metavar="FILE", help="file to write")
     saving.add_argument(
-        "--without-secrets", action="store_true", help="leave out all keys; stored credentials are sealed"
+        "--without-secrets", action="store_true", help="omit all keys; stored credentials stay encrypted"
     )
     saving.add_argument("--force", action="store_true", help="replace FILE if it exists")
     saving.set_defaults(text=backup.backup)
@@ -33,13 +33,13 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
 
 
 def _rotate(commands: Commands[Parser]) -> None:
-    command = add_command(commands, "rotate", "replace keys and CAs of the proxy while old and new ones work")
+    command = add_command(commands, "rotate", "replace keys and CAs of the proxy; old and new ones overlap")
     inner = command.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     for target, (summary, more) in rotate.TARGETS.items():
         one = add_command(inner, target, summary, more)
         end = one.add_mutually_exclusive_group()
         end.add_argument("--after", metavar="DURATION", help="latest end, such as 30d (default: none)")
-        end.add_argument("--now", action="store_true", help="finish now, even if something lacks the new key")
+        end.add_argument("--now", action="store_true", help="finish now, even if the old key is still needed")
         end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")

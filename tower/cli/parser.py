@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
+
+from tower.options.nearest import nearest_name
 
 #: Exit code of a command line that cannot be parsed, or whose options contradict each other.
 USAGE = 2
@@ -62,8 +63,8 @@ def add_command(commands: Commands[Parser], name: str, summary: str, more: str =
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``: did you mean X?`` with the known word nearest to *word*; empty if there is none."""
-    near = get_close_matches(word, list(known), n=1)
-    return f": did you mean {near[0]}?" if near else ""
+    near = nearest_name(word, known)
+    return f": did you mean {near}?" if near else ""
 
 
 def _listed(choices: Sequence[str]) -> str:

@@ -32,8 +32,8 @@ TARGETS = {
 
 #: Help of --cancel of each target.
 CANCELS = {
-    "host-key": "return to the old key; possible until the next one is used",
-    "serving-ca": "return to the old CA; possible until the next one is used",
+    "host-key": "keep the old key; possible until the next one is used",
+    "serving-ca": "keep the old CA; possible until the next one is used",
     "users-ca": "not possible: the new CA signs from the beginning",
     "secrets-key": "not possible: the new key seals from the beginning",
 }
@@ -62,7 +62,7 @@ def status(client: TowerClient, options: argparse.Namespace) -> str:
     if options.output in ("json", "yaml"):
         return output.structured(client.call("GET", _PATH), options.output)
     table = client.call("GET", _PATH, accept=TABLE_ACCEPT)
-    text = output.table(table, wide=options.output == "wide", empty="no rotation was begun")
+    text = output.table(table, wide=options.output == "wide", empty="there are no rotations")
     items = client.call("GET", _PATH)["items"] if table.get("rows") else []
     return "\n".join([text, *(line for item in items for line in _agents(item))])
 

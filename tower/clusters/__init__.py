@@ -1,9 +1,9 @@
 """The records of clusters: specifications, nodes, join tokens, credentials, ports.
 
-Start with `tower.clusters.clusters`.  `join_tokens` checks the join tokens of tower-v2 (`tower.v2.userauth`
-receives them), `v1_tokens` those of kubesphere-v1; `credentials` are the users'.  Live lists of a cluster's
-nodes are in `tower.nodes.node_sources`.  May import `tower.cloud.registry`, `tower.tunnels`, `tower.store`
-and below.
+Start with `tower.clusters.clusters`; `tower.clusters.records` has all kinds together.  `join_tokens` checks
+the join tokens of tower-v2 (`tower.v2.userauth` receives them), `v1_tokens` those of kubesphere-v1;
+`credentials` are the users'.  Live lists of a cluster's nodes are in `tower.nodes.node_sources`.  May import
+`tower.cloud.registry`, `tower.tunnels`, `tower.store` and below.
 """
 
 from __future__ import annotations

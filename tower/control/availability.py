@@ -10,9 +10,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import Condition
-from tower.clusters.condition_types import MEMBER_CHECKS
 from tower.control.condition_writer import ConditionWriter
 from tower.control.conditions import (
+    before_report,
+    is_new,
     link_down,
     link_type,
     link_up,
@@ -41,6 +42,7 @@ class Availability(Service):
     _silent: GracePeriods = field(init=False)
     _writer: ConditionWriter = field(init=False)
     _watch: Watch | None = field(default=None, init=False)
+    _started: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Follow the tunnels."""
@@ -52,6 +54,7 @@ class Availability(Service):
     def startService(self) -> None:
         """Start; conditions of the previous run stay for the grace period."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._started = self._clock.seconds()
         self._watch = self._clusters.watch(self._recorded)
         for cluster in self._clusters.list():
             self._changed(cluster.name)
@@ -84,6 +87,7 @@ class Availability(Service):
         name = cluster.name
         is_up = bool(live) and not self._tunnels.trouble(name)
         is_down = self._down.lasts(name, not is_up)
+        is_down = is_down or (not live and is_new(cluster, self._tunnels, self._started))
         status = self._tunnels.member_status(name)
         is_silent = self._silent.lasts(name, bool(live) and status is None)
         if is_up:
@@ -99,4 +103,4 @@ class Availability(Service):
             return found + unreported(live)
         if is_down and link is not None:
             return found + unchecked(link)
-        return found + [known for kind in MEMBER_CHECKS if (known := cluster.condition(kind)) is not None]
+        return found + before_report(cluster, is_live=bool(live))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tower.clusters import Cluster, ConditionStatus, timestamp
@@ -18,6 +19,13 @@ from tower.tunnels.replicas import checks, problem
 
 _NEVER = "AgentNeverConnected"
 
+#: Messages of checks that were not made.
+_UNREACHED = "Not checked, because the cluster cannot be reached."
+_AWAITED = "The first check has not finished yet."
+
+#: Start of a sentence; others, such as a host name, stay unchanged.
+_WORD = re.compile(r"[a-z]+(?=,? )")
+
 #: Reasons of checks that did not fail, but need attention.
 _WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInvalid"))
 
@@ -25,6 +33,17 @@ _WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInv
 def link_type(cluster: Cluster) -> str:
     """Return the type of the condition of the cluster's tunnels."""
     return AGENT_AVAILABLE if cluster.ssh is None else NODES_AVAILABLE
+
+
+def is_new(cluster: Cluster, tunnels: Tunnels, since: float) -> bool:
+    """Return whether it is known that no agent of *cluster* has ever connected.
+
+    :param since: start of this proxy; agents of older clusters without conditions may be reconnecting.
+    """
+    if cluster.ssh is not None or tunnels.last_seen(cluster.name) is not None:
+        return False
+    known = cluster.condition(AGENT_AVAILABLE)
+    return cluster.created >= since if known is None else known.reason == _NEVER
 
 
 def link_up(cluster: Cluster) -> Condition:
@@ -40,7 +59,7 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
     if cluster.ssh is None:
         seen, known = tunnels.last_seen(name), cluster.condition(AGENT_AVAILABLE)
         if seen is None and (known is None or known.reason == _NEVER):
-            text = f"No agent has connected yet: start one with the line of 'tower join {name}'."
+            text = f"No agent has connected yet: run the line that 'tower join {name}' prints."
             return _made(AGENT_AVAILABLE, "False", _NEVER, text)
         last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
         text = f"No agent is connected{last}: check whether it runs, and read its log."
@@ -61,7 +80,7 @@ def member_conditions(status: MemberStatus) -> list[Condition]:
 def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
     """Return the conditions of the API server while *tunnels* are open and none has reported."""
     if tunnels[0].check_member is not None:
-        return _unknown("NotChecked", "The proxy's first check has not ended yet.")
+        return _unknown("NotChecked", "The proxy's first check has not finished yet.")
     return _unknown(
         "NotReported", f"The agent, version {tunnels[0].version}, does not report this: upgrade it."
     )
@@ -69,7 +88,17 @@ def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
 
 def unchecked(link: Condition) -> list[Condition]:
     """Return the conditions of the API server while no tunnel works."""
-    return _unknown(link.reason, "Not checked, because the cluster cannot be reached.")
+    return _unknown(link.reason, _UNREACHED)
+
+
+def before_report(cluster: Cluster, *, is_live: bool) -> list[Condition]:
+    """Return the conditions of the API server before the first report, within the grace period.
+
+    Those of the record stay, unless a tunnel is open and they are from the time without one.
+    """
+    known = [condition for kind in MEMBER_CHECKS if (condition := cluster.condition(kind)) is not None]
+    is_stale = len(known) < len(MEMBER_CHECKS) or any(each.message == _UNREACHED for each in known)
+    return _unknown("NotChecked", _AWAITED) if is_live and is_stale else known
 
 
 def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[Tunnel]) -> Condition:
@@ -89,8 +118,8 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
     for kind in (*MEMBER_CHECKS, kinds[0]) if degraded else kinds:
         if kind in found and found[kind].status == "False":
             return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
-    if any(kind not in found for kind in kinds):
-        return _made(AVAILABLE, "Unknown", "NotChecked", "The first check has not ended yet.")
+    if any(kind not in found or found[kind].message == _AWAITED for kind in kinds):
+        return _made(AVAILABLE, "Unknown", "NotChecked", _AWAITED)
     broken = [(tunnel, failed) for tunnel in tunnels if (failed := problem(tunnel.member_status))]
     if broken:
         tunnel, failed = broken[0]
@@ -114,5 +143,8 @@ def _unknown(reason: str, message: str) -> list[Condition]:
 
 
 def _made(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-    """Return a condition; `Clusters.set_conditions` sets its time."""
+    """Return a condition, its message as a sentence; `Clusters.set_conditions` sets its time."""
+    message = (
+        _WORD.sub(lambda word: word[0].capitalize(), message, count=1) if _WORD.match(message) else message
+    )
     return Condition(kind, status, reason, message, 0.0)

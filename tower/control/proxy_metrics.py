@@ -11,8 +11,7 @@ from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IReactorTime
 
 from tower import __version__
-from tower.clusters import Clusters
-from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.records import Records
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.request_metrics import RequestMetrics
@@ -94,8 +93,7 @@ class ProxyMetrics:
         keys: ProxyKeys,
         serving: ServingCertificate,
         store: SQLiteStore,
-        clusters: Clusters,
-        member_credentials: MemberCredentials,
+        records: Records,
         tunnels: Tunnels,
         nodes: NodeClusters,
         budget: Budget,
@@ -104,7 +102,7 @@ class ProxyMetrics:
         audit_log: AuditLog | None,
     ) -> ProxyMetrics:
         """Return the metrics of these parts of the proxy."""
-        lag, requests = LoopLag(reactor), RequestMetrics(clusters)
+        lag, requests = LoopLag(reactor), RequestMetrics(records.clusters)
         own = ProxyCollector(
             budget=budget,
             store_writes=store.write_times,
@@ -125,7 +123,7 @@ class ProxyMetrics:
         registry = proxy_registry(
             lag,
             own,
-            ClusterCollector(clusters, tunnels, member_credentials),
+            ClusterCollector(records.clusters, tunnels, records.member_credentials),
             requests,
             TunnelCollector(nodes.readings),
             SlotsCollector(slots),

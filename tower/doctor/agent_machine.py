@@ -68,7 +68,7 @@ class _AgentMachine:
         if hashes:
             cure = f"if it was changed on purpose, take --ca-hash from a new 'tower join {options['name']}'"
         else:
-            cure = f"set --ca-hash to that of the line of 'tower join {options['name']}'"
+            cure = f"set --ca-hash as in the line that 'tower join {options['name']}' prints"
         try:
             state = ReadOnly(options.state_dir)
             text = state.read(AGENT_KEY)

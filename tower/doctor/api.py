@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import define, evolve, field
+from twisted.internet import defer
 
 from tower.doctor.findings import Step, Verdict, fail, ok
-from tower.doctor.network import Network
+from tower.doctor.network import PATIENCE, Network
 from tower.doctor.route import ServerRoute, Trust
 from tower.kube.apiserver import client_context
 from tower.kube.client import APIClient, APIError
@@ -20,6 +21,12 @@ from tower.net.proxy_environment import ServerURL
 
 #: API group of Tower.
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
+
+#: HTTP status of answers of the proxy in place of the cluster.
+UNREACHED = frozenset((502, 503, 504))
+
+#: The cure of a proxy that does not answer.
+SILENT_PROXY = "check the proxy's log, and restart the proxy if it is frozen"
 
 
 @define(eq=False)
@@ -88,20 +95,44 @@ def refusal(code: int, value: Mapping[str, Any]) -> str:
     return f"HTTP status {code}: {value.get('message') or 'no message'}"
 
 
-def login_step(server: TowerServer, cures: Mapping[int, str]) -> Step:
-    """Return the check that the server accepts the credential.
+def unanswered(error: APIError) -> str:
+    """Return the text of a request without an answer."""
+    if isinstance(error.cause, defer.TimeoutError):
+        return f"{error.method} {error.path}: no answer within {PATIENCE:g} s"
+    return str(error)
 
-    :param cures: by HTTP status; others are for the server's log.
+
+@define(eq=False)
+class Login:
+    """The checks that a server answers, and that it accepts the credential, by one request.
+
+    :param cures: of rejections, by HTTP status; others are for the server's log.
     """
 
-    async def look() -> Verdict:
-        try:
-            code, value = await server.request("GET", "/version")
-        except APIError as e:
-            return fail(str(e), "check the server's log")
-        if code >= 400:
-            return fail(refusal(code, value), cures.get(code, "check the server's log"))
-        version = value.get("gitVersion", "unknown")
-        return ok(f"{server.route.url.authority} accepts the credential; version {version}")
+    _server: TowerServer
+    _cures: Mapping[int, str]
+    _answer: tuple[int, dict[str, Any]] = field(default=(0, {}), init=False)
 
-    return Step("login", look)
+    def steps(self, check: str, cure: str) -> list[Step]:
+        """Return both checks.
+
+        :param check: name of the first one.
+        :param cure: for a server that does not answer.
+        """
+        return [Step(check, lambda: self._reach(cure)), Step("login", self._log_in)]
+
+    async def _reach(self, cure: str) -> Verdict:
+        try:
+            code, value = self._answer = await self._server.request("GET", "/version")
+        except APIError as e:
+            return fail(f"{unanswered(e)}; the credential was not judged", cure)
+        if code in UNREACHED:
+            return fail(f"{refusal(code, value)}; the credential was not judged", cure)
+        return ok(f"{self._server.access.server} answers")
+
+    def _log_in(self) -> Verdict:
+        code, value = self._answer
+        if code >= 400:
+            return fail(refusal(code, value), self._cures.get(code, "check the server's log"))
+        version = value.get("gitVersion", "unknown")
+        return ok(f"{self._server.route.url.authority} accepts the credential; version {version}")

@@ -9,9 +9,10 @@ import yaml
 from attrs import define, field
 
 import tower
-from tower.doctor.api import GROUP, TowerServer, login_step, refusal
+from tower.doctor.api import GROUP, SILENT_PROXY, UNREACHED, Login, TowerServer, refusal, unanswered
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, judged, ok, warn
 from tower.doctor.network import Network
+from tower.kube.client import APIError
 from tower.kube.kubeconfig import KubeAccess
 
 #: User of the request that is sent through the cluster's tunnel.
@@ -29,8 +30,13 @@ async def examine_cluster(
     """Return the findings about cluster *name*, with the administrator's kubeconfig *access*."""
     server = TowerServer(network, access, environ, now, _ADMIN)
     cluster = _Cluster(server, name)
+    login = Login(server, {401: _ADMIN, 403: _ADMIN})
     course = Course(
-        [*server.route.steps(), login_step(server, {401: _ADMIN, 403: _ADMIN}), *cluster.steps()],
+        [
+            *server.route.steps(),
+            *login.steps("answer", SILENT_PROXY),
+            *cluster.steps(),
+        ],
         [Course([Step("request", cluster.request)])],
     )
     return await examine([course])
@@ -76,7 +82,7 @@ class _Cluster:
         agents = value.get("items", [])
         tunnels = [tunnel for agent in agents for tunnel in agent["status"]["tunnels"]]
         if not agents:
-            return fail("no agent has joined", f"run the line of: tower join {self._name}")
+            return fail("no agent has joined", f"run the line that 'tower join {self._name}' prints")
         if not tunnels:
             return fail(
                 f"none of its {len(agents)} agents is connected",
@@ -107,7 +113,7 @@ class _Cluster:
             if condition.get("status") == "True":
                 return ok(text)
             if condition.get("status") == "False":
-                return judged(text, "see the agent's log")
+                return _false(text)
         return ok("not reported")
 
     async def request(self) -> Verdict:
@@ -122,12 +128,39 @@ class _Cluster:
         access = self._server.with_token(f"/clusters/{self._name}", token)
         try:
             code, value = await self._server.request("GET", "/version", access=access)
+            seen = refusal(code, value)
+        except APIError as e:
+            code, value, seen = 504, {}, unanswered(e)
         finally:
             await self._server.request("DELETE", f"{GROUP}/credentials/{status['credential']}")
-        if code in (502, 503, 504):
-            return fail(refusal(code, value), "on the agent's machine: tower doctor --agent OPTIONS")
+        if code in UNREACHED:
+            return await self._unreached(code, seen)
         if code == 403 and "impersonate" in str(value.get("message")):
             return fail(refusal(code, value), "kubectl apply -f deploy/agent-rbac.yaml in the cluster")
         if code not in (200, 403):
             return fail(refusal(code, value), "check the logs of the proxy and of the agent")
         return ok(f"the API server answered {code}, version {value.get('gitVersion', 'unknown')}")
+
+    @property
+    def _frozen(self) -> str:
+        link = "nodes" if self._record["spec"].get("connection", {}).get("type") == "ssh" else "agent"
+        return (
+            f"see 'tower cluster show {self._name}': the API server of the cluster does not answer its "
+            f"{link}; restart it if it is frozen"
+        )
+
+    async def _unreached(self, code: int, seen: str) -> Verdict:
+        """Return the failure of a request; a condition that became False in the meantime has the cause."""
+        answer, value = await self._server.request("GET", self._path)
+        if answer == 200:
+            for condition in value.get("status", {}).get("conditions") or ():
+                if condition.get("type") in _CONDITIONS and condition.get("status") == "False":
+                    return _false(str(condition.get("message", "")))
+        return fail(
+            seen, self._frozen if code == 504 else "on the agent's machine: tower doctor --agent OPTIONS"
+        )
+
+
+def _false(message: str) -> Verdict:
+    """Return the failure of a condition that is False."""
+    return judged(message, "see the agent's log")

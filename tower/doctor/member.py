@@ -34,7 +34,7 @@ class AgentMemberSteps:
             Step("API server", self._api_server),
             Step("API server's clock", self._clock),
             Step("credential", lambda: _verdict(self._status.credential)),
-            Step("credential's end", self._end),
+            Step("credential's expiry", self._end),
             Step("impersonation", lambda: _verdict(self._status.impersonation)),
         ]
 

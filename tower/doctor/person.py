@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tower.doctor.api import TowerServer, login_step
+from tower.doctor.api import UNREACHED, Login, TowerServer, refusal, unanswered
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, judged, ok, warn
 from tower.doctor.network import Network
@@ -19,11 +20,13 @@ _NEW = "get a new kubeconfig: tower kubeconfig CLUSTER --user USER"
 #: Remaining lifetime that is worth a warning, s.
 _SOON = 600.0
 
+#: The cluster in the path of its server.
+_CLUSTER = re.compile(r"/clusters/([a-z0-9.-]+)")
+
 _CURES = {
     401: _NEW,
     403: "use a kubeconfig for this cluster",
     404: "check the cluster's name with: tower cluster list",
-    **dict.fromkeys((502, 503, 504), "on the proxy's machine: tower doctor CLUSTER"),
 }
 
 
@@ -37,13 +40,15 @@ async def examine_kubeconfig(
         token = bearer_token(access) or ""
     except ConfigurationError as e:
         return [Finding("kubeconfig", judged(str(e), f"correct the file, or {_NEW}"))]
+    found = _CLUSTER.search(access.server)
+    ask = f"ask Tower's administrator to run: tower doctor {found[1] if found else 'CLUSTER'}"
     course = Course(
         [
             Step("kubeconfig", lambda: _file(Path(path), access)),
             *server.route.steps(),
             Step("credential", lambda: _credential(access, token, now())),
-            login_step(server, _CURES),
-            Step("user", lambda: _user(server)),
+            *Login(server, _CURES).steps("cluster", ask),
+            Step("user", lambda: _user(server, ask)),
         ]
     )
     return await examine([course])
@@ -63,16 +68,18 @@ def _credential(access: KubeAccess, token: str, now: float) -> Verdict:
     if begin is not None and now < begin:
         return fail(f"the {facts.kind} is not valid yet", "set the clock of this machine")
     if end is None:
-        return ok(f"a {facts.kind}; the proxy knows its end")
+        return ok(f"a {facts.kind}; only the proxy knows its expiry")
     return lasts(f"the {facts.kind}", end, now, _NEW, _SOON)
 
 
-async def _user(server: TowerServer) -> Verdict:
+async def _user(server: TowerServer, ask: str) -> Verdict:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         code, value = await server.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
     except APIError as e:
-        return fail(str(e), "check the server's log")
+        return fail(unanswered(e), ask)
+    if code in UNREACHED:
+        return fail(refusal(code, value), ask)
     info = value.get("status", {}).get("userInfo", {}) if code < 300 else {}
     if not info.get("username"):
         return ok("unknown: the server has no SelfSubjectReview")

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from tower.conch.transport.keys import KeyPair
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
-from tower.doctor.api import GROUP, TowerServer, login_step, refusal
+from tower.doctor.api import GROUP, SILENT_PROXY, Login, TowerServer, refusal
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
 from tower.doctor.machine import Directory, ReadOnly, open_files
@@ -23,6 +23,7 @@ from tower.doctor.network import Network
 from tower.doctor.route import names_of
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
+from tower.rotation.rotation import TARGETS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 from tower.trust.pki import load_certificates
 from tower.trust.serving_certificate import STATE_FILE
@@ -67,7 +68,7 @@ async def _running(
     return await examine(
         [
             Course(
-                [*server.route.steps(), login_step(server, {401: cure})],
+                [*server.route.steps(), *Login(server, {401: cure}).steps("answer", SILENT_PROXY)],
                 [Course([Step("version", front.version)]), Course([Step("clusters", front.clusters)])],
             ),
             *(Course([Step("published name", partial(front.published, name))]) for name in _published(path)),
@@ -117,7 +118,7 @@ class _State:
         if application != APPLICATION_ID or report != "ok":
             return fail(f"{path} is damaged: {report}", _RESTORE)
         if schema > SCHEMA:
-            return fail(f"{path} is of a newer Tower (schema {schema})", "upgrade this Tower")
+            return fail(f"{path} was written by a newer Tower (schema {schema})", "upgrade Tower here")
         return ok(f"{path} is intact (schema {schema})")
 
     def _records(self, kind: str) -> list[dict[str, Any]]:
@@ -179,7 +180,8 @@ class _State:
         except ValueError:
             return fail(f"{self._path / name} has no certificate in PEM", _RESTORE)
         end = min(each.not_valid_after_utc.timestamp() for each in certificates)
-        cure = "see 'Rotation' in docs/operations.md"
+        target = name.removesuffix(".pem")
+        cure = f"tower rotate {target if target in TARGETS else 'status'}"
         if name == STATE_FILE:
             cure = "start tower-proxy, which renews it"
         return lasts("it", end, self._now(), cure)
@@ -189,7 +191,7 @@ class _State:
         if names:
             return ok(", ".join(names))
         return warn(
-            "only the loopback: no other machine can verify this proxy",
+            "only loopback names: other machines cannot verify this proxy",
             "set --publish-service-address HOST, the address that users and agents connect to",
         )
 

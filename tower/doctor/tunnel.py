@@ -102,7 +102,7 @@ class TunnelChecks:
         """Return the checks, in order."""
         steps = [Step("WebSocket", self._websocket)]
         if not self._is_v1:
-            steps += [Step("host key", self._host_key), Step("enrolment", self._enrolment)]
+            steps += [Step("host key", self._host_key), Step("enrollment", self._enrolment)]
         return steps
 
     async def _dial(self) -> tuple[Pipe, bytes]:

@@ -146,7 +146,7 @@ class LogWriter:
             opened = _open(self._path)
         except OSError as e:
             reason = (e.strerror or str(e)).lower()
-            text = f"cannot open log file {self._path} ({reason}): the old file is used"
+            text = f"cannot open log file {self._path} ({reason}): the previous file stays in use"
             self._write_out([self._entry(text)])
             return
         os.close(self._descriptor)

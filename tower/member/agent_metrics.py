@@ -51,7 +51,7 @@ class AgentCollector(Collector):
     def _tunnel(self) -> Iterator[Metric]:
         uplink = self._uplink
         yield gauge("tower_agent_connected", "Whether a tunnel to the proxy accepts streams.", uplink.ready)
-        text = "Further attempts to connect, by how the tunnel before ended."
+        text = "Attempts to reconnect, by the end of the previous tunnel or attempt."
         yield counters("tower_agent_reconnects_total", text, "reason", uplink.reconnects)
         if uplink.round_trip:
             yield gauge("tower_agent_rtt_seconds", "Round trip to the proxy.", uplink.round_trip)

@@ -87,7 +87,7 @@ class EnvironmentOptions(usage.Options):
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter("v", "0", "Log level; 4 and above: debugging.", read_verbosity, "v"),
         parameter("vmodule", None, "Log levels of modules, such as conch=4,web.gateway=4.", read_modules),
-        parameter("log-format", "text", "Form of log lines: text or json.", read_format),
+        parameter("log-format", "text", "Log format: text or json.", read_format),
         parameter(
             "log-file", None, "Log file; SIGHUP opens it again after a rename.  [default: standard error]"
         ),
@@ -240,7 +240,9 @@ class EnvironmentOptions(usage.Options):
             if self.log is not None:
                 self.log.reload()
         except ValueError as e:
-            raise ConfigurationError(f"--log-levels {self['log-levels']}: {e}: the levels stay") from None
+            raise ConfigurationError(
+                f"--log-levels {self['log-levels']}: {e}: the levels do not change"
+            ) from None
 
     def flush_log(self) -> None:
         """Write the last lines of the log, before the program ends at once."""

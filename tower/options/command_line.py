@@ -5,13 +5,13 @@ from __future__ import annotations
 import getopt
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import dropwhile, islice
 
 from attrs import define
 from twisted.python import usage
 
-from tower.options.errors import OptionError
+from tower.options.errors import OptionError, OptionErrors
+from tower.options.nearest import nearest_name
 from tower.options.variables import OPTIONS
 
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
@@ -32,6 +32,10 @@ _KLOG_SWITCHES = frozenset(
 _KLOG_VALUES = frozenset(
     {"log-backtrace-at", "log-dir", "log-file-max-size", "log-flush-frequency", "stderrthreshold"}
 )
+
+
+#: Most errors of one command line: each costs a search for a similar name.
+MOST_ERRORS = 20
 
 
 @define(eq=False)
@@ -80,8 +84,13 @@ class CommandLine:
         return line
 
     def options(self, line: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-        """Return getopt's options of *line*, and *line* without all else, which is collected as errors."""
+        """Return getopt's options of *line*, and *line* without all else, which is collected as errors.
+
+        :raise OptionErrors: there are `MOST_ERRORS` errors; the rest of *line* is not read.
+        """
         while True:
+            if len(self._errors) >= MOST_ERRORS:
+                raise OptionErrors([*self._errors, usage.UsageError("the rest of the options was not read")])
             try:
                 chosen, rest = getopt.getopt(line, self._short, self._long)
             except getopt.GetoptError as e:
@@ -116,7 +125,7 @@ class CommandLine:
 
     def _misplaced(self, word: str) -> usage.UsageError:
         """Return the error of a word that is neither an option nor a value."""
-        if get_close_matches(word, self.names, 1, 0.8):
+        if nearest_name(word, self.names, 0.8):
             return usage.UsageError(f"{word!r} is not an option: {self._meant(word)}")
         return usage.UsageError(
             f"{word!r} is not an option, and {self._program} has no subcommands: --help lists the options"
@@ -125,8 +134,8 @@ class CommandLine:
     def _meant(self, name: str) -> str:
         if name in OPTIONS:
             return f"it is an option of {'tower-proxy' if self._program == 'tower-agent' else 'tower-agent'}"
-        nearest = get_close_matches(name, sorted(self.names), 1)
-        return f"did you mean --{nearest[0]}?" if nearest else "--help lists the options"
+        nearest = nearest_name(name, self.names)
+        return f"did you mean --{nearest}?" if nearest else "--help lists the options"
 
     def is_true(self, name: str, value: str, variable: str = "") -> bool:
         """Return whether *value* of the flag *name* sets it; neither true nor false is an error."""

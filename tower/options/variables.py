@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
+
+from tower.options.nearest import nearest_name
 
 _PREFIX = "TOWER_"
 
@@ -58,7 +59,7 @@ def unknown_variables(environ: Mapping[str, str], options: Collection[str]) -> I
             or is_service_link(name, value)
         ):
             continue
-        names = sorted(variable.removeprefix(_PREFIX) for variable in known)  # the prefix resembles any name
-        nearest = get_close_matches(name.removeprefix(_PREFIX), names, 1)
-        cure = f"did you mean {_PREFIX}{nearest[0]}?" if nearest else "unset it; --help lists the options"
+        names = [variable.removeprefix(_PREFIX) for variable in known]  # the prefix resembles any name
+        nearest = nearest_name(name.removeprefix(_PREFIX), names)
+        cure = f"did you mean {_PREFIX}{nearest}?" if nearest else "unset it; --help lists the options"
         yield f"{name} is not a variable of Tower: {cure}"

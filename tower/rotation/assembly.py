@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters.agent_keys import AgentKeys
-from tower.clusters.credentials import Credential, Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.credentials import Credential
+from tower.clusters.records import Records
 from tower.conch.transport.keys import KeyPair
 from tower.rotation.announcer import Announcer
 from tower.rotation.host_key import HostKeyRotation, load_host_keys
@@ -19,7 +17,6 @@ from tower.rotation.rotations import Rotations
 from tower.rotation.secrets_key import SecretsKeyRotation
 from tower.rotation.serving_ca import ServingCARotation, load_serving_ca
 from tower.rotation.users_ca import UsersCARotation, load_users_ca
-from tower.store import IStore
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority
 from tower.trust.serving_certificate import ServingCertificate
@@ -68,11 +65,7 @@ class ProxyKeys:
 def rotations_of(
     keys: ProxyKeys,
     serving: ServingCertificate,
-    store: IStore,
-    credentials: Credentials,
-    tokens: JoinTokens,
-    agent_keys: AgentKeys,
-    member_credentials: MemberCredentials,
+    records: Records,
     tunnels: Tunnels,
     clock: IReactorTime,
     renew_admin: Callable[[], Awaitable[None]],
@@ -85,7 +78,8 @@ def rotations_of(
     :param is_admin: returns whether a credential is of that kubeconfig.
     """
     state, users, authority, host_keys = keys.state, keys.users, keys.authority, keys.host_keys
-    announcer = Announcer(clock, tunnels, agent_keys, keys.announcement)
+    store, tokens, credentials = records.store, records.tokens, records.credentials
+    announcer = Announcer(clock, tunnels, records.agent_keys, keys.announcement)
     serving_ca = ServingCARotation(
         state,
         authority,
@@ -103,6 +97,6 @@ def rotations_of(
         "host-key": HostKeyRotation(state, host_keys, announcer, tokens),
         "serving-ca": serving_ca,
         "users-ca": UsersCARotation(state, users, serving, credentials, renew_admin, is_admin, clock.seconds),
-        "secrets-key": SecretsKeyRotation(member_credentials),
+        "secrets-key": SecretsKeyRotation(records.member_credentials),
     }
-    return Rotations(clock, store, announcer, agent_keys, procedures)
+    return Rotations(clock, store, announcer, records.agent_keys, procedures)

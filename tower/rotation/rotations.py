@@ -188,7 +188,7 @@ class Rotations(Service):
         self._activate()
         self._log.info(
             "rotation of {target} finished: {new} is in use; {agents} agents, {tokens} join lines and "
-            "{users} credentials of users have the old one only",
+            "{users} credentials of users still depend on the old one",
             target=rotation.target,
             new=rotation.new,
             agents=len(remaining.agents),

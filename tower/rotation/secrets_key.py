@@ -53,4 +53,4 @@ class SecretsKeyRotation:
 
     async def cancel(self) -> None:
         """See `Procedure`."""
-        raise Conflict("secrets-key: the new key seals already: the rotation ends by itself")
+        raise Conflict("secrets-key: the new key is in use already: the rotation ends by itself")

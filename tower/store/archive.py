@@ -121,7 +121,7 @@ def _read(archive: tarfile.TarFile, path: Path) -> Backup:
             raise _NotABackup(f"{entry.name} is damaged")
         files[entry.name] = SavedFile(data, listed["mode"])
     if manifest is None or set(files) != set(manifest["files"]) or DATABASE not in files:
-        raise _NotABackup("it ends too early")
+        raise _NotABackup("it is truncated")
     checked_copy(files[DATABASE].data, f"{path}, {DATABASE}")
     return Backup(manifest["version"], manifest["created"], manifest["secrets"], files)
 

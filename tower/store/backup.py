@@ -55,7 +55,7 @@ def take(directory: Path, now: float, *, with_secrets: bool = True) -> Backup:
         if before == after:
             return Backup(__version__, now, has_secrets=True, files={DATABASE: database, **after})
         before = after
-    raise ConfigurationError(f"{directory}: the files change all the time: try again")
+    raise ConfigurationError(f"{directory}: files changed during each attempt: try again")
 
 
 def write(backup: Backup, path: Path, *, replace: bool = False) -> None:

@@ -95,7 +95,7 @@ class ReadingTests(ApiTestCase):
                     "Type": "proxy",
                     "Enabled": True,
                     "Available": "Unknown",
-                    "Reason": "",
+                    "Reason": "<none>",
                     "Port": "6000",
                     "Version": "v1.31.2",
                     "Last seen": "now",
@@ -119,8 +119,8 @@ class ReadingTests(ApiTestCase):
         cases: tuple[tuple[ConditionStatus, str, tuple[str, str]], ...] = (
             ("False", "ConnectionRefused", ("ConnectionRefused", "start it")),
             ("True", "ClockSkew", ("ClockSkew", "start it")),
-            ("True", "Ready", ("", "")),
-            ("True", "AgentConnected", ("", "")),
+            ("True", "Ready", ("<none>", "<none>")),
+            ("True", "AgentConnected", ("<none>", "<none>")),
             ("Unknown", "NotChecked", ("NotChecked", "start it")),
         )
         for status, reason, shown in cases:

@@ -149,7 +149,7 @@ AGENT_COLUMNS = (
     ),
     Column(
         "Enrolled",
-        "Time of enrolment, or of creation of the token.",
+        "Time of enrollment, or of creation of the token.",
         lambda item, _: item["metadata"]["creationTimestamp"],
     ),
     Column("Address", "Address of the agent.", lambda item, _: item["status"]["tunnel"].get("address", "")),

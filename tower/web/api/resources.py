@@ -6,16 +6,9 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import Clusters
-from tower.clusters.agent_keys import AgentKeys
-from tower.clusters.cluster_events import ClusterEvents
-from tower.clusters.credentials import Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
-from tower.clusters.v1_tokens import V1Tokens
+from tower.clusters.records import Records
 from tower.rotation.rotations import Rotations
-from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.web.api import discovery
 from tower.web.api.across_clusters import AcrossClusters, AnyJoinTokens
@@ -33,24 +26,17 @@ from tower.web.api.writes.cluster_writer import CheckFiles
 
 
 def tower_api(
-    store: IStore,
-    clusters: Clusters,
-    credentials: Credentials,
-    tokens: JoinTokens,
-    v1_tokens: V1Tokens,
+    records: Records,
     tunnels: Tunnels,
     issuer: Issuer,
     clock: IReactorTime,
-    accesses: MemberCredentials | None = None,
-    ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
-    *,
+    ssh_status: Callable[[str], SSHStatus | None],
     check_files: CheckFiles,
-    events: ClusterEvents,
     rotations: Rotations,
-    agent_keys: AgentKeys,
 ) -> Api:
     """Return the API; for the parameters see `ClusterApi`.  *clock* counts from the epoch."""
-    agents = AgentsApi(tokens, v1_tokens, tunnels, clock, agent_keys)
+    store, clusters, events = records.store, records.clusters, records.events
+    agents = AgentsApi(records.tokens, records.v1_tokens, tunnels, clock, records.agent_keys)
     join_tokens = JoinTokensApi(issuer)
     nodes = NodesApi(ssh_status, clock)
     host_keys = HostKeysApi(store, clock)
@@ -75,12 +61,12 @@ def tower_api(
                 issuer.published,
                 clock,
                 below,
-                accesses=accesses,
+                accesses=records.member_credentials,
                 ssh_status=ssh_status,
                 check_files=check_files,
             ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
-            "credentials": CredentialsApi(store, credentials, clock),
+            "credentials": CredentialsApi(store, records.credentials, clock),
             "agents": AcrossClusters(clusters, "Agent", agents, AGENT_COLUMNS, clock, rows_by_tunnel),
             "nodes": AcrossClusters(clusters, "Node", nodes, NODE_COLUMNS, clock),
             "hostkeys": AcrossClusters(clusters, "HostKey", host_keys, HOST_KEY_COLUMNS, clock),

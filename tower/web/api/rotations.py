@@ -138,7 +138,7 @@ ROTATION_COLUMNS = (
         "Agents that have confirmed the new key.",
         lambda item, _: item["status"].get("remaining", {}).get("readyAgents", ""),
     ),
-    Column("Waiting for", "Those that have the old key only.", lambda item, _: _waiting(item)),
+    Column("Waiting for", "Objects that depend on the old key.", lambda item, _: _waiting(item)),
     Column("Until", "Latest end, if set.", lambda item, _: item["spec"].get("untilTimestamp", "")),
     age_column(),
     Column(

@@ -16,6 +16,9 @@ Cell: TypeAlias = str | int | bool | None
 #: Reasons of available clusters without a problem.
 _GOOD = frozenset(("Ready", "AgentConnected", "TunnelOpen"))
 
+#: Reason and message without a problem; kubectl prints an empty cell as blanks.
+_NONE = "<none>"
+
 #: Media types of tables in `Accept`, the current form first.
 TABLES = tuple(f"application/json;as=Table;v={version};g=meta.k8s.io" for version in ("v1", "v1beta1"))
 
@@ -153,14 +156,14 @@ def _available(item: Object, _now: float) -> str:
 
 
 def _reason(item: Object, _now: float) -> str:
-    """Return the reason of the first problem; empty while there is none."""
+    """Return the reason of the first problem."""
     found = _sum(item)
     is_good = found.get("status") == "True" and found["reason"] in _GOOD
-    return "" if is_good else str(found.get("reason", ""))
+    return _NONE if is_good else str(found.get("reason", _NONE))
 
 
 def _message(item: Object, now: float) -> str:
-    return str(_sum(item)["message"]) if _reason(item, now) else ""
+    return _NONE if _reason(item, now) == _NONE else str(_sum(item)["message"] or _NONE)
 
 
 def _sum(item: Object) -> Object:

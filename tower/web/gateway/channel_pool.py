@@ -243,7 +243,7 @@ class ChannelPool:
         raise StatusError(503, silent_text(cluster))
 
     def doubt(self, upstream: ClusterUpstream) -> None:
-        """Start a check of the member behind *upstream*: it rejects Tower's credential or rights."""
+        """Check the member of *upstream* soon, unless its agent does so: it rejects Tower's credential."""
         self._tunnels.note_outcome(upstream.tunnel, reached=False)
 
     def unanswered(self, cluster: str, attempt: Attempt, age: float) -> StatusError | None:

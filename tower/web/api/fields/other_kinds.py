@@ -70,7 +70,7 @@ def _event() -> dict[str, Any]:
 def _self_subject_review() -> dict[str, Any]:
     user = object_schema("The user.", {"username": text("Name."), "groups": texts("Groups.")})
     status = object_schema("The authenticated user.", {"userInfo": user})
-    return object_schema("The identity of the user who asks.", {**kind_properties(), "status": status})
+    return object_schema("The identity of the requesting user.", {**kind_properties(), "status": status})
 
 
 def _access_review() -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _access_review() -> dict[str, Any]:
         "The answer.", {"allowed": flag("Whether it is allowed."), "reason": text("Reason if it is not.")}
     )
     return object_schema(
-        "Whether the user who asks may do something.", {**kind_properties(), "spec": spec, "status": status}
+        "Whether the requesting user may do something.", {**kind_properties(), "spec": spec, "status": status}
     )
 
 
@@ -112,7 +112,7 @@ def _rules_review() -> dict[str, Any]:
     )
     spec = object_schema("The request.", {"namespace": text("Namespace; ignored.")})
     return object_schema(
-        "All operations that the user who asks may do.",
+        "All operations that the requesting user may do.",
         {**kind_properties(), "spec": spec, "status": status},
     )
 

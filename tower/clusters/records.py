@@ -1,0 +1,58 @@
+"""All records of a proxy."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters.agent_keys import AgentKeys
+from tower.clusters.cluster_events import ClusterEvents
+from tower.clusters.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.v1_tokens import V1Tokens
+from tower.store import IStore
+from tower.trust.vault import Vault
+
+
+@frozen
+class Records:
+    """The records in a store, by kind; each kind is described in its module."""
+
+    store: IStore
+    member_credentials: MemberCredentials
+    clusters: Clusters
+    credentials: Credentials
+    tokens: JoinTokens
+    v1_tokens: V1Tokens
+    agent_keys: AgentKeys
+    events: ClusterEvents
+
+    @classmethod
+    def of(
+        cls, store: IStore, vault: Vault, ports: range | None, clock: IReactorTime, max_ttl: float
+    ) -> Records:
+        """Return the records in *store*.
+
+        :param vault: encrypts the members' credentials.
+        :param ports: those of clusters; None: clusters have no ports.
+        :param clock: its ``seconds()`` are since the epoch.
+        :param max_ttl: longest validity of users' credentials, s.
+        """
+        member_credentials = MemberCredentials(store, vault)
+        return cls(
+            store,
+            member_credentials,
+            Clusters(store, ports, clock, member_credentials),
+            Credentials(store, clock, max_ttl),
+            JoinTokens(store, clock),
+            V1Tokens(store, clock),
+            AgentKeys(store, clock),
+            ClusterEvents(store, clock),
+        )
+
+    def stop(self) -> None:
+        """Stop to follow the store."""
+        for each in (self.credentials, self.clusters, self.v1_tokens):
+            each.stop()
