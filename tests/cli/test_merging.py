@@ -73,6 +73,20 @@ class MergeTests(CommandTestCase):
         self.assertIsNotNone(access.token)
         self.assertEqual(len(self.merged()["users"]), 2)
 
+    def test_replaced_user(self) -> None:
+        """The confirmation names the user whose context is replaced, or reports the update."""
+        self.assertIn("context tower/alpha written to", self.good(*self.words))
+        self.assertIn("updated context tower/alpha of user jane in", self.good(*self.words))
+        words = ["joe" if word == "jane" else word for word in self.words]
+        self.assertIn("replaced context tower/alpha of user jane by that of joe in", self.good(*words))
+        self.assertIn("updated context tower/alpha of user joe in", self.good(*words))
+        content = self.merged()
+        content["contexts"][1]["context"]["extensions"] = [{"name": "other", "extension": 1}]
+        self.write(content)
+        self.assertIn("updated context", self.good(*words))
+        extensions = self.merged()["contexts"][1]["context"]["extensions"]
+        self.assertEqual([each["name"] for each in extensions], ["other", "tower.kubesphere.io"])
+
     def test_new_file(self) -> None:
         """A missing or empty file is created, with its folder, and the context is the current one."""
         self.file.unlink()
@@ -107,8 +121,8 @@ class MergeTests(CommandTestCase):
     def test_refused_first(self) -> None:
         """If the file cannot be changed, nothing is issued and the file stays."""
         for content, text in (
-            ("{", "is not YAML"),
-            ("[]", "is not a kubeconfig"),
+            ("{", "config is not YAML (line 1): repair it"),
+            ("[]", "config is not a kubeconfig, it has no clusters and contexts: choose another file"),
             ("users: {}\nclusters: 5", "clusters is not a list"),
         ):
             self.write(content)

@@ -41,6 +41,17 @@ class RotateTests(CommandTestCase):
         self.assertIn("is in use", self.good("rotate", "host-key", "--now"))
         self.assertIn("Finished", self.good("rotate", "status"))
 
+    def test_one(self) -> None:
+        """One agent lacks the key, and several lack it."""
+        for key in self.tokens.agent_keys("alpha")[1:]:
+            self.successResultOf(self.tokens.revoke("alpha", key.fingerprint))
+        self.assertIn("1 lacks it", self.good("rotate", "host-key"))
+
+    def test_cancel_help(self) -> None:
+        """The help names when each target can be canceled."""
+        for target, text in (("host-key", "until the next one is used"), ("users-ca", "not possible")):
+            self.assertIn(text, " ".join(self.good("rotate", target, "--help").split()))
+
     def test_cancel(self) -> None:
         """A rotation can be canceled before the switch."""
         self.good("rotate", "serving-ca")
@@ -52,7 +63,7 @@ class RotateTests(CommandTestCase):
         digest = "0" * 64
         self.successResultOf(self.credentials.register_certificate("alpha", "jane", (), 600.0, digest))
         self.clock.advance(1.0)
-        self.assertIn("1 older certificates", self.good("rotate", "users-ca"))
+        self.assertIn("1 older certificate is valid", self.good("rotate", "users-ca"))
 
 
 class BackupTests(CommandTestCase):

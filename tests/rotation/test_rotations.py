@@ -6,9 +6,11 @@ from unittest.mock import patch
 
 from twisted.internet.defer import fail
 
+from tests.fakes.certificates import NOW
 from tests.fakes.rotations import RotationTestCase
 from tower.errors import Conflict, NotFound
 from tower.rotation.rotation import KIND, PREFIX
+from tower.rotation.rotations import Rotations
 from tower.store.records import Delete, StoreFailed
 
 
@@ -73,11 +75,21 @@ class RotationsTests(RotationTestCase):
         self.successResultOf(self.tokens.mint("alpha", 600.0))
         self.clock.advance(1.0)
         rotation = self.begin("host-key")
-        self.assertEqual(self.rotations.remaining(rotation).join_tokens, 1)
+        self.assertEqual(self.rotations.remaining(rotation).join_tokens, [NOW + 600.0])
         self.successResultOf(self.tokens.mint("alpha", 6000.0))  # its join line has both keys
         self.clock.advance(600.0)
         self.check()
         self.assertIsNotNone(self.rotation("host-key").finished)
+
+    def test_log(self) -> None:
+        """The log has both keys of a rotation, or none for a missing old one."""
+        for target, old in (("secrets-key", "none"), ("host-key", self.keys.fingerprints()[0])):
+            with patch.object(Rotations, "_log") as log:
+                rotation = self.begin(target)
+            text, values = log.info.call_args_list[0].args[0], log.info.call_args_list[0].kwargs
+            self.assertEqual(
+                text.format(**values), f"rotation of {target} begun: from {old} to {rotation.new}"
+            )
 
     def test_twice(self) -> None:
         """A second begin is rejected, or sets the date."""

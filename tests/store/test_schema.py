@@ -71,7 +71,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(facts.credential, "token")
         tokens = JoinTokens(store, self.clock)
         self.assertTrue(tokens.is_enrolled("alpha", KEY))
-        self.assertEqual(tokens.unspent(NOW), 1)
+        self.assertEqual(len(tokens.unspent(NOW)), 1)
         (key,) = AgentKeys(store, self.clock).all()
         self.assertEqual((key.connected, key.has("SHA256:" + "B" * 43)), (True, True))
         credentials = Credentials(store, self.clock, 86400.0)

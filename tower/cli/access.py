@@ -13,6 +13,7 @@ from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.clusters import TABLE_ACCEPT, call_cluster
 from tower.cli.merging import merge
+from tower.escaping import escaped
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
@@ -65,8 +66,16 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
     if options.merge is not None:
         if not options.merge:
             raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
-        merge(options.merge, context, issue)
-        return f"context {context} written to {options.merge}; use it with 'kubectl --context {context}'"
+        replaced = merge(options.merge, context, options.user, issue)
+        if replaced is None:
+            done = f"context {context} written to {options.merge}"
+        elif replaced in ("", options.user):
+            done = f"updated context {context} of user {options.user} in {options.merge}"
+        else:
+            done = (
+                f"replaced context {context} of user {replaced} by that of {options.user} in {options.merge}"
+            )
+        return escaped(f"{done}; use it with 'kubectl --context {context}'")
     path = options.output
     if path is None:
         return str(issue()["kubeconfig"]).rstrip("\n")

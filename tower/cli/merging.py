@@ -17,6 +17,9 @@ from tower.kube.kubeconfig import FILE_LIMIT
 #: Lists of a kubeconfig, and the key of their entries' content.
 _SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
+#: Name of the extension of a context that has the user's name.
+_EXTENSION = "tower.kubesphere.io"
+
 
 def default_file(environ: Mapping[str, str]) -> str:
     """Return the file that kubectl would change: the first of $KUBECONFIG, or ``~/.kube/config``."""
@@ -24,11 +27,14 @@ def default_file(environ: Mapping[str, str]) -> str:
     return listed[0] if listed else os.path.join(os.path.expanduser("~"), ".kube", "config")
 
 
-def merge(path: str, name: str, issue: Callable[[], dict[str, Any]]) -> None:
+def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) -> str | None:
     """Add the entries of a new kubeconfig to the file *path*, as the context *name*; keep all others.
+
+    Return the user of the context that was replaced; empty: unknown; None: the context is new.
 
     The file is replaced as a whole and gets mode 0600; a link to it stays.
 
+    :param user: of the new kubeconfig.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
     :raise CommandFailed: the file is not a kubeconfig, cannot be written, or has a foreign context *name*.
     """
@@ -40,16 +46,17 @@ def merge(path: str, name: str, issue: Callable[[], dict[str, Any]]) -> None:
             content = _read(path)
             status = issue()
             credential = str(status["credential"])
-            _add(content, yaml.safe_load(status["kubeconfig"]), name)
+            replaced = _add(content, yaml.safe_load(status["kubeconfig"]), name, user)
             with open(draft, "w", encoding="utf-8") as file:
                 yaml.safe_dump(content, file, sort_keys=False, allow_unicode=True)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path)
+            return replaced
     except OSError as e:
         raise CommandFailed(f"--merge {path}: {(e.strerror or str(e)).lower()}{_cure(credential)}") from e
     except _CannotMerge as e:
-        raise CommandFailed(f"--merge {path}: {e}{_cure(credential)}") from e
+        raise CommandFailed(f"--merge {path} {e}{_cure(credential)}") from e
 
 
 class _CannotMerge(Exception):
@@ -68,7 +75,7 @@ def _locked(path: str) -> Iterator[None]:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0))
     except FileExistsError:
         raise _CannotMerge(
-            f"{lock} exists: another program is changing the file; if not, remove {lock}"
+            f"is locked by {lock}: another program is changing the file; if not, remove {lock}"
         ) from None
     try:
         yield
@@ -97,29 +104,40 @@ def _read(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         data = file.read(FILE_LIMIT + 1)
     if len(data) > FILE_LIMIT:
-        raise _CannotMerge(f"larger than {FILE_LIMIT} B: choose another file")
+        raise _CannotMerge(f"is larger than {FILE_LIMIT} B: choose another file")
     try:
         content = yaml.safe_load(data)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
-        raise _CannotMerge("is not YAML: repair it, or choose another file") from e
+        mark = getattr(e, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise _CannotMerge(f"is not YAML{line}: repair it, or choose another file") from e
     if content is None:
         content = {"apiVersion": "v1", "kind": "Config"}
     if not isinstance(content, dict):
-        raise _CannotMerge("is not a kubeconfig: choose another file")
+        raise _CannotMerge("is not a kubeconfig, it has no clusters and contexts: choose another file")
     for section in _SECTIONS:
         entries = content.get(section) or []
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise _CannotMerge(f"is not a kubeconfig: {section} is not a list of entries")
+            raise _CannotMerge(
+                f"is not a kubeconfig, {section} is not a list of entries: repair it, or choose another file"
+            )
         content[section] = entries
     return content
 
 
-def _add(content: dict[str, Any], issued: dict[str, Any], name: str) -> None:
-    """Put the only cluster, user and context of *issued* into *content*, all as *name*."""
+def _add(content: dict[str, Any], issued: dict[str, Any], name: str, user: str) -> str | None:
+    """Put the only cluster, user and context of *issued* into *content*, all as *name*.
+
+    An extension of the context has the *user*, because no entry is named after it.  Return the
+    user of the earlier context; empty: unknown; None: there was none.
+    """
     new = {section: dict(issued[section][0][kind]) for section, kind in _SECTIONS.items()}
     new["contexts"] |= {"cluster": name, "user": name}
     old = {section: _entry(content, section, name) for section in _SECTIONS}
     _check_own(name, old, new)
+    replaced = None if old["contexts"] is None else _user_of(old["contexts"].get("context") or {})
+    kept = [each for each in _extensions((old["contexts"] or {}).get("context") or {}) if not _is_own(each)]
+    new["contexts"]["extensions"] = [*kept, {"name": _EXTENSION, "extension": {"user": user}}]
     for section, kind in _SECTIONS.items():
         entry = old[section]
         if entry is None:
@@ -130,6 +148,22 @@ def _add(content: dict[str, Any], issued: dict[str, Any], name: str) -> None:
             entry[kind] = new[section]
     if not content.get("current-context"):
         content["current-context"] = name
+    return replaced
+
+
+def _extensions(context: dict[str, Any]) -> list[Any]:
+    found = context.get("extensions")
+    return found if isinstance(found, list) else []
+
+
+def _is_own(extension: Any) -> bool:
+    return isinstance(extension, dict) and extension.get("name") == _EXTENSION
+
+
+def _user_of(context: dict[str, Any]) -> str:
+    """Return the user of the merged *context*, or empty."""
+    own = next((each.get("extension") for each in _extensions(context) if _is_own(each)), None)
+    return str(own.get("user", "")) if isinstance(own, dict) else ""
 
 
 def _check_own(name: str, old: dict[str, dict[str, Any] | None], new: dict[str, dict[str, Any]]) -> None:
@@ -137,14 +171,14 @@ def _check_own(name: str, old: dict[str, dict[str, Any] | None], new: dict[str, 
     cure = f"rename it with 'kubectl config rename-context {name} NEW', or use --output"
     context = (old["contexts"] or {}).get("context") or {}
     if old["contexts"] is not None and (context.get("cluster"), context.get("user")) != (name, name):
-        raise _CannotMerge(f"context {name} exists, and was not made by --merge: {cure}")
+        raise _CannotMerge(f"has a context {name}, which was not made by --merge: {cure}")
     if old["clusters"] is not None:
         cluster = old["clusters"].get("cluster") or {}
         key = "certificate-authority-data"
         same = cluster.get("server") == new["clusters"]["server"] or cluster.get(key) == new["clusters"][key]
         if not same:
             raise _CannotMerge(
-                f"cluster {name} exists for another server, {cluster.get('server')}, not "
+                f"has a cluster {name} for another server, {cluster.get('server')}, not "
                 f"{new['clusters']['server']}: delete it with 'kubectl config delete-cluster {name}', or use "
                 "--output"
             )

@@ -40,9 +40,7 @@ def _rotate(commands: Commands[Parser]) -> None:
         end = one.add_mutually_exclusive_group()
         end.add_argument("--after", metavar="DURATION", help="latest end, such as 30d (default: none)")
         end.add_argument("--now", action="store_true", help="finish now, even if the old key is still needed")
-        end.add_argument(
-            "--cancel", action="store_true", help="keep the old key; impossible once it is replaced"
-        )
+        end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")
     output_option(status, "table", "wide", "json", "yaml")

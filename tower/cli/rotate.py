@@ -30,6 +30,14 @@ TARGETS = {
     ),
 }
 
+#: Help of --cancel of each target.
+CANCELS = {
+    "host-key": "keep the old key; possible until the next one is used",
+    "serving-ca": "keep the old CA; possible until the next one is used",
+    "users-ca": "not possible: the new CA signs from the beginning",
+    "secrets-key": "not possible: the new key seals from the beginning",
+}
+
 _PATH = f"{GROUP_PATH}/rotations"
 
 #: Most agents that a message lists; 'tower rotate status -o yaml' lists more.
@@ -66,10 +74,14 @@ def _described(item: dict[str, Any]) -> str:
         return f"{target} rotated: {new} is in use"
     remaining, until = state["remaining"], item["spec"].get("untilTimestamp")
     if target == "users-ca":
-        progress = f"{new} signs; {remaining['credentials']} older certificates are valid until they expire"
+        count = remaining["credentials"]
+        older = "1 older certificate is" if count == 1 else f"{count} older certificates are"
+        progress = f"{new} signs; {older} valid until expiry"
     else:
+        ready, lacking = remaining["readyAgents"], remaining["lackingAgents"]
         progress = (
-            f"{remaining['readyAgents']} agents have {new}, {remaining['lackingAgents']} lack it; it is used "
+            f"{ready} {'agent has' if ready == 1 else 'agents have'} {new}, "
+            f"{lacking} {'lacks' if lacking == 1 else 'lack'} it; it is used "
             "when 'tower rotate status' shows nothing to wait for"
         )
     end = f", at the latest at {escaped(until)}" if until else ""
@@ -84,4 +96,6 @@ def _agents(item: dict[str, Any]) -> list[str]:
         for one in remaining.get("agents", [])[:_LISTED]
     ]
     more = remaining.get("lackingAgents", 0) - len(lines)
-    return [escaped(line) for line in lines] + ([f"{target}: {more} more agents"] if more > 0 else [])
+    return [escaped(line) for line in lines] + (
+        [f"{target}: {more} more {'agent' if more == 1 else 'agents'}"] if more > 0 else []
+    )

@@ -181,14 +181,14 @@ class JoinTokens:
             return
         raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
 
-    def unspent(self, before: float) -> int:
-        """Return the number of valid join tokens minted earlier than *before*, s since the epoch."""
+    def unspent(self, before: float) -> Sequence[float]:
+        """Return the expiry of each valid join token minted earlier than *before*, s since the epoch."""
         values = [record.value for record in self._store.snapshot("jointokens").values()]
-        return sum(
-            1
+        return [
+            float(value["expires"])
             for value in values
             if value["minted"] < before and value["uses"] > 0 and self._is_current(value)
-        )
+        ]
 
     @deferred
     async def purge(self) -> int:

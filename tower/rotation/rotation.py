@@ -61,14 +61,14 @@ class Remaining:
 
     :ivar agents: those that have not confirmed the new key.
     :ivar ready: number of agents that have.
-    :ivar join_tokens: number of valid join tokens that were issued with the old key only.
+    :ivar join_tokens: expiry, s since the epoch, of each valid join token with the old key only.
     :ivar credentials: number of valid credentials of users that depend on the old key.
     :ivar secrets: number of records that are sealed with the old key.
     """
 
     agents: Sequence[LackingAgent] = field(default=())
     ready: int = 0
-    join_tokens: int = 0
+    join_tokens: Sequence[float] = ()
     credentials: int = 0
     secrets: int = 0
 

@@ -88,7 +88,12 @@ class Rotations(Service):
                 old, new = self._procedures[target].begin()
                 rotation = await self._write(Rotation(target, now, until, old, new))
                 self._activate()
-                self._log.info("rotation of {target} begun: {old} to {new}", target=target, old=old, new=new)
+                self._log.info(
+                    "rotation of {target} begun: from {old} to {new}",
+                    target=target,
+                    old=old or "none",
+                    new=new,
+                )
                 await self._procedures[target].begun()
             return await self._finish_if_due(rotation)
 
@@ -187,7 +192,7 @@ class Rotations(Service):
             target=rotation.target,
             new=rotation.new,
             agents=len(remaining.agents),
-            tokens=remaining.join_tokens,
+            tokens=len(remaining.join_tokens),
             users=remaining.credentials,
         )
         return finished

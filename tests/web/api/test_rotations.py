@@ -60,6 +60,15 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(self.begin(target="host-key", after="0s")["status"]["phase"], "Finished")
         self.assertEqual(self.get(f"{ROTATIONS}/host-key")["status"]["new"], self.keys.fingerprints()[0])
 
+    def test_join_lines(self) -> None:
+        """A waiting join line is shown with its expiry."""
+        self.successResultOf(self.tokens.mint("alpha", 600.0))
+        self.clock.advance(1.0)
+        item = self.begin(target="host-key")
+        self.assertEqual(item["status"]["remaining"]["joinTokensUntil"], timestamp(NOW + 600.0))
+        row = self.get(ROTATIONS, accept=TABLE)["rows"][0]["cells"]
+        self.assertEqual(row[3], f"1 agent, 1 join line until {timestamp(NOW + 600.0)}")
+
     def test_cancel(self) -> None:
         """A delete cancels it."""
         self.begin(target="serving-ca")

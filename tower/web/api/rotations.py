@@ -84,10 +84,12 @@ class RotationsApi:
 
 
 def _remaining(remaining: Remaining) -> dict[str, Any]:
+    expiries = remaining.join_tokens
     return {
         "readyAgents": remaining.ready,
         "lackingAgents": len(remaining.agents),
-        "joinTokens": remaining.join_tokens,
+        "joinTokens": len(expiries),
+        **({"joinTokensUntil": timestamp(max(expiries))} if expiries else {}),
         "credentials": remaining.credentials,
         "secrets": remaining.secrets,
         "agents": [
@@ -120,8 +122,12 @@ def _waiting(item: Object) -> str:
     remaining = item["status"].get("remaining")
     if remaining is None:
         return ""
-    counted = [(remaining[key], one, several) for key, one, several in _COUNTED]
-    return ", ".join(f"{count} {one if count == 1 else several}" for count, one, several in counted if count)
+    parts = []
+    for key, one, several in _COUNTED:
+        count, until = remaining[key], remaining.get(f"{key}Until")
+        if count:
+            parts.append(f"{count} {one if count == 1 else several}" + (f" until {until}" if until else ""))
+    return ", ".join(parts)
 
 
 ROTATION_COLUMNS = (

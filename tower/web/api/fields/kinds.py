@@ -147,6 +147,7 @@ def _rotation() -> dict[str, Any]:
             "readyAgents": number("Number of agents that have confirmed the new key."),
             "lackingAgents": number("Number of agents that have not."),
             "joinTokens": number("Number of valid join tokens that were issued with the old key."),
+            "joinTokensUntil": text("Expiry of the last of them.", format="date-time"),
             "credentials": number("Number of valid credentials of users that depend on the old key."),
             "secrets": number("Number of records that are sealed with the old key."),
             "agents": {"type": "array", "items": agent, "description": "The first 100 such agents."},
