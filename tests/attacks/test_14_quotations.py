@@ -71,11 +71,16 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
             self.assertEqual(answer["kind"], "Status")
             self.assertReported(answer["message"], "the agent of evil")
             peer.close()
-        lines = [line for line in self.logged().split("\n") if REPEATED in line]
-        self.assertEqual(len(lines), len(codes))
+        # the log is written by a thread
+        wait_for("the lines", lambda: len(self.repeated()) == len(codes))
+        lines = self.repeated()
         for line in lines:
             self.assertReported(line, "the agent of evil")
         self.assertEqual(unfit(self.logged()), [])
+
+    def repeated(self) -> list[str]:
+        """Return the lines of the log that repeat the agent's words."""
+        return [line for line in self.logged().split("\n") if REPEATED in line]
 
     def test_reason_for_end(self) -> None:
         """Its reason for disconnecting: in one line of the log, attributed to the agent of that cluster."""

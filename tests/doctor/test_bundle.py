@@ -34,9 +34,18 @@ class RedactTests(DoctorTestCase):
             ("    client-key-data: LS0tLS1C", "    client-key-data: [removed]"),
             ('{"password": "p", "user": "u"}', '{"password": "[removed]", "user": "u"}'),
             ("proxy http://joe:pw@proxy:3128/", "proxy http://[removed]@proxy:3128/"),
+            ("HTTPS_PROXY=bob:hunter2@proxy:3128", "HTTPS_PROXY=[removed]@proxy:3128"),
+            ("http_proxy=http://bob:p@ss@proxy", "http_proxy=http://[removed]@proxy"),
+            ("passphrase: x secret_key=y", "passphrase: [removed] secret_key=[removed]"),
+            (r"{\"token\": \"abc\"}", r"{\"token\": \"[removed]\"}"),
             ("agent of alpha connected from 10.0.0.1:4711", "agent of alpha connected from 10.0.0.1:4711"),
         ):
             self.assertEqual(redact(text), rest)
+
+    def test_long_lines(self) -> None:
+        """Redacting takes time in proportion to the length of a text, not to its square."""
+        for text in ("a-" * 500_000, "eyJ-" * 20_000, "token" * 50_000):
+            self.assertEqual(redact(text), text)
 
 
 class BundleTests(DoctorTestCase):

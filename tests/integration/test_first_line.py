@@ -105,7 +105,7 @@ class FirstLineTests(harness.TowerTestCase):
             filler.connect_ex(silent.getsockname())
         self.tower.add("gamma", self.plain(silent.getsockname()[1]))
         jane = self.tower.kubeconfig("gamma", "jane")
-        self.assert_reason("the API server did not answer the agent", jane, ("api-resources",))
+        self.assert_reason("did not answer the agent", jane, ("api-resources",))
 
     def test_rejected_agent(self) -> None:
         """502 with the cure if the API server rejects the agent's token, or its right to impersonate."""

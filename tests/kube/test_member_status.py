@@ -62,6 +62,7 @@ class MemberStatusTests(SynchronousTestCase):
             (b'{"credentialExpires":true}', "credentialExpires"),
             (b'{"clockOffset":1e999}', "clockOffset"),
             (b'{"clockOffset":1e20}', "clockOffset"),
+            (b'{"clockOffset":1%b}' % (b"0" * 400), "clockOffset"),
         ):
             error = self.assertRaises(PeerError, MemberStatus.decode, data)
             self.assertIn(words, str(error))

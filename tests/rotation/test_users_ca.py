@@ -54,6 +54,17 @@ class UsersCATests(RotationTestCase):
         self.assertFalse(self.accepted(old))
         self.assertTrue(self.accepted(new))
 
+    def test_begun_without_a_record(self) -> None:
+        """After a begin whose record was not written, a second one keeps the first CA of all."""
+        _, old = self.issue("jane", 600.0)
+        procedure = self.rotations._procedures["users-ca"]
+        self.clock.advance(1.0)
+        begun = procedure.begin()
+        rotation = self.begin("users-ca")
+        self.assertEqual((rotation.old, rotation.new), begun)
+        self.restart()
+        self.assertTrue(self.accepted(old))
+
     def test_now(self) -> None:
         """At the date, certificates of the old CA are revoked; those of the new one, and tokens, stay."""
         jane, _ = self.issue("jane", 600.0)

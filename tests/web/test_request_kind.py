@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.request_kind import request_kind
+from tower.web.request_kind import _kind, request_kind
 
 POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
 
@@ -28,3 +28,10 @@ class RequestKindTests(SynchronousTestCase):
             (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
         ):
             self.assertEqual(request_kind(b"GET", target, upgrade), kind, target)
+
+    def test_long(self) -> None:
+        """Long targets of clients are not kept in memory."""
+        _kind.cache_clear()
+        for target, kept in ((b"/x?watch=" + b"1" * 1000, 0), (b"/x?watch=1", 1)):
+            request_kind(b"GET", target, b"")
+            self.assertEqual(_kind.cache_info().currsize, kept)

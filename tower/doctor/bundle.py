@@ -34,17 +34,20 @@ _SECRETS: Sequence[tuple[re.Pattern[str], str]] = tuple(
         # also without an end: the log may be cut
         (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", _REMOVED),
         (r"\btowerk?-[A-Za-z0-9_-]{43}", _REMOVED),
-        (r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", _REMOVED),
+        # a proxy's login, also without a scheme
+        (r"(?im)^((?:https?|all)_proxy=(?:[a-z]+://)?).*@", rf"\1{_REMOVED}@"),
+        # the lengths are limited because the time grows with their squares
+        (r"\beyJ[A-Za-z0-9_-]{1,2000}\.[A-Za-z0-9_-]{1,8000}(?:\.[A-Za-z0-9_-]*)?", _REMOVED),
         (r"(?i)\b(bearer|basic)([ \t]+|%20)[A-Za-z0-9._~+/=-]+", rf"\1 {_REMOVED}"),
         (r"(?i)(--token(?:[ =]))\S+", rf"\1{_REMOVED}"),
         (
             (
-                r"(?i)(\b[\w-]*(?:token|password|passwd|secret|client-key-data|access_key)\b[\"']?\s*[:=]\s*"
-                r"[\"']?)[^\s\"',}]+"
+                r"(?i)((?:token|password|passwd|secret|passphrase|client-key-data|access_key|secret_key)\b"
+                r"\\?[\"']?\s*[:=]\s*\\?[\"']?)[^\s\"',}\\]+"
             ),
             rf"\1{_REMOVED}",
         ),
-        (r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@\"']+@", rf"\1{_REMOVED}@"),
+        (r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^/\s@\"']+@", rf"\1{_REMOVED}@"),
     )
 )
 

@@ -134,6 +134,6 @@ def _seconds(value: dict[str, Any], key: str) -> float | None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise PeerError(f"member status: {key} is not a number")
-    if not math.isfinite(seconds) or abs(seconds) > _END_OF_TIME:
+    if abs(seconds) > _END_OF_TIME or not math.isfinite(seconds):
         raise PeerError(f"member status: {key} is out of range")
     return float(seconds)

@@ -66,6 +66,9 @@ class UsersCARotation:
 
     def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
+        if self.pending():
+            new, old_hash = self._authority.hashes
+            return old_hash, new
         authority, old = self._authority, self._authority.current
         following = own_authority(self._state, NAME + NEXT, self._now())
         self._state.write(OLD, old.pem)

@@ -8,7 +8,6 @@ either side can add keys first.
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from attrs import asdict, frozen
@@ -108,7 +107,7 @@ class ProxyHello:
         keepalive = fields.get("keepalive", 0.0)
         if isinstance(keepalive, bool) or not isinstance(keepalive, int | float):
             raise Malformed("hello: keepalive is not a number")
-        if not (math.isfinite(keepalive) and 0 <= keepalive <= 86_400):
+        if not 0 <= keepalive <= 86_400:
             raise Malformed("hello: keepalive is not between 0 and 86400 s")
         return cls(
             version=shortened(_text(fields, "version"), VERSION_LIMIT),

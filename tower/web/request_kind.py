@@ -23,16 +23,21 @@ def is_surely_short(target: bytes) -> bool:
     return not (b"watch" in target or b"/log" in target or b"/proxy" in target)
 
 
+#: Longest target whose kind is cached, B: the cache must not hold much of clients' data.
+_LONGEST_CACHED = 256
+
+
 def request_kind(method: bytes, target: bytes, upgrade: bytes) -> str:
     """Return the kind of a request of a user; *upgrade* is empty if it is not an upgrade."""
     if not upgrade and is_surely_short(target):
         return SHORT
+    kind = _kind if len(target) <= _LONGEST_CACHED else _kind.__wrapped__
     prefix = _PREFIX.match(target)
     if prefix is None:
-        return _kind(method, target, bool(upgrade))
+        return kind(method, target, bool(upgrade))
     if prefix[1]:
         return RAW if upgrade else SHORT
-    return _kind(method, target[prefix.end() :], bool(upgrade))
+    return kind(method, target[prefix.end() :], bool(upgrade))
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import IDENTITY, Kit, get, ok
 from tower.errors import Unauthorized
-from tower.web.access.access_log import DELAY, MANY, UNAUTHENTICATED, AccessLog
+from tower.web.access.access_log import DELAY, LONGEST_PATH, MANY, UNAUTHENTICATED, AccessLog
 from tower.web.access.authentication import ANONYMOUS
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response
@@ -47,10 +47,10 @@ class AccessLogTests(SynchronousTestCase):
             raise self.outcome
         return self.outcome
 
-    def put(self, lines: bytes, count: int) -> None:
-        """Record a batch."""
-        self.assertEqual(lines.count(b"\n"), count)
-        self.lines += lines.splitlines(keepends=True)
+    def put(self, line: bytes) -> None:
+        """Record a line."""
+        self.assertEqual(line.count(b"\n"), 1)
+        self.lines.append(line)
 
     def line(self) -> dict[str, Any]:
         """Return the only line since the last call."""
@@ -95,6 +95,14 @@ class AccessLogTests(SynchronousTestCase):
                 "traceID": TRACE.decode(),
             },
         )
+
+    def test_long_path(self) -> None:
+        """A long path is truncated."""
+        self.user.deliver(get(PODS + b"/" + b"x" * 5000))
+        self.kit.pipe.deliver(ok())
+        path = self.line()["path"]
+        self.assertEqual(len(path), LONGEST_PATH)
+        self.assertTrue(path.startswith(PODS.decode()))
 
     def test_client_id(self) -> None:
         """A valid ID of the client is used, and not sent twice; an invalid one is replaced."""

@@ -167,6 +167,7 @@ class MemberErrorTests(SynchronousTestCase):
             answer(403, b"k8s\0Status Forbidden " + DENIED.encode()),
             answer(403, DENIED.encode()),
             answer(403, b"[]"),
+            answer(403, b"[" * LONGEST),
             answer(403, b'{"kind":"Status","reason":"Forbidden","message":1}'),
             answer(403, b""),
             answer(403, b"x" * (LONGEST + 1)),

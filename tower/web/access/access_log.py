@@ -26,6 +26,9 @@ from tower.web.request_kind import request_kind
 DELAY = 0.1
 MANY = 512
 
+#: Longest path that is logged, B.
+LONGEST_PATH = 1024
+
 #: Lines of unauthenticated requests in one second; further ones are counted.
 UNAUTHENTICATED = 10
 
@@ -126,8 +129,8 @@ class AccessLog:
         lines = [_line(entry, offset) for entry in entries]
         if omitted:
             lines.append(f'{{"time":"{moment(self._epoch())}","omitted":{omitted}}}\n')
-        if lines:
-            self._log.put("".join(lines).encode("utf-8", "replace"), len(lines))
+        for line in lines:  # one by one, so that a full queue loses no more than it must
+            self._log.put(line.encode("utf-8", "replace"))
 
 
 def _line(entry: _Entry, offset: float) -> str:
@@ -153,7 +156,7 @@ def _shared(
         "cluster": cluster,
         "target": target,
         "method": method.decode("ascii", "replace"),
-        "path": path.partition(b"?")[0].decode("utf-8", "backslashreplace"),
+        "path": path.partition(b"?")[0][:LONGEST_PATH].decode("utf-8", "backslashreplace"),
         "verb": info.verb,
         "apiGroup": info.group,
         "resource": info.resource,

@@ -86,7 +86,7 @@ def _message(body: bytes, reason: str) -> str:
         return body[binary.end() : end].decode("utf-8", "replace")
     try:
         status: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     if not isinstance(status, dict) or (status.get("kind"), status.get("reason")) != ("Status", reason):
         return ""
