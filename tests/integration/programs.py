@@ -21,6 +21,7 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 PATIENCE = 60.0  # s for any expected event; the actual time depends on the machine
 STOP_PATIENCE = 40.0  # s between SIGTERM and SIGKILL
+_PAUSE, _PAUSES = 0.05, 10  # s without output after which all of it counts as written, and most of them
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
@@ -194,8 +195,16 @@ class Program:
         return process.returncode in (0, -signal.SIGTERM)
 
     def output(self) -> str:
-        """Return all output of the process so far."""
+        """Return all output of the process so far; a thread writes it, so wait for a pause in it."""
+        for _ in range(_PAUSES):
+            before = self._size()
+            time.sleep(_PAUSE)
+            if self._size() == before:
+                break
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def _size(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def tail(self) -> str:
         """Return the end of the output of the process."""
