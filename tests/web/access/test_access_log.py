@@ -29,6 +29,7 @@ class AccessLogTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.rightNow = NOON
         self.lines: Any = []
+        self.puts: list[int] = []
         log: Any = SimpleNamespace(put=self.put)
         self.outcome: Any = Relay("alpha", b"/clusters/alpha")
         self.kit: Any = Kit(self.route)
@@ -47,10 +48,11 @@ class AccessLogTests(SynchronousTestCase):
             raise self.outcome
         return self.outcome
 
-    def put(self, line: bytes) -> None:
-        """Record a line."""
-        self.assertEqual(line.count(b"\n"), 1)
-        self.lines.append(line)
+    def put(self, lines: bytes, count: int) -> None:
+        """Record a batch."""
+        self.assertEqual(lines.count(b"\n"), count)
+        self.puts.append(count)
+        self.lines += lines.splitlines(keepends=True)
 
     def line(self) -> dict[str, Any]:
         """Return the only line since the last call."""
@@ -103,6 +105,16 @@ class AccessLogTests(SynchronousTestCase):
         path = self.line()["path"]
         self.assertEqual(len(path), LONGEST_PATH)
         self.assertTrue(path.startswith(PODS.decode()))
+
+    def test_large_batch(self) -> None:
+        """A large batch is queued line by line, a small one as a whole."""
+        for size, number, puts in ((10, 3, [3]), (LONGEST_PATH, 300, [1] * 300)):
+            for _ in range(number):
+                self.user.deliver(get(PODS + b"/" + b"x" * size))
+                self.kit.pipe.deliver(ok())
+            self.kit.gateway.observer.write()
+            self.assertEqual(self.puts, puts)
+            self.puts.clear()
 
     def test_client_id(self) -> None:
         """A valid ID of the client is used, and not sent twice; an invalid one is replaced."""

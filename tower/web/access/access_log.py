@@ -26,8 +26,9 @@ from tower.web.request_kind import request_kind
 DELAY = 0.1
 MANY = 512
 
-#: Longest path that is logged, B.
+#: Longest path that is logged, B, and the size from which a batch is queued line by line, B.
 LONGEST_PATH = 1024
+LARGE = 512 * 1024
 
 #: Lines of unauthenticated requests in one second; further ones are counted.
 UNAUTHENTICATED = 10
@@ -129,8 +130,13 @@ class AccessLog:
         lines = [_line(entry, offset) for entry in entries]
         if omitted:
             lines.append(f'{{"time":"{moment(self._epoch())}","omitted":{omitted}}}\n')
-        for line in lines:  # one by one, so that a full queue loses no more than it must
-            self._log.put(line.encode("utf-8", "replace"))
+        data = "".join(lines).encode("utf-8", "replace")
+        if len(data) <= LARGE:
+            if data:
+                self._log.put(data, len(lines))
+            return
+        for line in lines:  # so that a full queue does not lose a large batch as a whole
+            self._log.put(line.encode("utf-8", "replace"), 1)
 
 
 def _line(entry: _Entry, offset: float) -> str:
