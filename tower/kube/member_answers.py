@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -100,8 +99,3 @@ def listed(names: list[str]) -> str:
     """Return the first *names* and the number of the others."""
     shown = ", ".join(shortened(name, VERSION_LIMIT) for name in names[:_NAMED])
     return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,7 +28,6 @@ from tower.kube.member_answers import (
     names_in,
     object_in,
     text_of,
-    timestamp,
 )
 from tower.kube.member_failures import (
     LARGE_OFFSET,
@@ -40,6 +39,7 @@ from tower.kube.member_failures import (
     unreached,
 )
 from tower.kube.member_status import Check, MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.reactor.timers import within
 
 #: Time limit of one check, s.

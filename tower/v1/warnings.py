@@ -15,8 +15,9 @@ from twisted.application.service import Service
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.clusters import Cluster, Clusters, ConditionStatus, timestamp
+from tower.clusters import Cluster, Clusters, ConditionStatus
 from tower.errors import NotFound
+from tower.kube.timestamps import timestamp
 from tower.store.records import StoreFailed
 from tower.tunnels import Tunnel, Tunnels
 from tower.websocket.subprotocols import KUBESPHERE_V1
