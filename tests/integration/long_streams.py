@@ -79,7 +79,7 @@ class LongStream:
 
 
 class Download(LongStream):
-    """A download of a `BlockServer` of *size* bytes; it is read only as far as `release` allows.
+    """A download of a `BlockServer` of *size* bytes; only the released part of it is read.
 
     :ivar received: number of correct bytes so far.
     """
@@ -111,13 +111,13 @@ class Download(LongStream):
         assert not self._response.read(1), "the download is too long"
 
     def release(self, count: int) -> None:
-        """Let *count* bytes more be read."""
+        """Let *count* bytes more be read, rounded to blocks."""
         with self._more:
-            self._released = min(self._size, self._released + count)
+            self._released = min(self._size, self._released + count // BLOCK * BLOCK)
             self._more.notify()
 
     def check(self) -> None:
-        """Wait until all released bytes are there, and check them."""
+        """Wait for all released bytes, which are correct."""
         wait_for("the download", lambda: self.failure or self.received >= self._released)
         assert not self.failure, self.failure
 
