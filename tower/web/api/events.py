@@ -11,14 +11,16 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, timestamp
+from tower.clusters import API_VERSION
 from tower.clusters.cluster_events import ClusterEvent, ClusterEvents
+from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.pages import paged
 from tower.web.api.selectors import Selection
-from tower.web.api.table import Column, Object, human_duration, seconds_since, table
+from tower.web.api.table import Column, Object, seconds_since, table
 from tower.web.api.watch import Watching, WatchLimits
 from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
 

@@ -258,7 +258,7 @@ class ChannelPool:
             return None
         if self._patience.left(cluster, attempt.client, age):
             return None
-        return StatusError(503, f"cluster {cluster}: {status.api_server.message}")
+        return StatusError(503, f"cluster {cluster}: {status.api_server.text}")
 
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""
