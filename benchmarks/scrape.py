@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from attrs import define, frozen
 from prometheus_client import CollectorRegistry
@@ -24,11 +24,13 @@ from twisted.internet.utils import getProcessOutput
 
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.node_status import NodeState
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.request_metrics import RequestMetrics
 from tower.metrics.page import MetricsPage, registry_of
 from tower.metrics.port import MetricsPort
+from tower.nodes.tunnel_metrics import Reading, TunnelCollector
 from tower.reactor.interfaces import IReactor
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
@@ -37,6 +39,7 @@ from tower.web.gateway.gateway import Gateway
 
 HOST = "127.0.0.1"
 WATCH = b"/api/v1/pods?watch=true"
+NODES = 100  # in a cluster of type ssh
 STATUSES = (0, 101, 200, 302, 404, 500)
 
 #: Prints size, series and time of a page; a process, as a thread would compete for the interpreter.
@@ -98,7 +101,7 @@ class Busy:
 
 
 def busy(reactor: IReactorTime, count: int, inflight: int) -> Busy:
-    """Return the metrics of *count* clusters that have had requests of every kind.
+    """Return the metrics of *count* clusters that have had requests of every kind, and as many with nodes.
 
     :param inflight: number of watches in progress.
     """
@@ -125,7 +128,12 @@ def busy(reactor: IReactorTime, count: int, inflight: int) -> Busy:
     requests.watch(cast(Gateway, gateway))
     vault = Vault(Path(tempfile.mkdtemp()) / "key", reactor.seconds)
     credentials = MemberCredentials(MemoryStore(), vault)
-    return Busy(registry_of(ClusterCollector(clusters, tunnels, credentials), requests), gateway)
+    states = list(get_args(NodeState)) * (NODES // len(get_args(NodeState)))
+    nodes = TunnelCollector(
+        lambda: ((f"nodes-{number:04}", Reading(9, 1, 0.5, states)) for number in range(count))
+    )
+    registry = registry_of(ClusterCollector(clusters, tunnels, credentials), requests, nodes)
+    return Busy(registry, gateway)
 
 
 @define

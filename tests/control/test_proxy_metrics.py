@@ -72,7 +72,7 @@ class ProxyMetricsTests(SynchronousTestCase):
                 part(write_times=Histogram(DELAY_BOUNDS)),
                 part(clusters=part(list=list), member_credentials=None),
                 part(counters=part(rejections=rejections, clusters={})),
-                part(readings=dict),
+                part(readings=list),
                 Budget(1000),
                 part(ended=5, refused=6, proven=0, unproven=0),
                 part(unproven=part(evicted=7)),
