@@ -20,6 +20,7 @@ from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
+from tower.web.api.calls.protobuf import MEDIA_TYPE
 from tower.web.api.pages import paged
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Column, Object, human_duration, seconds_since, table
@@ -121,7 +122,7 @@ class EventsApi:
         raise not_found()
 
     async def _create(self, call: Call, namespace: str) -> Response:
-        reported = read_event(await self._read(call), self._group, call.manager)
+        reported = read_event(await self._read(call, MEDIA_TYPE), self._group, call.manager)
         if namespace != NAMESPACE:
             raise StatusError(
                 400, f"namespace {namespace!r}: events of clusters are in the namespace {NAMESPACE}"
