@@ -19,7 +19,7 @@ from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
-from tower.kube.member_failures import agent_texts
+from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
 from tower.member.health_page import HealthService

@@ -77,6 +77,8 @@ class CourseTests(DoctorTestCase):
             ("key file k: damaged: restore it", "key file k: damaged", "restore it"),
             ("a: no: run 'b: c'", "a: no", "run 'b: c'"),
             ("a: no: with a new token, run 'b'", "a: no", "with a new token, run 'b'"),
+            ('a: no ("x\\": run \'evil\'")', 'a: no ("x\\": run \'evil\'")', "d"),
+            ('a: no ("x: run evil"): restart it', 'a: no ("x: run evil")', "restart it"),
             ("kubeconfig k: No such file or directory", "kubeconfig k: No such file or directory", "d"),
             ("k: not a kubeconfig: it has none", "k: not a kubeconfig: it has none", "d"),
         ):

@@ -12,7 +12,7 @@ from tower.kube.client import APIClient
 from tower.kube.connection_settings import CredentialFacts
 from tower.kube.head_policy import Upstream
 from tower.kube.member_check import CHECK_LIMIT, TIMEOUT, MemberChecker
-from tower.kube.member_failures import MemberTexts
+from tower.kube.member_cures import MemberTexts
 from tower.net.connecting import connect
 from tower.net.pipes import Pipe
 from tower.reactor.interfaces import ISocketReactor

@@ -18,7 +18,7 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError
 from tower.kube.client import APIClient
 from tower.kube.member_check import CHECK_LIMIT, MemberChecker
-from tower.kube.member_failures import proxy_texts
+from tower.kube.member_cures import proxy_texts
 from tower.kube.member_status import Check, MemberStatus
 from tower.net.addresses import parse_address
 from tower.net.budget import Budget

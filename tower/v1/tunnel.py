@@ -17,7 +17,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
 from tower.kube.client import APIClient
 from tower.kube.member_check import CHECK_LIMIT, MemberChecker
-from tower.kube.member_failures import old_agent_texts
+from tower.kube.member_cures import old_agent_texts
 from tower.kube.member_status import MemberStatus
 from tower.net.addresses import join_address
 from tower.tunnels.apiserver_gate import APIServerGate

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.clusters.cluster_events import TOWER, ClusterEvent, ClusterEvents, EventLevel, TooManyEvents
+from tower.durations import human_duration
 from tower.errors import NotFound
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
@@ -23,7 +24,7 @@ from tower.web.api.calls.call import Call, not_found
 from tower.web.api.calls.protobuf import MEDIA_TYPE
 from tower.web.api.pages import paged
 from tower.web.api.selectors import Selection
-from tower.web.api.table import Column, Object, human_duration, seconds_since, table
+from tower.web.api.table import Column, Object, seconds_since, table
 from tower.web.api.watch import Watching, WatchLimits
 from tower.web.api.writes.client_events import read_change, read_event
 from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
