@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -160,6 +161,9 @@ class AgentTable(harness.TowerTestCase):
         early.argv.append(f"--ca-cert={self.ahead.state / 'serving-ca.pem'}")
         other_cluster = self.wrong("other-cluster", drop="--name")
         other_cluster.argv.append("--name=omega")
+        line = self.tower.tower("join", "alpha", "--ttl=1s", "--format=env")
+        expired = next(word for word in line.split() if word.startswith("TOWER_TOKEN=")).partition("=")[2]
+        time.sleep(1.5)
         table: list[tuple[Program, tuple[str, ...]]] = [
             (
                 self.wrong("wss", (secure, f"wss://{LOOPBACK}:{tower.port}")),
@@ -187,6 +191,10 @@ class AgentTable(harness.TowerTestCase):
             ),
             (
                 self.wrong("spent"),
+                ("its join token is missing, unknown, expired or used up", "run 'tower join alpha'"),
+            ),
+            (
+                self.wrong("expired", TOWER_TOKEN=expired),
                 ("its join token is missing, unknown, expired or used up", "run 'tower join alpha'"),
             ),
             (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tower.clusters import Cluster, ConditionStatus, timestamp
+from tower.clusters import Cluster, ConditionStatus
 from tower.clusters.cluster import Condition
 from tower.clusters.condition_types import (
     AGENT_AVAILABLE,
@@ -16,6 +16,7 @@ from tower.clusters.condition_types import (
 from tower.escaping import quoted
 from tower.kube.member_cures import WARNINGS
 from tower.kube.member_status import MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
 from tower.tunnels.replicas import problem
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -109,8 +108,3 @@ def listed(names: list[str]) -> str:
 def name_of(text: str) -> str:
     """Return a name that the API server has, in quotation marks unless it is plain."""
     return text if is_word(text) else quoted(text)
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -29,11 +29,11 @@ from tower.kube.member_answers import (
     names_in,
     object_in,
     text_of,
-    timestamp,
 )
 from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_dates
 from tower.kube.member_failures import late, misdated, skewed, unreached
 from tower.kube.member_status import API_SERVER, CREDENTIAL, IMPERSONATION, Check, CheckKind, MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.reactor.timers import within
 
 #: Time limit of one check, s.

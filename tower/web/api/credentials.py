@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, timestamp
+from tower.clusters import API_VERSION
 from tower.clusters.credentials import Credential, Credentials
 from tower.durations import human_duration
 from tower.errors import NotFound
 from tower.kube.status import StatusError
+from tower.kube.timestamps import timestamp
 from tower.store import IStore
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table

@@ -16,7 +16,6 @@ from tower.kube.accept import choose
 
 GROUP = "cluster.kubesphere.io"
 VERSION = "v1alpha1"
-GROUP_VERSION = f"{GROUP}/{VERSION}"
 
 JSON = "application/json"
 #: Media types of the aggregated form, newest first; kubectl 1.27 to 1.29 request v2beta1.

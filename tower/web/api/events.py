@@ -11,12 +11,13 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, timestamp
+from tower.clusters import API_VERSION
 from tower.clusters.cluster_events import ClusterEvent, ClusterEvents
 from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.pages import paged
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Column, Object, seconds_since, table

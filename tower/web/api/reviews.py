@@ -9,8 +9,8 @@ from typing import Any
 
 from tower.kube.status import StatusError
 from tower.web.api import discovery
-from tower.web.api.dispatch import Call, not_found
-from tower.web.api.protobuf import MEDIA_TYPE, read_review
+from tower.web.api.calls.call import Call, not_found
+from tower.web.api.calls.protobuf import MEDIA_TYPE, read_review
 from tower.web.outcome import Outcome, Response
 
 _READ_PATHS = [
