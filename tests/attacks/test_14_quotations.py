@@ -187,7 +187,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
     def assertForged(self, text: str) -> None:
         """*text* has the forged words as one quotation of the agent, and nothing of them outside it."""
         self.assertEqual(unfit(text), [])
-        before, who, rest = text.partition("he agent of evil reports: ")
+        before, who, rest = re.split("(the agent of evil reports: )", text, maxsplit=1, flags=re.IGNORECASE)
         self.assertTrue(who, text)
         quotation = re.match(r'"(?:[^"\\]|\\.)*"', rest)
         assert quotation is not None

@@ -96,7 +96,7 @@ class RouteTests(DoctorTestCase):
     def test_clock(self) -> None:
         """A clock that is an hour off is the only failure, though the certificate is not valid yet."""
         line = self.failed(self.look(now=NOW - 3600))
-        self.assertIn("clock: this machine is 3600 s behind the server -> set the clocks", line)
+        self.assertIn("clock: this machine is 60m behind the server -> set the clocks", line)
         self.network.http[True] = Glimpse(401, None, b"HTTP/")
         self.assertEqual(self.look()["clock"].verdict.grade, "warn")
         self.assertIn("certificate: not valid before", self.failed(self.look(now=NOW - 3600)))
