@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tower.kube.member_cures import REASONS
+
 CONNECTED: Final = "Connected"
 LOST: Final = "Lost"
 PORT_ASSIGNED: Final = "PortAssigned"
@@ -17,38 +19,9 @@ AGENT_KEY_EXPIRED: Final = "AgentKeyExpired"
 MEMBER_CHECK_PASSED: Final = "MemberCheckPassed"
 MEMBER_CHECK_FAILED: Final = "MemberCheckFailed"
 
-#: Reasons of `tower.kube.member_check` that an agent may report; a test compares them with its code.
+#: Reasons that the checks of a member may give an event.
 MEMBER_REASONS: Final = frozenset(
-    (
-        "CertificateExpired",
-        "CertificateNotYetValid",
-        "CertificateUntrusted",
-        "CertificateWrongName",
-        "ClockSkew",
-        "ConnectionLost",
-        "ConnectionRefused",
-        "CredentialAccepted",
-        "CredentialExpired",
-        "CredentialExpiresSoon",
-        "CredentialFilesInvalid",
-        "CredentialIgnored",
-        "CredentialInvalid",
-        "CredentialMissing",
-        "CredentialRejected",
-        "CredentialUnusable",
-        "ImpersonationAllowed",
-        "ImpersonationDenied",
-        "ImpersonationNotRequired",
-        "ImpersonationRestricted",
-        "NameNotResolved",
-        "NotAnAPIServer",
-        "NotReady",
-        "Reachable",
-        "ServerError",
-        "TLSFailed",
-        "Timeout",
-        "Unreachable",
-    )
+    reason for checks in REASONS.values() for reason, (status, _) in checks.items() if status != "Unknown"
 )
 
 

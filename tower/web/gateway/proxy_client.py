@@ -146,7 +146,7 @@ class ProxyClient:
                 self._head = bytearray(data)
                 self._read_heads(0)
         except (BadResponse, BadBody) as e:
-            self._break(f"sent an invalid HTTP answer: {e}")
+            self._break(f"sent an invalid HTTP answer: {e}: {self._cure}")
 
     def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
         """Forward an answer whose head needs no change; *data* is usually the whole answer."""
@@ -357,6 +357,14 @@ class ProxyClient:
         if not relay.plain:
             return True
         return self.upstream.rewrite is not None and relay.target != KUBERNETES
+
+    @property
+    def _cure(self) -> str:
+        """How to repair a cluster or target that does not speak HTTP."""
+        if self.factory.relay.target != KUBERNETES:
+            return "check that the target serves HTTP/1.1"
+        owner = "its agent" if self.upstream.rewrite is None else "the cluster"
+        return f"check that the kubeconfig of {owner} has the address of an API server"
 
     def _break(self, what: str) -> None:
         """Discard the channel and answer 502: the cluster did *what* (verb and object)."""

@@ -103,7 +103,8 @@ class ProxyClientFactory(Exchange):
             self.request.channel.take_body(None)
             self._open()  # a new channel, so this happens once
             return
-        text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete"
+        text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete: "
+        text += "retry" if client.is_safe else "check whether the request had an effect, then retry"
         self.request.fail(StatusError(502, text))
 
     # See `tower.web.gateway.exchange.Exchange`
@@ -143,7 +144,7 @@ class ProxyClientFactory(Exchange):
             return
         target = relative_target(self.request.target, self.relay.prefix)
         if client is None or not parse_request_info(self.request.method, target).is_long_running:
-            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s"
+            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s: check its load"
             self.request.fail(StatusError(504, text))
 
     def _is_silent(self) -> bool:
