@@ -11,10 +11,11 @@ from attrs import evolve
 from tests.doctor.kit import SERVING, DoctorTestCase, chain_of
 from tests.fakes.certificates import DAY, NOW, authority
 from tower.doctor.findings import Course, Finding
-from tower.doctor.network import Glimpse, unverified_context
+from tower.doctor.network import Glimpse
 from tower.doctor.route import ServerRoute, Trust
 from tower.net.connecting import ConnectFailed
 from tower.net.proxy_environment import parse_server_url
+from tower.net.tls.unverified import unverified_context
 
 
 class RouteTests(DoctorTestCase):
