@@ -146,7 +146,7 @@ class ClusterHealthTests(harness.TowerTestCase):
             self.assertEqual(self.condition(name, "ImpersonationAllowed")["status"], "False")
             self.assertEqual(self.condition(name, "MemberCredential")["status"], "True")
         self.use_token(wrong, config)
-        cures = ("create token", f"cluster set {NODES} --member-kubeconfig", "restart the agent")
+        cures = ("renew the agent's token", f"cluster set {NODES} --member-kubeconfig", "restart the agent")
         self.wait("False", *(("CredentialRejected", cure) for cure in cures))
         self.log_has("not available: CredentialRejected: ")
         self.member.kubectl("apply", "-f", str(AGENT_RIGHTS))

@@ -105,8 +105,10 @@ class MemberAPIServer:
             raise ConfigurationError(self.problem)
         return self._current
 
-    async def open(self, dialer: NodeDialer) -> Pipe:
+    async def open(self, dialer: NodeDialer, *, verified: bool = True) -> Pipe:
         """Return a pipe to the API server, opened with *dialer*, TLS up in it if it has TLS.
+
+        :param verified: False to read its clock; then no credential may be sent.
 
         :raise StreamRefused: the API server was not reached, or there is no usable credential.
         :raise TunnelLost: the tunnel was lost meanwhile.
@@ -116,7 +118,8 @@ class MemberAPIServer:
         if current is None:
             raise StreamRefused("failed", self.problem)
         channel = await dialer.dial(current.server.host, current.server.port)
-        pipe: Pipe = await current.gate.secure(channel)
+        gate = current.gate
+        pipe: Pipe = await (gate.secure(channel) if verified else gate.secure_unverified(channel))
         return pipe
 
     async def open_directly(self) -> Pipe:

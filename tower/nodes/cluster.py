@@ -133,6 +133,12 @@ class NodeCluster:
             lambda: self.apiserver.facts,
             proxy_texts(cluster.name),
             epoch=epoch,
+            unverified=APIClient(
+                reactor,
+                lambda: self.apiserver.open(self.tunnels, verified=False),
+                lambda: self.apiserver.upstream().without_credential(),
+                limit=CHECK_LIMIT,
+            ),
         )
         self.cluster_tunnel = SSHClusterTunnel(cluster.name, self.login.user, self.tunnels, self.apiserver)
         self.cluster_tunnel.check_member = self._check_member
@@ -343,7 +349,7 @@ class NodeCluster:
         """Return the state of the nodes, and the last error."""
         status, state = self.tunneler.status(), self._unusable() or self.cluster_tunnel.member_status
         if state is not None and state.credential.status == "False":
-            return evolve(status, last_error=state.credential.message)
+            return evolve(status, last_error=state.credential.text)
         return status
 
     # Callbacks of the parts
