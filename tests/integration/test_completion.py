@@ -36,7 +36,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|[\r\x
 
 
 class Terminal:
-    """An interactive shell on a terminal of its own."""
+    """An interactive shell on a new terminal."""
 
     def __init__(self, argv: list[str], environment: dict[str, str], folder: Path) -> None:
         self._master, terminal = os.openpty()
