@@ -14,16 +14,14 @@ from tower.clusters import Cluster, Clusters
 from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.calls.media_types import JSON
 from tower.web.api.issue import JoinTokensApi
 from tower.web.api.objects import list_response
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import CLUSTER_FIELD, NAME_FIELD, Selection
 from tower.web.api.table import Column, Object
 from tower.web.outcome import Outcome
 
-_FIELDS: dict[str, Callable[[Object], str]] = {
-    "metadata.name": lambda item: str(item["metadata"]["name"]),
-    "spec.cluster": lambda item: str(item["spec"]["cluster"]),
-}
+_FIELDS = NAME_FIELD | CLUSTER_FIELD
 
 _CLUSTER = Column("Cluster", "The cluster.", lambda item, _: item["spec"]["cluster"])
 
@@ -82,5 +80,5 @@ class AnyJoinTokens:
         if not isinstance(name, str) or not name:
             raise Invalid("spec.cluster: required: the name of the cluster")
         raw = json.dumps(value).encode()
-        call = evolve(call, content_type="application/json", body=lambda: succeed(raw))
+        call = evolve(call, content_type=JSON, body=lambda: succeed(raw))
         return await self._tokens.answer(call, self._clusters.require(name), below)

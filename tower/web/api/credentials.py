@@ -13,7 +13,7 @@ from tower.kube.timestamps import timestamp
 from tower.store import IStore
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import CLUSTER_FIELD, NAME_FIELD, Selection
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
@@ -65,8 +65,8 @@ class CredentialsApi:
 
 
 _CREDENTIAL_FIELDS = {
-    "metadata.name": lambda item: str(item["metadata"]["name"]),
-    "spec.cluster": lambda item: str(item["spec"]["cluster"]),
+    **NAME_FIELD,
+    **CLUSTER_FIELD,
     "spec.user": lambda item: str(item["spec"]["user"]),
 }
 
