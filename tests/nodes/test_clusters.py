@@ -491,4 +491,4 @@ class NodeClustersTests(SynchronousTestCase):
         status, reason, message = self.said("NodesSynced") or ("", "", "")
         self.assertEqual((status, reason), ("False", "TooLongAgo"))
         self.assertIn(str(self.folder / "nodes"), message)
-        self.assertEqual(self.nodes.readings()["beta"].since_sync, 615)
+        self.assertEqual(dict(self.nodes.readings())["beta"].since_sync, 615)

@@ -7,11 +7,12 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
-from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.clusters import call_cluster, cluster_path
+from tower.cli.listing import listed_or_watched, selection
 from tower.cli.merging import merge
 from tower.escaping import escaped
 
@@ -105,14 +106,12 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
 
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
     """List the issued credentials that have not expired."""
-    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else {}
-    if options.selector:
-        query["labelSelector"] = options.selector
-    path, form = f"{GROUP_PATH}/credentials", options.output
-    if form in ("table", "wide"):
-        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
-        return output.table(answer, wide=form == "wide", empty="no credentials")
-    return output.structured(client.call("GET", path, query=query), form)
+    query = selection(options)
+    if options.cluster is not None:
+        cluster_path(options.cluster)
+        query["fieldSelector"] = f"spec.cluster={options.cluster}"
+    fetch = partial(client.call, "GET", f"{GROUP_PATH}/credentials")
+    return listed_or_watched(fetch, query, options, "no credentials")
 
 
 def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:

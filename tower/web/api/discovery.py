@@ -78,7 +78,16 @@ RESOURCES = (
     Resource("hostkeys", "hostkey", "HostKey", ("list",)),
     Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
-_EVENTS = (Resource("events", "event", "Event", ("get", "list", "watch"), is_namespaced=True, short=("ev",)),)
+_EVENTS = (
+    Resource(
+        "events",
+        "event",
+        "Event",
+        ("create", "get", "list", "patch", "watch"),
+        is_namespaced=True,
+        short=("ev",),
+    ),
+)
 _SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", ("create",))
 
 TOWER = GroupVersion(GROUP, VERSION, RESOURCES)

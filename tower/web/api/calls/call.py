@@ -13,6 +13,8 @@ from tower.escaping import shortened
 from tower.kube.accept import choose
 from tower.kube.status import StatusError
 from tower.web.api.calls.bodies import parse
+from tower.web.api.calls.protobuf import MEDIA_TYPE as PROTOBUF
+from tower.web.api.calls.protobuf import read_protobuf
 from tower.web.api.discovery import JSON
 from tower.web.api.table import TABLES
 from tower.web.gateway.request import Request
@@ -117,7 +119,10 @@ class Call:
                 f"media type {self.media or 'none'} is not supported: "
                 "send application/json or application/yaml",
             )
-        value = parse(raw, yaml="yaml" in self.media and not raw.lstrip().startswith(b"{"))
+        if self.media == PROTOBUF:
+            value = read_protobuf(raw)
+        else:
+            value = parse(raw, yaml="yaml" in self.media and not raw.lstrip().startswith(b"{"))
         if not isinstance(value, dict):
             raise StatusError(400, "the body is not an object")
         self.objects.append(value)
