@@ -10,6 +10,7 @@ from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster_events import ClusterEvents, EventLevel
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, NODES_AVAILABLE
 from tower.store import IStore
+from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.records import Event, EventType, Watch
 from tower.tunnels import Tunnels
 
@@ -38,8 +39,8 @@ class EventRecorder(Service):
             self._tunnels_changed(cluster.name)
         self._watches = [
             self._clusters.watch(self._cluster_changed),
-            self._store.watch("memberaccess", self._access_changed),
-            self._store.watch("agentkeys", self._key_changed),
+            self._store.watch(MEMBER_ACCESS, self._access_changed),
+            self._store.watch(AGENT_KEYS, self._key_changed),
         ]
 
     def stopService(self) -> Any:

@@ -10,6 +10,7 @@ from tower.clusters import API_VERSION, Clusters, timestamp
 from tower.clusters.credentials import Credential, Credentials
 from tower.errors import NotFound
 from tower.store import IStore
+from tower.store.kinds import CREDENTIALS
 from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.table import Column, Object, age_column, human_duration, name_column, seconds_since, table
@@ -49,7 +50,7 @@ class CredentialsApi:
 
     def _objects(self) -> list[Object]:
         now = self._clock.seconds()
-        names = sorted(self._store.snapshot("credentials"))
+        names = sorted(self._store.snapshot(CREDENTIALS))
         found = [self._credentials.get(name) for name in names]
         valid = [credential for credential in found if credential is not None and credential.valid(now)]
         return [self._object(credential) for credential in sorted(valid, key=lambda one: one.issued)]
