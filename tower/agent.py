@@ -19,7 +19,7 @@ from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
-from tower.kube.member_failures import agent_texts
+from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
 from tower.member.health_page import HealthService
@@ -41,6 +41,7 @@ from tower.reactor.memory import LOOK, FreedMemory
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
@@ -108,6 +109,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     options.forget_secret("token")
     if is_program:
         Signals(reactor, agent.reloads, options.flush_log).setServiceParent(agent)  # type: ignore[no-untyped-call]
+        reactor.callWhenRunning(notify_manager(agent, reactor, agent.reloads, agent.summary))
     return agent
 
 
@@ -283,6 +285,12 @@ class Agent(MultiService):
         raise_file_limit()
         settle_memory()
         super().startService()  # type: ignore[no-untyped-call]
+
+    def summary(self) -> str:
+        """Return the state of the tunnel and of the API server in one sentence."""
+        if not self.uplink.ready:
+            return f"not connected to the proxy: {self.uplink.state}"
+        return f"connected to the proxy; {self.member_health.problem or 'the API server is usable'}"
 
     def stopService(self) -> Deferred[None]:
         """Stop everything, and unlock the state directory."""

@@ -8,7 +8,8 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.members import SPEC
-from tower.clusters.cluster import Cluster, Condition, Live, MemberFacts, decode, encode, timestamp, to_object
+from tower.clusters.cluster import Cluster, Condition, Live, MemberFacts, decode, encode, to_object
+from tower.kube.timestamps import timestamp
 from tower.store.records import Record
 
 ALPHA = Cluster(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.clusters.cluster_events import (
+    CLIENT_LIMIT,
+    COUNT_LIMIT,
     KEPT,
     MESSAGE_LIMIT,
-    REASON_LIMIT,
+    RETRY,
     WRITE_PERIOD,
     ClusterEvent,
     ClusterEvents,
+    TooManyEvents,
 )
 from tower.store import MemoryStore
-from tower.store.records import Expired
+from tower.store.records import Expired, StoreFailed
 
 
 class ClusterEventsTests(SynchronousTestCase):
@@ -124,25 +129,88 @@ class ClusterEventsTests(SynchronousTestCase):
         self.record("Another")
         self.assertEqual(self.events.list(), [])
 
+    def of_client(self, reason: str, count: int = 0, component: str = "argocd") -> ClusterEvent:
+        """Record an event of a client about alpha."""
+        return self.successResultOf(
+            Deferred.fromCoroutine(
+                self.events.record_of_client(self.alpha, component, reason, "Synced.", "Normal", count)
+            )
+        )
+
     def test_limits(self) -> None:
-        """Reasons are limited in number, messages in length; control characters are escaped."""
-        for number in range(REASON_LIMIT + 10):
-            self.record(f"Reason{number}", "\x1b" + "x" * 10_000)
-        events = self.events.list()
-        self.assertEqual(len(events), REASON_LIMIT)
-        self.assertEqual({len(event.message) for event in events}, {MESSAGE_LIMIT})
-        self.assertNotIn("\x1b", events[0].message)
+        """Messages are limited in length; control characters are escaped."""
+        self.record("Long", "\x1b" + "x" * 10_000)
+        self.assertEqual(len(self.one().message), MESSAGE_LIMIT)
+        self.assertNotIn("\x1b", self.one().message)
+
+    def test_limit_of_clients(self) -> None:
+        """Clients may add a limited number of events, which expire; Tower's own do not count."""
+        for number in range(CLIENT_LIMIT):
+            self.of_client(f"Reason{number}")
+        self.failureResultOf(
+            Deferred.fromCoroutine(self.events.record_of_client(self.alpha, "argocd", "More", "")),
+            TooManyEvents,
+        )
+        self.of_client("Reason0")
+        for number in range(CLIENT_LIMIT + 1):
+            self.record(f"Own{number}")
+        self.assertEqual(len(self.events.list()), 2 * CLIENT_LIMIT + 1)
+        self.events = ClusterEvents(self.store, self.clock)
+        self.failureResultOf(
+            Deferred.fromCoroutine(self.events.record_of_client(self.alpha, "argocd", "More", "")),
+            TooManyEvents,
+        )
         self.clock.advance(KEPT)
         self.events.sweep()
-        self.record("Later")
-        self.assertEqual(len(self.events.list()), 1)
+        self.of_client("More")
+        self.assertEqual(self.one().component, "argocd")
+
+    def test_clients(self) -> None:
+        """An event of a client is counted as Tower's own are, and is never one of these."""
+        self.record("Lost")
+        first = self.of_client("Lost")
+        self.assertEqual((first.count, first.component), (1, "argocd"))
+        version = self.store.version
+        self.assertEqual(self.of_client("Lost").count, 2)
+        self.assertEqual(self.of_client("Lost", 7).count, 7)
+        self.assertEqual(self.of_client("Lost", 3).count, 8)
+        self.assertEqual(self.of_client("Lost", 10**30).count, COUNT_LIMIT)
+        self.assertEqual(self.store.version, version)
+        self.assertNotEqual(self.of_client("Lost", component="other").name, first.name)
+        self.clock.advance(WRITE_PERIOD)
+        self.events.sweep()
+        counts = {event.component: event.count for event in self.events.list()}
+        self.assertEqual(counts, {"tower-proxy": 1, "argocd": COUNT_LIMIT, "other": 1})
 
     def test_store_fails(self) -> None:
-        """A store that cannot write is logged."""
-        self.successResultOf(self.store.stop())
-        self.record()
-        self.events.sweep()
-        self.assertEqual(len(self.flushLoggedErrors()), 1)
+        """A store that cannot write is logged once; the event is written when it can."""
+        whole = self.store.transact
+        self.patch(self.store, "transact", lambda _: fail(StoreFailed("no space left")))
+        with capturedLogs() as logs:
+            for _ in range(10):
+                self.record()
+                self.record("Other")
+                self.clock.advance(1)
+            self.failureResultOf(
+                Deferred.fromCoroutine(self.events.record_of_client(self.alpha, "argocd", "Synced", "")),
+                StoreFailed,
+            )
+            self.assertEqual(self.events.list(), [])
+            self.patch(self.store, "transact", whole)
+            self.clock.advance(RETRY)
+            self.events.sweep()
+        self.assertEqual(
+            {event.reason: event.count for event in self.events.list()},
+            {"Lost": 10, "Other": 10, "Synced": 1},
+        )
+        lines = [eventAsText(event, includeTimestamp=False, includeSystem=False) for event in logs]
+        self.assertEqual(
+            lines,
+            [
+                "events of clusters are not up to date, 1 writes failed; retrying: no space left",
+                "events of clusters are written again",
+            ],
+        )
 
     def test_changes(self) -> None:
         """Changes can be followed and listed; unknown versions are rejected."""

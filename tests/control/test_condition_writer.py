@@ -129,16 +129,31 @@ class ConditionWriterTests(SynchronousTestCase):
         self.assertEqual(self.written()[:2], ("False", "Refused"))
 
     def test_store_fails(self) -> None:
-        """A failed write is logged, and tried again later."""
+        """Failed writes are logged in one line a minute, and tried again until there is space."""
         whole = self.bench.clusters.set_conditions
-        self.patch(
-            self.bench.clusters, "set_conditions", lambda _name, _wanted: fail(StoreFailed("disk full"))
+        text = "cannot write tower.db: no space left: free space on the disk"
+        self.patch(self.bench.clusters, "set_conditions", lambda _name, _wanted: fail(StoreFailed(text)))
+        with capturedLogs() as events:
+            for _ in range(3):
+                self.want("False", "Refused", "start it")
+            for number in range(50):
+                name = f"more{number}"
+                self.writer.want(self.successResultOf(self.bench.clusters.add(name)), [self.wanted])
+            self.clock.pump([RETRY] * 3)
+            for number in range(50):
+                self.writer.forget(f"more{number}")
+            self.patch(self.bench.clusters, "set_conditions", whole)
+            self.clock.advance(RETRY)
+        self.assertEqual(self.written()[:2], ("False", "Refused"))
+        lines = [eventAsText(event, includeTimestamp=False, includeSystem=False) for event in events]
+        own = [line for line in lines if "cluster more" not in line]
+        self.assertEqual(own[0], "cluster alpha is not available: Refused: start it")
+        self.assertEqual(len(own), 4, own)
+        self.assertEqual(
+            own[1], f"conditions of clusters are not up to date, 1 writes failed; retrying: {text}"
         )
-        self.want()
-        self.assertEqual(len(self.flushLoggedErrors(StoreFailed)), 1)
-        self.patch(self.bench.clusters, "set_conditions", whole)
-        self.clock.advance(RETRY)
-        self.assertEqual(self.written()[:2], ("True", "Ready"))
+        self.assertIn(f"writes failed; retrying: {text}", own[2])
+        self.assertEqual(own[3], "conditions of clusters are written again")
 
     def test_removed(self) -> None:
         """A removed cluster leaves nothing behind."""

@@ -170,7 +170,7 @@ class PartsTests(SynchronousTestCase):
 
         down = link_down(ALPHA, self.tunnels)
         for found, reason, part in (
-            (unreported([FakeTunnel(version="0.9")]), "NotReported", "version 0.9"),
+            (unreported([FakeTunnel(version="0.9")]), "NotReported", 'version "0.9"'),
             (unreported([FakeTunnel(check_member=check)]), "NotChecked", "first check"),
             (unchecked(down), "AgentNeverConnected", "cannot be reached"),
         ):

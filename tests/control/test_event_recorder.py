@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
+from tests.fakes.members import SPEC, by_token
 from tests.fakes.tunnels import FakeTunnel
+from tower.clusters import Clusters, event_reasons
+from tower.clusters.agent_keys import NEVER_CAME, AgentKeys
 from tower.clusters.cluster_events import WRITE_PERIOD, ClusterEvents
+from tower.clusters.event_reasons import MEMBER_REASONS
 from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
 from tower.control.event_recorder import EventRecorder
+from tower.trust.vault import Vault, new_key
+
+#: Reasons of Tower's own events.
+TOWER_REASONS = {value for value in vars(event_reasons).values() if isinstance(value, str)}
 
 
 class EventRecorderTests(SynchronousTestCase):
@@ -61,11 +72,68 @@ class EventRecorderTests(SynchronousTestCase):
     def test_conditions(self) -> None:
         """A changed condition is an event with its reason; unknown and implied ones are not."""
         self.condition("Unknown", "NotChecked")
-        self.condition("False", "TokenExpired")
-        self.condition("False", "TokenExpired")
-        self.condition("True", "Valid")
+        self.condition("False", "CredentialExpired")
+        self.condition("False", "CredentialExpired")
+        self.condition("True", "CredentialAccepted")
         self.condition("False", "AgentGone", "Available")
-        self.assertEqual(self.recorded(), {"TokenExpired": ("Warning", 1), "Valid": ("Normal", 1)})
+        self.condition("False", "PortUnavailable", "KubernetesAPIServerPortOpen")
+        self.assertEqual(
+            self.recorded(),
+            {
+                "CredentialExpired": ("Warning", 1),
+                "CredentialAccepted": ("Normal", 1),
+                "PortUnavailable": ("Warning", 1),
+            },
+        )
+
+    def test_reasons_of_agents(self) -> None:
+        """Reasons that an agent makes up, or takes from Tower's own events, share two reasons."""
+        version = self.bench.store.version
+        for number in range(100):
+            self.condition("False", f"Reason{number}")
+            self.condition("True", "AgentRevoked")
+            self.condition("False", "Connected", "ImpersonationAllowed")
+        self.condition("False", "Timeout")
+        writes = self.bench.store.version - version
+        self.assertEqual(
+            self.recorded(),
+            {
+                "MemberCheckFailed": ("Warning", 1),
+                "MemberCheckPassed": ("Normal", 1),
+                "Timeout": ("Warning", 1),
+            },
+        )
+        self.assertEqual(writes, 202 + 3, "202 changes of the record, 3 events")
+        self.bench.clock.advance(WRITE_PERIOD)
+        self.events.sweep()
+        self.assertEqual(self.recorded()["MemberCheckPassed"], ("Normal", 100))
+        self.assertFalse(MEMBER_REASONS & TOWER_REASONS)
+
+    def test_credentials(self) -> None:
+        """The first credential is set, another one replaces it, and a new seal causes no event."""
+        path = Path(self.mktemp())
+        accesses = MemberCredentials(self.bench.store, Vault(path))
+        clusters = Clusters(self.bench.store, None, self.bench.clock, accesses)
+        self.addCleanup(clusters.stop)
+        self.successResultOf(clusters.add("beta", ssh=SPEC, access=by_token()))
+        self.assertEqual(self.recorded(), {"CredentialSet": ("Normal", 1)})
+        path.write_text(f"{new_key().decode()}\n{path.read_text()}")
+        resealing = MemberCredentials(self.bench.store, Vault(path))
+        self.assertEqual(self.successResultOf(resealing.reseal()), 1)
+        beta = clusters.require("beta")
+        for access in (by_token(), by_token("another")):
+            self.assertNotIn("CredentialChanged", self.recorded())
+            operations = resealing.write_operations(beta.uid, "beta", access)
+            self.successResultOf(self.bench.store.transact(operations))
+        self.assertEqual(
+            self.recorded(), {"CredentialSet": ("Normal", 1), "CredentialChanged": ("Normal", 1)}
+        )
+        self.recorder.stopService()
+        self.recorder.startService()
+        self.successResultOf(self.bench.store.transact(operations))
+        self.bench.clock.advance(WRITE_PERIOD)
+        self.events.sweep()
+        self.assertEqual(self.recorded()["CredentialChanged"], ("Normal", 1))
 
     def test_ports(self) -> None:
         """A new cluster's port is an event."""
@@ -90,6 +158,14 @@ class EventRecorderTests(SynchronousTestCase):
             self.successResultOf(tokens.enrol("alpha", token, fingerprint, b"blob"))
         self.successResultOf(tokens.revoke("alpha", "SHA256:a"))
         self.assertEqual(set(self.recorded()), {"AgentEnrolled", "AgentRevoked"})
+        self.bench.clock.advance(NEVER_CAME)
+        self.assertEqual(self.successResultOf(AgentKeys(self.bench.store, self.bench.clock).purge()), 1)
+        (expired,) = [event for event in self.events.list() if event.reason == "AgentKeyExpired"]
+        self.assertEqual(
+            expired.message, "The key SHA256:b was removed: its agent did not connect for 30 days."
+        )
+        (revoked,) = [event for event in self.events.list() if event.reason == "AgentRevoked"]
+        self.assertEqual(revoked.count, 1)
         self.successResultOf(self.bench.clusters.remove("alpha"))
         self.assertEqual(self.recorded(), {})
 
@@ -97,7 +173,7 @@ class EventRecorderTests(SynchronousTestCase):
         """The state at the start is not an event; a stopped recorder records nothing."""
         self.recorder.stopService()
         self.bench.tunnels.add(FakeTunnel("alpha"))
-        self.condition("False", "TokenExpired")
+        self.condition("False", "CredentialExpired")
         self.assertEqual(self.recorded(), {})
         self.recorder.startService()
-        self.assertNotIn("TokenExpired", self.recorded())
+        self.assertNotIn("CredentialExpired", self.recorded())

@@ -83,7 +83,7 @@ class PersonTests(DoctorTestCase):
         ):
             self.network.answers[VERSION] = (code, {"message": "the reason"})
             line = self.failed(self.look())
-            self.assertIn(f"login: HTTP status {code}: the reason -> ", line)
+            self.assertIn(f'login: HTTP status {code}: the server reports: "the reason" -> ', line)
             self.assertIn(cure, line)
 
     def test_cluster_without_an_answer(self) -> None:
@@ -92,9 +92,8 @@ class PersonTests(DoctorTestCase):
         for code in (502, 503, 504):
             self.network.answers[VERSION] = (code, {"message": "the API server is frozen"})
             findings = self.look()
-            text = (
-                f"cluster: HTTP status {code}: the API server is frozen; the credential was not judged {ask}"
-            )
+            seen = f'HTTP status {code}: the server reports: "the API server is frozen"'
+            text = f"cluster: {seen}; the credential was not judged {ask}"
             self.assertEqual(self.failed(findings), f"FAIL  {text}")
             self.assertEqual(findings["login"].verdict.grade, "skip")
         del self.network.answers[VERSION]
@@ -105,7 +104,7 @@ class PersonTests(DoctorTestCase):
         self.network.slow.clear()
         self.network.answers[VERSION] = (200, {})
         self.network.answers[REVIEW] = (503, {"message": "frozen"})
-        self.assertIn(f"user: HTTP status 503: frozen {ask}", self.failed(self.look()))
+        self.assertIn(f'user: HTTP status 503: the server reports: "frozen" {ask}', self.failed(self.look()))
         self.network.slow.add(REVIEW[1])
         self.assertIn(f"no answer within 8 s {ask}", self.failed(self.look()))
 

@@ -203,7 +203,8 @@ class RunningTests(ProxyTestCase):
         """A rejected credential ends the course."""
         self.network.answers["GET", "/version"] = (401, {"message": "it expired"})
         findings = self.look()
-        self.assertIn("login: HTTP status 401: it expired -> restart tower-proxy", self.failed(findings))
+        line = 'login: HTTP status 401: the server reports: "it expired" -> restart tower-proxy'
+        self.assertIn(line, self.failed(findings))
         self.assertEqual(findings["clusters"].verdict.grade, "skip")
 
     def test_only_loopback(self) -> None:

@@ -24,7 +24,7 @@ from tower.trust.serving_certificate import ServingCertificate
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
-from tower.web.api.dispatch import Call
+from tower.web.api.calls.call import Call
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.outcome import Outcome, Response, StreamingResponse

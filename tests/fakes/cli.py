@@ -18,7 +18,7 @@ from tower.cli import main
 from tower.cli.client import TowerClient
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
 from tower.kube.status import refusal_of, status_object
-from tower.web.api.dispatch import Call
+from tower.web.api.calls.call import Call
 from tower.web.outcome import Response, StreamingResponse
 
 

@@ -9,35 +9,30 @@ import signal
 import socket
 import ssl
 from functools import partial
+from pathlib import Path
 
 from tests.integration import harness
 from tests.integration.backends import Backend
+from tests.integration.long_streams import BlockServer, Conversation, Download
+from tests.integration.member import kubectls, member
 from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, script, wait_for
 
 SIZE = 64 << 20  # B; more than all buffers in between
 PIECE = 1 << 20  # B
+LARGE = 1 << 30  # B, of the download that survives SIGHUP
+SHARES = 8  # in which it is read
 
 
-class SignalTests(harness.TowerTestCase):
-    """A proxy with a log file, an agent, a running command and a download."""
-
-    def setUp(self) -> None:
-        """Start all of them."""
-        super().setUp()
-        self.backend = Backend(self.folder, "alpha")
-        self.addCleanup(self.backend.program.stop)
-        self.backend.start()
-        self.levels, self.agent_log = self.folder / "levels", self.folder / "agent.log"
-        self.agent = self.tower.add("alpha", self.backend.kubeconfig("alpha"), f"--log-file={self.agent_log}")
-        self.jane = self.tower.person("alpha", "jane")
+class LoggedTestCase(harness.TowerTestCase):
+    """A proxy with a log file in JSON."""
 
     def new_tower(self) -> harness.Tower:
-        """Return a proxy with a log file in JSON."""
+        """Return a proxy with a log file and a file of levels."""
         tower = super().new_tower()
-        self.log = self.folder / "tower.log"
+        self.log, self.levels = self.folder / "tower.log", self.folder / "levels"
         tower.proxy = tower.proxy_program(
-            f"--log-file={self.log}", "--log-format=json", f"--log-levels={self.folder / 'levels'}"
+            f"--log-file={self.log}", "--log-format=json", f"--log-levels={self.levels}"
         )
         return tower
 
@@ -45,20 +40,117 @@ class SignalTests(harness.TowerTestCase):
         """Return the messages of the proxy's log file; each line is an object."""
         return [json.loads(line)["message"] for line in self.log.read_text().splitlines()]
 
-    def hang_up(self, program: Program, times: int) -> None:
-        """Send SIGHUP, and wait for each reload."""
-        for _ in range(times):
-            before = self.reloads()
-            program.signal(signal.SIGHUP)
-            wait_for("the reload", partial(self.reloaded, before))
-
-    def reloaded(self, before: int) -> bool:
-        """Return whether there were more than *before* reloads."""
-        return self.reloads() > before
-
     def reloads(self) -> int:
         """Return how often the proxy has reloaded, by the present log file."""
         return sum(text.startswith("SIGHUP: reloaded log") for text in self.messages())
+
+
+class HangUpTests(LoggedTestCase):
+    """SIGHUP while commands of a real API server and a download of 1 GiB go on, one agent in between."""
+
+    def setUp(self) -> None:
+        """Start all of them."""
+        super().setUp()
+        source = BlockServer(LARGE)
+        self.addCleanup(source.close)
+        self.agent_log = self.folder / "agent.log"
+        options = (source.option, f"--log-file={self.agent_log}")
+        self.agent = self.tower.add("alpha", member().agent, *options)
+        self.jane = self.tower.person("alpha", "jane", "--group", "dev")
+        port = self.tower.kubeconfig("alpha", "jane", "--group", "dev", "--via", "port")
+        self.commands = [
+            Conversation(kubectls()[-1], self.jane.kubeconfig),
+            Conversation(kubectls()[0], port),
+        ]
+        for each in self.commands:
+            self.addCleanup(each.close)
+        self.download = Download(self.jane, LARGE)
+        self.addCleanup(self.download.close)
+
+    def go_on(self) -> None:
+        """Check the commands and a share of the download, and begin the next share."""
+        for each in self.commands:
+            each.check()
+        self.download.check()
+        self.download.release(LARGE // SHARES)
+
+    def reload(self) -> None:
+        """Send SIGHUP to the proxy in the middle of everything, and wait for the reload."""
+        self.go_on()
+        before = self.reloads()
+        self.tower.proxy.signal(signal.SIGHUP)
+        wait_for("the reload", lambda: self.reloads() > before)
+
+    def certificate(self, person: Person) -> str:
+        """Return the serial number of the certificate on a new connection."""
+        connection = person.connect()
+        try:
+            connection.connect()
+            assert isinstance(connection.sock, ssl.SSLSocket)
+            return str((connection.sock.getpeercert() or {})["serialNumber"])
+        finally:
+            connection.close()
+
+    def test_proxy(self) -> None:
+        """SIGHUP reloads certificate, log file and levels; no command and no download notices."""
+        proxy, first = self.tower.proxy, self.certificate(self.jane)
+        self.reload()
+        self.reload()
+        self.assertEqual(self.certificate(self.jane), first)
+
+        (self.tower.state / "serving.pem").unlink()
+        renamed = self.log.rename(self.folder / "tower.log.1")
+        self.levels.write_text("v=4\n")
+        self.go_on()
+        proxy.signal(signal.SIGHUP)
+        wait_for("the new log file", self.log.exists)
+        wait_for("the reload", lambda: self.reloads() == 1)
+        self.assertNotEqual(self.certificate(self.jane), first)
+        self.assertEqual(self.jane.get("/version").status, 200)
+        self.assertIn("tower-proxy", renamed.read_text())
+
+        (self.tower.state / "serving.pem").write_text("damaged")
+        self.levels.write_text("v=much\n")
+        self.go_on()
+        proxy.signal(signal.SIGHUP)
+        wait_for("an error", lambda: any("cannot reload the log" in text for text in self.messages()))
+        for _ in range(20):  # in quick succession
+            proxy.signal(signal.SIGHUP)
+        self.go_on()
+        self.check_end(self.agent_log)
+        self.assertEqual(proxy.output(), "")
+
+    def test_agent(self) -> None:
+        """SIGHUP opens the agent's log file again; no command and no download notices."""
+        self.go_on()
+        renamed = self.agent_log.rename(self.folder / "agent.log.1")
+        self.agent.program.signal(signal.SIGHUP)
+        wait_for("the reload", lambda: self.agent_log.exists() and "SIGHUP" in self.agent_log.read_text())
+        self.go_on()
+        self.check_end(renamed, self.agent_log)
+        self.assertTrue(self.agent.program.stop())
+
+    def check_end(self, *logs: Path) -> None:
+        """Everything ends properly; by its *logs*, the agent has connected once."""
+        for each in self.commands:
+            each.check()
+            each.finish()
+        self.download.finish()
+        self.assertTrue(self.agent.ready())
+        self.assertEqual("".join(log.read_text() for log in logs).count("connected to"), 1)
+
+
+class StopTests(LoggedTestCase):
+    """SIGTERM while a command and downloads go on."""
+
+    def setUp(self) -> None:
+        """Start all of them."""
+        super().setUp()
+        self.backend = Backend(self.folder, "alpha")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        self.tower.add("alpha", self.backend.kubeconfig("alpha"))
+        self.jane = self.tower.person("alpha", "jane")
 
     def command(self, port: int | None = None) -> ssl.SSLSocket:
         """Return the stream of a command that echoes."""
@@ -76,16 +168,6 @@ class SignalTests(harness.TowerTestCase):
         self.assertIn(b" 101 ", head)
         return stream
 
-    def echoes(self, stream: ssl.SSLSocket, text: bytes) -> None:
-        """Check that the command is alive."""
-        stream.sendall(text)
-        got = b""
-        while len(got) < len(text):
-            data = stream.recv(4096)
-            self.assertTrue(data, "the command ended")
-            got += data
-        self.assertEqual(got, text)
-
     def download(self, port: int | None = None) -> http.client.HTTPResponse:
         """Return the beginning of a large response."""
         connection = self.jane.connect(port)
@@ -94,61 +176,6 @@ class SignalTests(harness.TowerTestCase):
         response = self.jane.ask(connection, path if port else self.jane.prefix + path)
         self.assertEqual((response.status, len(response.read(PIECE))), (200, PIECE))
         return response
-
-    def certificate(self, person: Person) -> str:
-        """Return the serial number of the certificate on a new connection."""
-        connection = person.connect()
-        try:
-            connection.connect()
-            assert isinstance(connection.sock, ssl.SSLSocket)
-            return str((connection.sock.getpeercert() or {})["serialNumber"])
-        finally:
-            connection.close()
-
-    def test_hang_up(self) -> None:
-        """SIGHUP reloads certificate, log file and levels; a command and a download do not notice."""
-        proxy = self.tower.proxy
-        command, download = self.command(), self.download()
-        first = self.certificate(self.jane)
-        self.hang_up(proxy, 2)
-        self.assertEqual(self.certificate(self.jane), first)
-        self.echoes(command, b"one")
-
-        (self.tower.state / "serving.pem").unlink()
-        renamed = self.log.rename(self.folder / "tower.log.1")
-        self.levels.write_text("v=4\n")
-        proxy.signal(signal.SIGHUP)
-        wait_for("the new log file", self.log.exists)
-        wait_for("the reload", lambda: self.reloads() == 1)
-        self.assertNotEqual(self.certificate(self.jane), first)
-        self.assertEqual(self.jane.get("/ping").body, b"pong")
-        self.assertIn("tower-proxy", renamed.read_text())
-
-        (self.tower.state / "serving.pem").write_text("damaged")
-        self.levels.write_text("v=much\n")
-        proxy.signal(signal.SIGHUP)
-        wait_for("an error", lambda: any("cannot reload the log" in text for text in self.messages()))
-        self.echoes(command, b"two")
-        received = PIECE
-        while data := download.read(PIECE):
-            received += len(data)
-            if received % (16 * PIECE) == 0:
-                proxy.signal(signal.SIGHUP)
-        self.assertEqual(received, SIZE)
-        self.assertEqual(self.jane.get("/ping").body, b"pong")
-        self.assertTrue(self.agent.ready())
-        self.assertEqual(self.agent_log.read_text().count("connected to"), 1)
-        self.assertEqual(proxy.output(), "")
-
-    def test_agent(self) -> None:
-        """SIGHUP opens the agent's log file again, and does not disturb its tunnel."""
-        command = self.command()
-        renamed = self.agent_log.rename(self.folder / "agent.log.1")
-        self.agent.program.signal(signal.SIGHUP)
-        wait_for("the reload", lambda: self.agent_log.exists() and "SIGHUP" in self.agent_log.read_text())
-        self.echoes(command, b"one")
-        self.assertIn("connected to", renamed.read_text())
-        self.assertTrue(self.agent.program.stop())
 
     def test_stop(self) -> None:
         """SIGTERM closes the ports; downloads, also from the cluster's port, end properly."""

@@ -18,8 +18,9 @@ from tower.kube.client import APIClient
 from tower.kube.connection_settings import CredentialFacts, Lifetime
 from tower.kube.head_policy import Upstream
 from tower.kube.member_check import TIMEOUT, MemberChecker
-from tower.kube.member_failures import agent_texts, old_agent_texts, proxy_texts
-from tower.kube.member_status import UNCHECKED, Check, MemberStatus
+from tower.kube.member_cures import agent_texts, is_known, old_agent_texts, proxy_texts
+from tower.kube.member_report import read_report, write_report
+from tower.kube.member_status import CHECK_KINDS, UNCHECKED, Check, MemberStatus
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 
@@ -95,22 +96,25 @@ class CheckCase(SynchronousTestCase):
         status = self.successResultOf(checking)
         self.assertEqual(self.member.clock.getDelayedCalls(), [])
         self.assertTrue(all(pipe.lost for pipe in self.member.pipes))
-        self.assertEqual(MemberStatus.decode(status.encode()), status)
-        for check in (status.api_server, status.credential, status.impersonation):
-            self.assertNotIn("sesame", check.message)
+        received = read_report(write_report(status), "the agent of alpha")
+        for kind, check, reported in zip(CHECK_KINDS, status.checks, received.checks, strict=True):
+            self.assertNotIn("sesame", check.text)
+            self.assertEqual((reported.status, reported.reason), (check.status, check.reason))
+            self.assertTrue(is_known(kind, check.status, check.reason))
+            self.assertTrue(check.cure or check.status == "True" or check == UNCHECKED, check)
         return status
 
     def is_false(self, check: Check, reason: str, *parts: str) -> None:
         """Assert that *check* failed, with *parts* in its message."""
         self.assertEqual((check.status, check.reason), ("False", reason), check.message)
         for part in parts:
-            self.assertIn(part, check.message)
+            self.assertIn(part, check.text)
 
     def is_true(self, check: Check, reason: str, *parts: str) -> None:
         """Assert that *check* succeeded, with *parts* in its message."""
         self.assertEqual((check.status, check.reason), ("True", reason), check.message)
         for part in parts:
-            self.assertIn(part, check.message)
+            self.assertIn(part, check.text)
 
 
 class HealthyTests(CheckCase):
@@ -173,7 +177,7 @@ class ServerTests(CheckCase):
     def test_no_connection(self) -> None:
         """The reason of a failed connection and its cure are named."""
         for kind, reason, part in (
-            ("refused", "ConnectionRefused", "start it"),
+            ("refused", "ConnectionRefused", "start the API server"),
             ("unreachable", "Unreachable", "check the network"),
             ("timeout", "Timeout", "firewalls"),
             ("name", "NameNotResolved", "DNS"),
@@ -216,8 +220,8 @@ class ServerTests(CheckCase):
     def test_dates(self) -> None:
         """If the certificate's dates are the problem, the clock is compared without the credential."""
         for text, offset, part in (
-            ("certificate is not yet valid", -3600.0, "1 h 0 min behind"),
-            ("certificate has expired", 2 * DAY, "2 d 0 h ahead of"),
+            ("certificate is not yet valid", -3600.0, "60m behind"),
+            ("certificate has expired", 2 * DAY, "2d ahead of"),
             ("certificate has expired", 0.0, "renew it"),
         ):
             self.server_clock = NOW - offset
@@ -227,7 +231,7 @@ class ServerTests(CheckCase):
             error = ConnectFailed("tls", f"api:6443: certificate verify failed: {text}")
             check = self.failure(error)
             self.assertEqual(check.status, "False")
-            self.assertIn(part, check.message)
+            self.assertIn(part, check.text)
             self.assertIsNone(self.member.requests[-1].getHeader(b"authorization"))
 
     def test_frozen(self) -> None:
@@ -263,7 +267,7 @@ class ServerTests(CheckCase):
         """The failed checks of the API server are named."""
         self.answers["readyz"] = (500, b"[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n")
         status = self.check()
-        self.is_false(status.api_server, "NotReady", "(etcd failed: reason withheld)")
+        self.is_false(status.api_server, "NotReady", '(it reports: "etcd failed: reason withheld")')
         self.assertEqual(status.version, "v1.36.2")
 
     def test_error(self) -> None:
@@ -281,11 +285,11 @@ class ServerTests(CheckCase):
         """A large difference of the clocks is named, and the member stays usable."""
         self.server_clock = NOW + 3700
         status = self.check()
-        self.is_true(status.api_server, "ClockSkew", "the clock of the agent is 1 h 1 min behind", "NTP")
+        self.is_true(status.api_server, "ClockSkew", "the clock of the agent is 61m behind", "NTP")
         self.is_true(status.impersonation, "ImpersonationAllowed")
         self.assertEqual(status.clock_offset, -3700.5)
         self.server_clock = NOW - 70
-        self.is_true(self.check().api_server, "ClockSkew", "is 70 s ahead of")
+        self.is_true(self.check().api_server, "ClockSkew", "is 70s ahead of")
 
 
 class CredentialTests(CheckCase):
@@ -408,10 +412,10 @@ class ImpersonationTests(CheckCase):
         self.allowed = set()
         for user, bound in (("admin", True), ("admin'; rm", False), ("", False)):
             self.answers["selfsubjectreviews"] = (201, {"status": {"userInfo": {"username": user}}})
-            message = self.check().impersonation.message
+            message = self.check().impersonation.text
             command = f"clusterrolebinding tower-agent-user --clusterrole=tower-agent --user={user}'"
             self.assertEqual(command in message, bound, message)
-            message = self.check(texts=proxy_texts("alpha")).impersonation.message
+            message = self.check(texts=proxy_texts("alpha")).impersonation.text
             self.assertIn("deploy/proxy-rbac.yaml", message)
             self.assertEqual("--clusterrole=tower-proxy --user=admin'" in message, bound, message)
 
@@ -438,7 +442,7 @@ class ImpersonationTests(CheckCase):
         status = self.check()
         self.is_true(status.credential, "CredentialAccepted")
         self.assertEqual(status.impersonation.status, "Unknown")
-        self.assertIn("system:basic-user", status.impersonation.message)
+        self.assertIn("system:basic-user", status.impersonation.text)
 
     def test_strange_answers(self) -> None:
         """Answers of unexpected forms never allow anything."""

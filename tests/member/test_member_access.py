@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.agent_options import Unresolving
 from tower.kube.apiserver import APIServer
 from tower.kube.member_check import TIMEOUT
-from tower.kube.member_failures import agent_texts
+from tower.kube.member_cures import agent_texts
 from tower.member.member_access import create_checker
 
 NOW = 1_800_000_000.0

@@ -36,6 +36,12 @@ class PatienceTests(SynchronousTestCase):
         self.assertEqual(self.patience.left("alpha", "jane", 3), 2.0)
         self.assertEqual(self.patience.left("alpha", "joe", 9), 0.0)
 
+    def test_spend(self) -> None:
+        """A client that has waited elsewhere does not wait again."""
+        self.patience.spend("alpha", "jane")
+        self.assertEqual(self.patience.left("alpha", "jane"), 0.0)
+        self.assertEqual(self.patience.left("alpha", "joe"), 5.0)
+
     def test_renewed(self) -> None:
         """Once the cluster was reached, clients wait again."""
         self.patience.left("alpha", "jane")

@@ -80,7 +80,9 @@ class TunnelsTests(SynchronousTestCase):
         self.clock.advance(5)
         error = self.failureResultOf(waiting, ClusterUnreachable).value
         self.assertEqual(
-            str(error), "no agent of cluster alpha is connected; one was last seen at 2001-09-09T01:46:40Z"
+            str(error),
+            "no agent of cluster alpha is connected; one was last seen at 2001-09-09T01:46:40Z: "
+            "check that it runs, and its log",
         )
         self.tunnels.add(FakeTunnel("alpha"))
         self.assertEqual(self.clock.getDelayedCalls(), [])

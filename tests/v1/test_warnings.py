@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import fail
 from twisted.internet.task import Clock
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import LogLevel, capturedLogs, eventAsText, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.tunnels import FakeTunnel
@@ -193,12 +193,15 @@ class V1WarningsTests(SynchronousTestCase):
         self.assertEqual(found[:2], ("True", "TowerV2"))
 
     def test_not_written(self) -> None:
-        """A full disk is complained about once for each try, and tried again with the next reminder."""
+        """A full disk has one line without traceback for each try; the next reminder tries again."""
         self.store.full = True
         before = self.store.tries
-        self.tunnels.add(OldTunnel("alpha"))
+        with capturedLogs() as events:
+            self.tunnels.add(OldTunnel("alpha"))
         self.assertEqual(self.store.tries, before + 1)
-        self.assertEqual(len(self.flushLoggedErrors(StoreFailed)), 1)
+        lines = [eventAsText(event, includeTimestamp=False, includeSystem=False) for event in events]
+        self.assertEqual(len([line for line in lines if "cannot write the condition of alpha: " in line]), 1)
+        self.assertNotIn("Traceback", "".join(lines))
         self.store.full = False
         self.notices.remind()
         self.assertIsNotNone(self.condition())

@@ -13,6 +13,7 @@ from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.member_report import read_report, write_report
 from tower.kube.member_status import Check, MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
@@ -189,7 +190,7 @@ class AcceptorTests(SynchronousTestCase):
         for status in (good, good, MemberStatus(), good):
             agent.ssh.report(status)
             self.pump()
-            self.assertEqual(tunnel.member_status, status)
+            self.assertEqual(tunnel.member_status, read_report(write_report(status), "the agent of alpha"))
         self.assertEqual(changes, ["alpha"] * 3)
 
     def test_hostile_status(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from attrs import evolve
 from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -18,7 +19,8 @@ from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import Closed, HandshakeTimeout
 from tower.errors import PeerError
-from tower.kube.member_status import Check, MemberStatus
+from tower.kube.member_cures import REPORTED_TEXTS, cure_of
+from tower.kube.member_status import API_SERVER, Check, MemberStatus
 from tower.v2.hello import ANNOUNCE, AgentHello, Announcement, ProxyHello
 from tower.v2.transport import (
     REPORTS,
@@ -33,7 +35,7 @@ from tower.v2.userauth import UserAuthClient
 TOKEN = "tower-SECRET"
 
 
-STATUS = MemberStatus(Check("False", "Timeout", "no answer: restart it"), version="v1.36.2")
+STATUS = MemberStatus(Check("False", "Timeout", "no answer"), version="v1.36.2")
 
 
 class AnnouncementTests(SynchronousTestCase):
@@ -459,7 +461,13 @@ class MemberStatusTests(SynchronousTestCase):
         self.pair.client.report(MemberStatus())
         self.pair.carried.clear()
         self.pair.pump()
-        self.assertEqual(self.reports, [STATUS, MemberStatus()])
+        check = Check(
+            "False",
+            "Timeout",
+            'the agent of alpha reports: "no answer"',
+            cure_of(API_SERVER, "Timeout", REPORTED_TEXTS),
+        )
+        self.assertEqual(self.reports, [evolve(STATUS, api_server=check), MemberStatus()])
         self.assertEqual([end for end, _ in self.pair.carried], [self.pair.client])
 
     def test_limit(self) -> None:

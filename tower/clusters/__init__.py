@@ -8,7 +8,7 @@ the join tokens of tower-v2 (`tower.v2.userauth` receives them), `v1_tokens` tho
 
 from __future__ import annotations
 
-from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, timestamp, to_object
+from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, to_object
 from tower.clusters.clusters import Clusters
 
-__all__ = ["API_VERSION", "Cluster", "Clusters", "ConditionStatus", "Live", "timestamp", "to_object"]
+__all__ = ["API_VERSION", "Cluster", "Clusters", "ConditionStatus", "Live", "to_object"]

@@ -107,8 +107,7 @@ class AgentKeys:
         now = self._clock.seconds()
         operations: list[Operation] = []
         for record in list(self._store.snapshot(AGENT_KEYS).values()):
-            end = _facts(record).purged
-            if end is not None and now >= end and record.name not in self._noted:
+            if was_purged(record, now) and record.name not in self._noted:
                 operations.append(Delete(AGENT_KEYS, record.name, record.version))
                 self._log.info(
                     "key {key} of cluster {cluster} removed: its agent has not connected for {days:g} days",
@@ -176,6 +175,12 @@ class AgentKeys:
             for name, facts in batch.items():
                 self._noted[name] = {**facts, **self._noted.get(name, {})}
             self._write_in(delay)
+
+
+def was_purged(record: Record, now: float) -> bool:
+    """Return whether the removed *record* was old enough for `AgentKeys.purge`."""
+    end = _facts(record).purged
+    return end is not None and now >= end
 
 
 def _facts(record: Record) -> KeyFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from attrs import asdict, field, frozen
@@ -21,6 +20,7 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Invalid, NotFound
 from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.kube.timestamps import timestamp
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS
 from tower.store.records import Create, Record, RecordMissing, Require, Value
@@ -220,11 +220,6 @@ def decode(record: Record) -> Cluster:
         ssh=None if ssh is None else ssh_spec_object.from_record(ssh),
         meta=decode_object_meta(value.get("meta", {})),
     )
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 An event is written when it first occurs.  Further occurrences are counted in memory, and written at most once
 in `WRITE_PERIOD`, so a cluster that flaps does not load the store.
+
+Tower's own events have a fixed set of reasons.  Clients may add events of other components, with any reasons,
+but only a limited number for each cluster.
 """
 
 from __future__ import annotations
@@ -9,29 +12,38 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from attrs import asdict, define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 
 from tower.clusters.cluster import Cluster, create_owned
 from tower.errors import AlreadyExists, Conflict, NotFound, TowerError
 from tower.escaping import escaped, shortened
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS, EVENTS
-from tower.store.records import Delete, Event, EventType, Operation, Record, Watch
+from tower.store.records import Delete, Event, EventType, Operation, Record, StoreFailed, Watch
+from tower.store.write_failures import WriteFailures
 
 #: Shortest time between two writes of one event of one cluster, s.
 WRITE_PERIOD = 300.0
 
+#: Time until a failed write is tried again, s.
+RETRY = 30.0
+
 #: How long an event is kept after its last occurrence, s.
 KEPT = 3600.0
 
-#: Most different reasons of one cluster, and longest message, characters.
-REASON_LIMIT = 32
+#: Most events of clients for one cluster, each with another component or reason.
+CLIENT_LIMIT = 32
+
+#: Longest message, characters, and largest count.
 MESSAGE_LIMIT = 1024
+COUNT_LIMIT = 2**31 - 1
+
+#: The component of Tower's own events.
+TOWER: Final = "tower-proxy"
 
 #: Importance of an event, as in Kubernetes.
 EventLevel: TypeAlias = Literal["Normal", "Warning"]
@@ -41,8 +53,9 @@ EventLevel: TypeAlias = Literal["Normal", "Warning"]
 class ClusterEvent:
     """An event of a cluster.
 
-    :ivar name: unique for each cluster and reason.
+    :ivar name: unique for each cluster, component and reason.
     :ivar first: time of the first occurrence, s since the epoch; *last* of the last one.
+    :ivar component: the program that reported it.
     """
 
     name: str
@@ -55,19 +68,30 @@ class ClusterEvent:
     first: float
     last: float
     count: int = 1
+    component: str = TOWER
 
 
 @define
 class _Recent:
-    """An event in memory.
+    """An event in memory, with all occurrences.
 
     :ivar written: when it was last written, s since the epoch.
-    :ivar pending: occurrences that are not written yet.
+    :ivar is_changed: whether the store does not have the last occurrence yet.
     """
 
     event: ClusterEvent
     written: float
-    pending: int = 0
+    is_changed: bool = False
+
+
+class TooManyEvents(TowerError):
+    """Clients have added too many different events of one cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(
+            f"cluster {cluster} has {CLIENT_LIMIT} events of clients, the limit: "
+            "use fewer reasons, or wait until some expire"
+        )
 
 
 @define(eq=False, repr=False)
@@ -77,16 +101,21 @@ class ClusterEvents:
     :param clock: its ``seconds()`` are since the epoch.
     """
 
-    _log = Logger()
-
     _store: IStore
     _clock: IReactorTime
+    _failures: WriteFailures = field(init=False)
     _recent: dict[str, _Recent] = field(factory=dict, init=False)
-    _reasons: Counter[str] = field(factory=Counter, init=False)  # number of them, by the cluster's uid
+    _clients: Counter[str] = field(factory=Counter, init=False)  # number of clients' events, by uid
 
     def __attrs_post_init__(self) -> None:
+        self._failures = WriteFailures(self._clock, "events of clusters")
         for event in self.list():
             self._remember(_Recent(event, event.last))
+
+    @property
+    def now(self) -> float:
+        """The time, s since the epoch."""
+        return self._clock.seconds()
 
     def get(self, name: str) -> ClusterEvent | None:
         """Return one event, or None."""
@@ -118,20 +147,34 @@ class ClusterEvents:
         return self._store.watch(EVENTS, changed)
 
     def record(self, cluster: Cluster, reason: str, message: str, level: EventLevel = "Normal") -> None:
-        """Record an occurrence; it is written now or later."""
-        now = self._clock.seconds()
-        name = _name(cluster, reason)
-        text = shortened(escaped(message), MESSAGE_LIMIT)
-        recent = self._recent.get(name)
-        if recent is None:
-            if self._reasons[cluster.uid] >= REASON_LIMIT:
-                return
-            event = ClusterEvent(name, 0, cluster.name, cluster.uid, reason, level, text, now, now, count=0)
-            recent = self._remember(_Recent(event, now - WRITE_PERIOD))
-        recent.event = evolve(recent.event, level=level, message=text, last=now)
-        recent.pending += 1
-        if now - recent.written >= WRITE_PERIOD:
+        """Record an occurrence of one of Tower's own events; it is written now or later."""
+        recent = self._note(cluster, TOWER, reason, message, level)
+        if self._is_due(recent):
             self._write(recent)
+
+    async def record_of_client(
+        self,
+        cluster: Cluster,
+        component: str,
+        reason: str,
+        message: str,
+        level: EventLevel = "Normal",
+        count: int = 0,
+    ) -> ClusterEvent:
+        """Record an occurrence of an event of another *component*; return the event with all occurrences.
+
+        :param count: occurrences that the client knows of.
+        :raise TooManyEvents: the cluster has `CLIENT_LIMIT` others.
+        :raise StoreFailed: it could not be written.
+        """
+        is_new = _name(cluster, component, reason) not in self._recent
+        if is_new and self._clients[cluster.uid] >= CLIENT_LIMIT:
+            raise TooManyEvents(cluster.name)
+        recent = self._note(cluster, component, reason, message, level, count)
+        if self._is_due(recent):
+            await self._written(recent)
+        stored = self.get(recent.event.name)
+        return evolve(recent.event, resource_version=0 if stored is None else stored.resource_version)
 
     def sweep(self) -> None:
         """Write the occurrences that were counted, and remove old events; call it every minute or so."""
@@ -139,7 +182,7 @@ class ClusterEvents:
         for name, recent in list(self._recent.items()):
             if now - recent.event.last >= KEPT or now < recent.written:
                 self._forget(name)
-            elif recent.pending and now - recent.written >= WRITE_PERIOD:
+            elif recent.is_changed and self._is_due(recent):
                 self._write(recent)
         old: list[Operation] = [
             Delete(EVENTS, record.name, record.version)
@@ -149,25 +192,54 @@ class ClusterEvents:
         if old:
             self._store.transact(old).addErrback(lambda failure: failure.trap(TowerError))
 
+    def _note(
+        self, cluster: Cluster, component: str, reason: str, message: str, level: EventLevel, count: int = 0
+    ) -> _Recent:
+        """Count an occurrence in memory."""
+        now = self._clock.seconds()
+        name = _name(cluster, component, reason)
+        recent = self._recent.get(name)
+        if recent is None:
+            event = ClusterEvent(
+                name, 0, cluster.name, cluster.uid, reason, level, "", now, now, count=0, component=component
+            )
+            recent = self._remember(_Recent(event, now - WRITE_PERIOD))
+        recent.event = evolve(
+            recent.event,
+            level=level,
+            message=shortened(escaped(message), MESSAGE_LIMIT),
+            last=now,
+            count=min(max(recent.event.count + 1, count), COUNT_LIMIT),
+        )
+        recent.is_changed = True
+        return recent
+
+    def _is_due(self, recent: _Recent) -> bool:
+        return self._clock.seconds() - recent.written >= WRITE_PERIOD
+
     def _remember(self, recent: _Recent) -> _Recent:
-        self._recent[recent.event.name] = recent
-        self._reasons[recent.event.cluster_uid] += 1
+        event = recent.event
+        self._recent[event.name] = recent
+        if event.component != TOWER:
+            self._clients[event.cluster_uid] += 1
         return recent
 
     def _forget(self, name: str) -> None:
-        uid = self._recent.pop(name).event.cluster_uid
-        self._reasons[uid] -= 1
-        if not self._reasons[uid]:
-            del self._reasons[uid]
+        event = self._recent.pop(name).event
+        if event.component != TOWER:
+            self._clients -= Counter((event.cluster_uid,))
 
     def _write(self, recent: _Recent) -> None:
-        event = recent.event = evolve(recent.event, count=recent.event.count + recent.pending)
-        recent.pending, recent.written = 0, self._clock.seconds()
-        Deferred.fromCoroutine(self._put(event)).addErrback(
-            lambda failure: self._log.failure(
-                "cannot write an event of cluster {cluster}", failure, cluster=event.cluster
-            )
-        )
+        Deferred.fromCoroutine(self._written(recent)).addErrback(self._failures.failed)
+
+    async def _written(self, recent: _Recent) -> None:
+        recent.is_changed, recent.written = False, self._clock.seconds()
+        try:
+            await self._put(recent.event)
+        except StoreFailed:
+            recent.is_changed, recent.written = True, recent.written - WRITE_PERIOD + RETRY
+            raise
+        self._failures.worked()
 
     async def _put(self, event: ClusterEvent) -> None:
         value = asdict(event, filter=lambda attribute, _: attribute.name not in ("name", "resource_version"))
@@ -183,8 +255,10 @@ class ClusterEvents:
             return  # the cluster was removed meanwhile, or the event was purged
 
 
-def _name(cluster: Cluster, reason: str) -> str:
-    digest = hashlib.sha256(f"{cluster.uid}/{reason}".encode()).hexdigest()
+def _name(cluster: Cluster, component: str, reason: str) -> str:
+    """Return the name of an event; component and reason are printable."""
+    text = reason if component == TOWER else f"{component}\n{reason}"
+    digest = hashlib.sha256(f"{cluster.uid}/{text}".encode()).hexdigest()
     return f"{cluster.name}.{digest[:16]}"
 
 

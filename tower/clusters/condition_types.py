@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tower.kube.member_status import CHECK_KINDS
+
 #: The sum: whether users' requests reach the cluster's API server and are answered there.
 AVAILABLE: Final = "Available"
 
@@ -14,7 +16,4 @@ AGENT_AVAILABLE: Final = "AgentAvailable"
 NODES_AVAILABLE: Final = "NodesAvailable"
 
 #: The checks of `tower.kube.member_status.MemberStatus`, in the order in which they depend on each other.
-API_SERVER_REACHABLE: Final = "APIServerReachable"
-MEMBER_CREDENTIAL: Final = "MemberCredential"
-IMPERSONATION_ALLOWED: Final = "ImpersonationAllowed"
-MEMBER_CHECKS: Final = (API_SERVER_REACHABLE, MEMBER_CREDENTIAL, IMPERSONATION_ALLOWED)
+MEMBER_CHECKS: Final = tuple(kind.condition for kind in CHECK_KINDS)

@@ -64,17 +64,27 @@ class MemberCredentials:
                 f"spec.connection.kubeconfig: {len(plain)} B: larger than {LIMIT} B: remove certificate "
                 "authorities other than the cluster's"
             )
+        before = self._store.get(MEMBER_ACCESS, cluster_uid)
         value: Value = {
             "cluster": name,
             "cluster_uid": cluster_uid,
             "server": facts.server,
             "credential": facts.credential,
             "expires": facts.expires,
+            "revision": 1 if before is None else revision(before) + (not self._contains(before, plain)),
             "sealed": self.vault.seal(plain, cluster_uid),
         }
-        if self._store.get(MEMBER_ACCESS, cluster_uid) is None:
-            return [Create(MEMBER_ACCESS, cluster_uid, value)]
-        return [Update(MEMBER_ACCESS, cluster_uid, value)]
+        return [
+            Create(MEMBER_ACCESS, cluster_uid, value)
+            if before is None
+            else Update(MEMBER_ACCESS, cluster_uid, value)
+        ]
+
+    def _contains(self, record: Record, plain: bytes) -> bool:
+        try:
+            return self.vault.open(record.value["sealed"], record.name) == plain
+        except VaultError:
+            return False
 
     def get(self, cluster: Cluster) -> KubeAccess:
         """Return the credential for *cluster*.
@@ -153,6 +163,12 @@ class MemberCredentials:
         if count:
             self._log.info("sealed {count} credentials with the first key", count=count)
         return count
+
+
+def revision(record: Record) -> int:
+    """Return the number of the credential in *record*; only another credential changes it, not a new seal."""
+    number: int = record.value.get("revision", 1)
+    return number
 
 
 def check_access(access: KubeAccess) -> MemberFacts:

@@ -13,9 +13,10 @@ from prometheus_client.registry import Collector
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
-from tower.clusters.condition_types import API_SERVER_REACHABLE, AVAILABLE
+from tower.clusters.condition_types import AVAILABLE
 from tower.clusters.member_credentials import MemberCredentials
 from tower.conch.connection.traffic import TrafficTotals
+from tower.kube.member_status import API_SERVER
 from tower.metrics.families import counter, counters, gauge, gauges
 from tower.tunnels import SSH, Tunnels
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -86,7 +87,7 @@ class ClusterCollector(Collector):
         )
 
     def _reachable(self, cluster: Cluster) -> Iterable[Metric]:
-        condition = cluster.condition(API_SERVER_REACHABLE)
+        condition = cluster.condition(API_SERVER.condition)
         if cluster.enabled and condition is not None and condition.status != "Unknown":
             yield gauge(
                 "tower_cluster_member_reachable",

@@ -16,6 +16,7 @@ from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import Condition
 from tower.clusters.condition_types import AVAILABLE
 from tower.errors import NotFound
+from tower.store.write_failures import WriteFailures
 
 #: Most writes for one cluster within `WINDOW` s.
 BURST = 4
@@ -44,6 +45,11 @@ class ConditionWriter:
     _recent: dict[str, deque[float]] = field(factory=dict, init=False)
     _timers: dict[str, IDelayedCall] = field(factory=dict, init=False)
     _writing: dict[str, Deferred[Any]] = field(factory=dict, init=False)
+    _logged: dict[str, tuple[str, str]] = field(factory=dict, init=False)  # not yet written
+    _failures: WriteFailures = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._failures = WriteFailures(self._clock, "conditions of clusters")
 
     def want(self, cluster: Cluster, wanted: Sequence[Condition]) -> None:
         """Write *wanted* if it differs from the record, once the limits allow; replaces earlier calls."""
@@ -71,6 +77,7 @@ class ConditionWriter:
         """Forget a removed cluster."""
         self._cancel(name)
         self._recent.pop(name, None)
+        self._logged.pop(name, None)
 
     def stop(self) -> None:
         """Start no more writes; the store finishes pending ones."""
@@ -88,13 +95,15 @@ class ConditionWriter:
 
     def _written(self, _: Cluster, name: str) -> None:
         self._writing.pop(name, None)
+        self._logged.pop(name, None)
+        self._failures.worked()
         self._on_written(name)
 
     def _not_written(self, failure: Failure, name: str) -> None:
         self._writing.pop(name, None)
         if failure.check(NotFound):  # removed in between
             return
-        self._log.failure("cannot write the conditions of cluster {cluster}", failure, cluster=name)
+        self._failures.failed(failure)
         if name not in self._timers:
             self._timers[name] = self._clock.callLater(RETRY, self._due, name)
 
@@ -103,7 +112,10 @@ class ConditionWriter:
         after = next((condition for condition in wanted if condition.type == AVAILABLE), None)
         if after is None or after.status == "Unknown":
             return
-        if before is not None and (before.status, before.reason) == (after.status, after.reason):
+        change = (after.status, after.reason)
+        known = self._logged.get(cluster.name, before and (before.status, before.reason))
+        self._logged[cluster.name] = change
+        if known == change:
             return
         if after.status == "False":
             text = "cluster {cluster} is not available: {reason}: {detail}"

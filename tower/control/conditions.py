@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tower.clusters import Cluster, ConditionStatus, timestamp
+from tower.clusters import Cluster, ConditionStatus
 from tower.clusters.cluster import Condition
 from tower.clusters.condition_types import (
     AGENT_AVAILABLE,
@@ -13,9 +13,12 @@ from tower.clusters.condition_types import (
     MEMBER_CHECKS,
     NODES_AVAILABLE,
 )
+from tower.escaping import quoted
+from tower.kube.member_cures import WARNINGS
 from tower.kube.member_status import MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
-from tower.tunnels.replicas import checks, problem
+from tower.tunnels.replicas import problem
 
 _NEVER = "AgentNeverConnected"
 
@@ -25,9 +28,6 @@ _AWAITED = "The first check has not finished yet."
 
 #: Start of a sentence; others, such as a host name, stay unchanged.
 _WORD = re.compile(r"[a-z]+(?=,? )")
-
-#: Reasons of checks that did not fail, but need attention.
-_WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInvalid"))
 
 
 def link_type(cluster: Cluster) -> str:
@@ -72,8 +72,8 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
 def member_conditions(status: MemberStatus) -> list[Condition]:
     """Return the conditions of the API server."""
     return [
-        _made(kind, check.status, check.reason, check.message)
-        for kind, check in zip(MEMBER_CHECKS, checks(status), strict=True)
+        _made(kind, check.status, check.reason, check.text)
+        for kind, check in zip(MEMBER_CHECKS, status.checks, strict=True)
     ]
 
 
@@ -82,7 +82,8 @@ def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
     if tunnels[0].check_member is not None:
         return _unknown("NotChecked", "The proxy's first check has not finished yet.")
     return _unknown(
-        "NotReported", f"The agent, version {tunnels[0].version}, does not report this: upgrade it."
+        "NotReported",
+        f"The agent, version {quoted(tunnels[0].version)}, does not report this: upgrade the agent",
     )
 
 
@@ -125,11 +126,11 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
         tunnel, failed = broken[0]
         text = (
             f"{len(broken)} of {len(tunnels)} agents cannot be used and get no requests.  "
-            f"Agent at {tunnel.peer}: {failed.message}"
+            f"Agent at {tunnel.peer}: {failed.text}"
         )
         return _made(AVAILABLE, "True", "AgentDegraded", text)
     for kind in kinds:
-        if found[kind].reason in _WARNINGS:
+        if found[kind].reason in WARNINGS:
             return _made(AVAILABLE, "True", found[kind].reason, found[kind].message)
     unknown = next((found[kind] for kind in kinds if found[kind].status == "Unknown"), None)
     if unknown is not None:

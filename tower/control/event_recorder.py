@@ -7,8 +7,21 @@ from typing import Any
 from twisted.application.service import Service
 
 from tower.clusters import Cluster, Clusters
+from tower.clusters.agent_keys import NEVER_CAME, was_purged
 from tower.clusters.cluster_events import ClusterEvents, EventLevel
-from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, NODES_AVAILABLE
+from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
+from tower.clusters.event_reasons import (
+    AGENT_ENROLLED,
+    AGENT_KEY_EXPIRED,
+    AGENT_REVOKED,
+    CONNECTED,
+    CREDENTIAL_CHANGED,
+    CREDENTIAL_SET,
+    LOST,
+    PORT_ASSIGNED,
+    member_reason,
+)
+from tower.clusters.member_credentials import revision
 from tower.store import IStore
 from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.records import Event, EventType, Watch
@@ -16,6 +29,8 @@ from tower.tunnels import Tunnels
 
 #: Conditions that connections, or other conditions, explain already.
 _IMPLIED = frozenset({AVAILABLE, AGENT_AVAILABLE, NODES_AVAILABLE})
+
+_DAYS = NEVER_CAME / 86400
 
 
 class EventRecorder(Service):
@@ -28,6 +43,7 @@ class EventRecorder(Service):
         self._events = events
         self._connected: set[str] = set()
         self._known: dict[str, Cluster] = {}
+        self._revisions: dict[str, int] = {}  # number of each credential, by the cluster's uid
         self._watches: list[Watch] = []
         tunnels.watch(self._tunnels_changed)
 
@@ -37,6 +53,9 @@ class EventRecorder(Service):
         for cluster in self._clusters.list():
             self._known[cluster.name] = cluster
             self._tunnels_changed(cluster.name)
+        self._revisions = {
+            uid: revision(record) for uid, record in self._store.snapshot(MEMBER_ACCESS).items()
+        }
         self._watches = [
             self._clusters.watch(self._cluster_changed),
             self._store.watch(MEMBER_ACCESS, self._access_changed),
@@ -59,16 +78,16 @@ class EventRecorder(Service):
         if not tunnels:
             self._connected.discard(name)
             if cluster is not None:
-                self._events.record(cluster, "Lost", _sentence(self._tunnels.why_not(name)), "Warning")
+                self._events.record(cluster, LOST, _sentence(self._tunnels.why_not(name)), "Warning")
             return
         self._connected.add(name)
         if cluster is None:
             return
         if cluster.ssh is not None:
-            self._events.record(cluster, "Connected", "A tunnel to a node of the cluster is open.")
+            self._events.record(cluster, CONNECTED, "A tunnel to a node of the cluster is open.")
         else:
             peer, protocol = tunnels[0].peer, tunnels[0].protocol
-            self._events.record(cluster, "Connected", f"An agent connected from {peer} ({protocol}).")
+            self._events.record(cluster, CONNECTED, f"An agent connected from {peer} ({protocol}).")
 
     def _cluster_changed(self, kind: EventType, cluster: Cluster) -> None:
         if kind == "DELETED":
@@ -78,25 +97,39 @@ class EventRecorder(Service):
         self._known[cluster.name] = cluster
         port = cluster.kubernetes_port
         if port is not None and (before is None or before.kubernetes_port != port):
-            self._events.record(cluster, "PortAssigned", f"The cluster has port {port} of the proxy.")
+            self._events.record(cluster, PORT_ASSIGNED, f"The cluster has port {port} of the proxy.")
         for condition in cluster.conditions:
             old = None if before is None else before.condition(condition.type)
             is_same = old is not None and (old.status, old.reason) == (condition.status, condition.reason)
             if is_same or condition.type in _IMPLIED or condition.status == "Unknown":
                 continue
             level: EventLevel = "Warning" if condition.status == "False" else "Normal"
-            self._events.record(cluster, condition.reason, condition.message, level)
+            reason = condition.reason
+            if condition.type in MEMBER_CHECKS:  # its agent has chosen the reason
+                reason = member_reason(reason, failed=condition.status == "False")
+            self._events.record(cluster, reason, condition.message, level)
 
     def _access_changed(self, event: Event) -> None:
-        if event.type != "DELETED":
-            self._of_record(event, "CredentialChanged", "The credential for the cluster was replaced.")
+        uid = event.record.name
+        if event.type == "DELETED":
+            self._revisions.pop(uid, None)
+            return
+        before, now = self._revisions.get(uid), revision(event.record)
+        self._revisions[uid] = now
+        if before is None:
+            self._of_record(event, CREDENTIAL_SET, "The credential for the cluster was set.")
+        elif before != now:
+            self._of_record(event, CREDENTIAL_CHANGED, "The credential for the cluster was replaced.")
 
     def _key_changed(self, event: Event) -> None:
         fingerprint = event.record.value["fingerprint"]
         if event.type == "ADDED":
-            self._of_record(event, "AgentEnrolled", f"An agent joined with the key {fingerprint}.")
+            self._of_record(event, AGENT_ENROLLED, f"An agent joined with the key {fingerprint}.")
+        elif event.type == "DELETED" and was_purged(event.record, self._events.now):
+            text = f"The key {fingerprint} was removed: its agent did not connect for {_DAYS:g} days."
+            self._of_record(event, AGENT_KEY_EXPIRED, text)
         elif event.type == "DELETED":
-            self._of_record(event, "AgentRevoked", f"The key {fingerprint} of an agent was revoked.")
+            self._of_record(event, AGENT_REVOKED, f"The key {fingerprint} of an agent was revoked.")
 
     def _of_record(self, event: Event, reason: str, message: str) -> None:
         value = event.record.value

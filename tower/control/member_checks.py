@@ -9,6 +9,7 @@ from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from tower.kube.member_failures import steady
 from tower.reactor.repeating import RepeatingTask
 from tower.tunnels import Tunnel, Tunnels
 
@@ -84,7 +85,7 @@ class MemberChecks(Service):
         if self._next > now:
             await deferLater(self._clock, self._next - now)
         assert tunnel.check_member is not None
-        status = await tunnel.check_member()
+        status = steady(tunnel.member_status, await tunnel.check_member())
         if status != tunnel.member_status:
             tunnel.member_status = status
             tunnel.on_change()

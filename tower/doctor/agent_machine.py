@@ -15,7 +15,7 @@ from tower.doctor.route import CLOCK, ServerRoute, Trust
 from tower.doctor.tunnel import TunnelChecks
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
-from tower.kube.member_failures import agent_texts
+from tower.kube.member_cures import agent_texts
 from tower.member.member_access import create_checker
 from tower.member.options import AGENT_KEY, Options
 from tower.net.tls.ca_pinning import strict_context

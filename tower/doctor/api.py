@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from twisted.internet import defer
 from tower.doctor.findings import Step, Verdict, fail, ok
 from tower.doctor.network import PATIENCE, Network
 from tower.doctor.route import ServerRoute, Trust
+from tower.escaping import VERSION_LIMIT, quoted, reported
 from tower.kube.apiserver import client_context
 from tower.kube.client import APIClient, APIError
 from tower.kube.connection_settings import server_address
@@ -24,6 +26,12 @@ GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
 
 #: HTTP status of answers of the proxy in place of the cluster.
 UNREACHED = frozenset((502, 503, 504))
+
+#: Longest message of a server that is shown, characters.
+_LONGEST = 1024
+
+#: Versions that are shown without quotation marks.
+_VERSION = re.compile(rf"[-A-Za-z0-9.+_~]{{1,{VERSION_LIMIT}}}")
 
 #: The cure of a proxy that does not answer.
 SILENT_PROXY = "check the proxy's log, and restart the proxy if it is frozen"
@@ -91,8 +99,18 @@ class TowerServer:
 
 
 def refusal(code: int, value: Mapping[str, Any]) -> str:
-    """Return the text of an error answer."""
-    return f"HTTP status {code}: {value.get('message') or 'no message'}"
+    """Return the text of an error answer, which may be that of a cluster, or of its agent."""
+    return f"HTTP status {code}: {reported('the server', str(value.get('message') or ''), _LONGEST)}"
+
+
+def version_in(value: Mapping[str, Any]) -> str:
+    """Return the version in an answer to ``GET /version``, in quotation marks unless it is plain."""
+    return plain_version(str(value.get("gitVersion", "unknown")))
+
+
+def plain_version(version: str) -> str:
+    """Return a version, in quotation marks unless it is plain."""
+    return version if _VERSION.fullmatch(version) else quoted(version, VERSION_LIMIT)
 
 
 def unanswered(error: APIError) -> str:
@@ -134,5 +152,9 @@ class Login:
         code, value = self._answer
         if code >= 400:
             return fail(refusal(code, value), self._cures.get(code, "check the server's log"))
-        version = value.get("gitVersion", "unknown")
-        return ok(f"{self._server.route.url.authority} accepts the credential; version {version}")
+        return ok(f"{self._server.route.url.authority} accepts the credential; version {version_in(value)}")
+
+    @property
+    def version(self) -> str:
+        """Version of the server."""
+        return version_in(self._answer[1])

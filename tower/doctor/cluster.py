@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import yaml
 from attrs import define, field
 
-import tower
-from tower.doctor.api import GROUP, SILENT_PROXY, UNREACHED, Login, TowerServer, refusal, unanswered
+from tower.doctor.api import (
+    GROUP,
+    SILENT_PROXY,
+    UNREACHED,
+    Login,
+    TowerServer,
+    plain_version,
+    refusal,
+    unanswered,
+    version_in,
+)
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, judged, ok, warn
 from tower.doctor.network import Network
 from tower.kube.client import APIError
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.member_cures import (
+    REPORTED_TEXTS,
+    SYNCHRONIZE,
+    WARNINGS,
+    MemberTexts,
+    cure_of,
+    old_agent_texts,
+    proxy_texts,
+)
+from tower.kube.member_status import CHECK_KINDS, CheckKind
+from tower.tunnels.version_skew import skew
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 #: User of the request that is sent through the cluster's tunnel.
 _USER = "tower-doctor"
 
-#: Conditions of the route from the agent, or a node, to the API server.
-_CONDITIONS = ("APIServerReachable", "MemberCredential", "ImpersonationAllowed")
+#: The cures of conditions that are unknown, by reason.
+_WAIT = "wait 15 s, and repeat this command"
+_UNKNOWN = {"NotReported": "upgrade the agent", "NotChecked": _WAIT}
+
+_ON_AGENT = "on the agent's machine: tower doctor --agent OPTIONS"
+
+_LOG = "check the proxy's log"
+
+#: Most versions of agents that are shown.
+_SHOWN = 5
 
 _ADMIN = "use --state-dir, or a new administrator's kubeconfig: tower admin-kubeconfig --user USER"
 
@@ -29,8 +59,8 @@ async def examine_cluster(
 ) -> list[Finding]:
     """Return the findings about cluster *name*, with the administrator's kubeconfig *access*."""
     server = TowerServer(network, access, environ, now, _ADMIN)
-    cluster = _Cluster(server, name)
     login = Login(server, {401: _ADMIN, 403: _ADMIN})
+    cluster = _Cluster(server, login, name)
     course = Course(
         [
             *server.route.steps(),
@@ -47,7 +77,9 @@ class _Cluster:
     """The checks of one cluster.  `request` issues a credential and revokes it."""
 
     _server: TowerServer
+    _login: Login
     _name: str
+    _texts: MemberTexts = field(default=REPORTED_TEXTS, init=False)
     _record: dict[str, Any] = field(factory=dict, init=False)
 
     def steps(self) -> list[Step]:
@@ -55,7 +87,7 @@ class _Cluster:
         return [
             Step("cluster", self._cluster),
             Step("tunnels", self._tunnels),
-            *(Step(kind, lambda kind=kind: self._condition(kind)) for kind in _CONDITIONS),  # type: ignore[misc]
+            *(Step(kind.condition, partial(self._condition, kind)) for kind in CHECK_KINDS),
         ]
 
     @property
@@ -74,7 +106,8 @@ class _Cluster:
         return ok(f"{self._name} is enabled")
 
     async def _tunnels(self) -> Verdict:
-        if self._record["spec"].get("connection", {}).get("type") == "ssh":
+        if self._is_ssh:
+            self._texts = proxy_texts(self._name)
             return self._nodes()
         code, value = await self._server.request("GET", f"{self._path}/agents")
         if code >= 400:
@@ -88,11 +121,25 @@ class _Cluster:
                 f"none of its {len(agents)} agents is connected",
                 "start it, or on its machine: tower doctor --agent OPTIONS",
             )
+        if all(tunnel.get("protocol") == KUBESPHERE_V1 for tunnel in tunnels):
+            self._texts = old_agent_texts(self._name)
         versions = sorted({str(tunnel.get("version")) for tunnel in tunnels})
-        seen = f"{len(tunnels)} connected, version {', '.join(versions)}"
-        if versions != [tower.__version__]:
-            return warn(f"{seen}; this is version {tower.__version__}", "upgrade the proxy, then its agents")
-        return ok(seen)
+        shown = ", ".join(plain_version(version) for version in versions[:_SHOWN])
+        seen = f"{len(tunnels)} connected, version {shown}{', …' if versions[_SHOWN:] else ''}"
+        return self._skewed(tunnels) or ok(seen)
+
+    def _skewed(self, tunnels: Iterable[Mapping[str, Any]]) -> Verdict | None:
+        """Return the verdict about an agent whose version is too far from the proxy's."""
+        for tunnel in tunnels:
+            if tunnel.get("protocol") == TOWER_V2:
+                problem = judged(skew(str(tunnel.get("version")), self._login.version), "upgrade the agent")
+                if problem.seen:
+                    return warn(problem.seen, problem.cure)
+        return None
+
+    @property
+    def _is_ssh(self) -> bool:
+        return bool(self._record["spec"].get("connection", {}).get("type") == "ssh")
 
     def _nodes(self) -> Verdict:
         ssh = self._record.get("status", {}).get("ssh", {})
@@ -105,16 +152,28 @@ class _Cluster:
             f"see the errors of the nodes: tower cluster show {self._name}",
         )
 
-    def _condition(self, kind: str) -> Verdict:
-        for condition in self._record.get("status", {}).get("conditions") or ():
-            if condition.get("type") != kind:
-                continue
-            text = str(condition.get("message", ""))
-            if condition.get("status") == "True":
-                return ok(text)
-            if condition.get("status") == "False":
-                return _false(text)
-        return ok("not reported")
+    def _conditions(self) -> dict[str, Mapping[str, Any]]:
+        return {each["type"]: each for each in self._record.get("status", {}).get("conditions") or ()}
+
+    def _condition(self, kind: CheckKind) -> Verdict:
+        found = self._conditions().get(kind.condition)
+        if found is None:
+            return warn("not known yet", _WAIT)
+        status, reason, text = (str(found.get(key, "")) for key in ("status", "reason", "message"))
+        if status == "True" and reason not in WARNINGS:
+            return ok(text)
+        if status == "Unknown":
+            cure = cure_of(kind, reason, self._texts) or _UNKNOWN.get(reason, _ON_AGENT)
+            return warn(without(text, cure) or "unknown", cure)
+        return (fail if status == "False" else warn)(*self._judged(kind, reason, text))
+
+    def _judged(self, kind: CheckKind, reason: str, text: str) -> tuple[str, str]:
+        """Return the message of a condition, and its cure, which depends on the reason alone."""
+        if text.endswith(f": {SYNCHRONIZE}"):
+            cure = SYNCHRONIZE
+        else:
+            cure = cure_of(kind, reason, self._texts) or (_LOG if self._is_ssh else _ON_AGENT)
+        return without(text, cure), cure
 
     async def request(self) -> Verdict:
         """Send a request through the tunnel, as a user without rights, and revoke the credential."""
@@ -135,15 +194,13 @@ class _Cluster:
             await self._server.request("DELETE", f"{GROUP}/credentials/{status['credential']}")
         if code in UNREACHED:
             return await self._unreached(code, seen)
-        if code == 403 and "impersonate" in str(value.get("message")):
-            return fail(refusal(code, value), "kubectl apply -f deploy/agent-rbac.yaml in the cluster")
         if code not in (200, 403):
             return fail(refusal(code, value), "check the logs of the proxy and of the agent")
-        return ok(f"the API server answered {code}, version {value.get('gitVersion', 'unknown')}")
+        return ok(f"the API server answered {code}, version {version_in(value)}")
 
     @property
     def _frozen(self) -> str:
-        link = "nodes" if self._record["spec"].get("connection", {}).get("type") == "ssh" else "agent"
+        link = "nodes" if self._is_ssh else "agent"
         return (
             f"see 'tower cluster show {self._name}': the API server of the cluster does not answer its "
             f"{link}; restart it if it is frozen"
@@ -153,14 +210,14 @@ class _Cluster:
         """Return the failure of a request; a condition that became False in the meantime has the cause."""
         answer, value = await self._server.request("GET", self._path)
         if answer == 200:
-            for condition in value.get("status", {}).get("conditions") or ():
-                if condition.get("type") in _CONDITIONS and condition.get("status") == "False":
-                    return _false(str(condition.get("message", "")))
-        return fail(
-            seen, self._frozen if code == 504 else "on the agent's machine: tower doctor --agent OPTIONS"
-        )
+            self._record = value
+            conditions = self._conditions()
+            for kind in CHECK_KINDS:
+                if conditions.get(kind.condition, {}).get("status") == "False":
+                    return self._condition(kind)
+        return fail(seen, self._frozen if code == 504 else _LOG if self._is_ssh else _ON_AGENT)
 
 
-def _false(message: str) -> Verdict:
-    """Return the failure of a condition that is False."""
-    return judged(message, "see the agent's log")
+def without(text: str, cure: str) -> str:
+    """Return the message *text* of a condition without *cure* at its end."""
+    return text.removesuffix(f": {cure}")

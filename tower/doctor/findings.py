@@ -22,6 +22,9 @@ _CURE = re.compile(
     r"|use|write|with [^:]*? run|on the \w+)\b)"
 )
 
+#: A quotation of a peer; see `tower.escaping.quoted`.
+_QUOTATION = re.compile(r'"(?:[^"\\]|\\.)*"')
+
 
 @frozen
 class Verdict:
@@ -54,9 +57,11 @@ def fail(seen: str, cure: str) -> Verdict:
 def judged(text: str, cure: str) -> Verdict:
     """Return the failure that a message of Tower describes; its cure is an imperative after a colon.
 
+    A quotation in the message has no cure: its text is a peer's.
+
     :param cure: for a message without one.
     """
-    found = _CURE.search(text)
+    found = _CURE.search(_QUOTATION.sub(lambda quotation: "x" * len(quotation[0]), text))
     return fail(text, cure) if found is None else fail(text[: found.start()], text[found.start() + 2 :])
 
 

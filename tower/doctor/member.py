@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tower.doctor.expiry import compare_clocks, lasts
-from tower.doctor.findings import Step, Verdict, judged, ok, warn
+from tower.doctor.findings import Step, Verdict, fail, ok, warn
+from tower.kube.member_cures import is_warning
 from tower.kube.member_status import Check, MemberStatus
-
-#: Remaining lifetime of a credential that is worth a warning, s; a pod's token is renewed each hour.
-_SOON = 600.0
 
 
 @define(eq=False)
@@ -41,9 +39,7 @@ class AgentMemberSteps:
     async def _api_server(self) -> Verdict:
         self._status = status = await self._check()
         verdict = _verdict(status.api_server)
-        if verdict.grade == "ok" and status.version:
-            return ok(f"{verdict.seen.rstrip('.')} ({status.version})")
-        return verdict
+        return evolve(verdict, seen=f"{verdict.seen} ({status.version})") if status.version else verdict
 
     def _clock(self) -> Verdict:
         offset = self._status.clock_offset
@@ -52,12 +48,14 @@ class AgentMemberSteps:
         return compare_clocks(offset, "the API server")
 
     def _end(self) -> Verdict:
-        return lasts("it", self._status.credential_expires, self._now(), self._renewal, _SOON)
+        status = self._status
+        soon = status.credential.reason == "CredentialExpiresSoon"
+        return lasts("it", status.credential_expires, self._now(), self._renewal, soon=soon)
 
 
 def _verdict(check: Check) -> Verdict:
-    """Return the verdict of a condition, whose message ends with its cure."""
-    if check.status == "True":
-        return ok(check.message)
-    verdict = judged(check.message or "unknown", "see the API server's log")
-    return verdict if check.status == "False" else warn(verdict.seen, verdict.cure)
+    """Return the verdict about one check of this machine."""
+    message, cure = check.message or "unknown", check.cure or "correct this setting or file"
+    if check.status == "False":
+        return fail(message, cure)
+    return warn(message, cure) if check.status == "Unknown" or is_warning(check) else ok(message)

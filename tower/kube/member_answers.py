@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from tower.escaping import VERSION_LIMIT, reported, shortened
+from tower.escaping import VERSION_LIMIT, quoted, reported, shortened
 from tower.kube.client import APIResponse
+from tower.kube.member_cures import is_word
 
 #: Most names of users or groups in a message.
 _NAMED = 5
@@ -62,13 +62,16 @@ def text_of(answer: APIResponse) -> str:
     return reported("it", text) if text else "an empty body"
 
 
-def failed_checks(readiness: APIResponse) -> list[str]:
-    """Return the failed checks of ``/readyz``; a server that shuts down still serves requests."""
+def failed_checks(readiness: APIResponse) -> str:
+    """Return the failed checks of ``/readyz``, or ""; a server that shuts down still serves requests."""
     if readiness.code < 500:
-        return []
+        return ""
     lines = readiness.body.decode("utf-8", "replace").splitlines()
-    failed = [shortened(line[3:], VERSION_LIMIT) for line in lines if line.startswith("[-]")]
-    return [line for line in failed if not line.startswith("shutdown")] if failed else [text_of(readiness)]
+    failed = [line[3:] for line in lines if line.startswith("[-]")]
+    if not failed:
+        return text_of(readiness)
+    serious = [line for line in failed if not line.startswith("shutdown")]
+    return reported("it", ", ".join(serious)) if serious else ""
 
 
 def names_in(rules: object, resource: str) -> list[str]:
@@ -98,10 +101,10 @@ def _texts_of(rule: dict[str, Any], key: str) -> Iterable[str]:
 
 def listed(names: list[str]) -> str:
     """Return the first *names* and the number of the others."""
-    shown = ", ".join(shortened(name, VERSION_LIMIT) for name in names[:_NAMED])
+    shown = ", ".join(name_of(shortened(name, VERSION_LIMIT)) for name in names[:_NAMED])
     return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
-def timestamp(seconds: float) -> str:
-    """Return a time in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def name_of(text: str) -> str:
+    """Return a name that the API server has, in quotation marks unless it is plain."""
+    return text if is_word(text) else quoted(text)

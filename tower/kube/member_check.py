@@ -25,21 +25,15 @@ from tower.kube.member_answers import (
     inside,
     is_good,
     listed,
+    name_of,
     names_in,
     object_in,
     text_of,
-    timestamp,
 )
-from tower.kube.member_failures import (
-    LARGE_OFFSET,
-    MemberTexts,
-    is_about_dates,
-    late,
-    misdated,
-    skewed,
-    unreached,
-)
-from tower.kube.member_status import Check, MemberStatus
+from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_dates
+from tower.kube.member_failures import late, misdated, skewed, unreached
+from tower.kube.member_status import API_SERVER, CREDENTIAL, IMPERSONATION, Check, CheckKind, MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.reactor.timers import within
 
 #: Time limit of one check, s.
@@ -143,7 +137,7 @@ class _Run:
         except APIError as e:
             self._set(api_server=unreached(e, self.server, self._texts))
         except ConfigurationError as e:
-            self._set(credential=_no("CredentialInvalid", str(e)))
+            self._set(credential=Check("False", "CredentialInvalid", str(e)))
 
     def _set(self, **changes: Any) -> None:
         self.status = evolve(self.status, **changes)
@@ -165,23 +159,21 @@ class _Run:
         if check.status == "True":
             failed = failed_checks(await self._api.request("GET", "/readyz"))
             if failed:
-                text = (
-                    f"API server {self.server} is not ready ({listed(failed)}): see its log and that of etcd"
-                )
-                self._set(api_server=_no("NotReady", text))
+                text = f"API server {self.server} is not ready ({failed})"
+                self._set(api_server=found(API_SERVER, "NotReady", text, self._texts))
         return check.status == "True"
 
     def _answering(self, answer: APIResponse, offset: float | None) -> Check:
-        server = self.server
+        server, texts = self.server, self._texts
         if answer.code >= 500:
-            text = f"API server {server} answers {answer.code} ({text_of(answer)}): see its log"
-            return _no("ServerError", text)
+            text = f"API server {server} answers {answer.code} ({text_of(answer)})"
+            return found(API_SERVER, "ServerError", text, texts)
         if not self.status.version and object_in(answer).get("kind") != "Status":
-            text = f"it answers {answer.code} to /version ({text_of(answer)}): {self._texts.address}"
-            return _no("NotAnAPIServer", f"{server} is not an API server: {text}")
+            text = f"it answers {answer.code} to /version ({text_of(answer)})"
+            return found(API_SERVER, "NotAnAPIServer", f"{server} is not an API server: {text}", texts)
         if offset is not None and abs(offset) >= LARGE_OFFSET:
-            return skewed(server, offset, self._texts)
-        return Check("True", "Reachable", f"API server {server} answers")
+            return skewed(server, offset, texts)
+        return found(API_SERVER, "Reachable", f"API server {server} answers", texts)
 
     # The credential
 
@@ -206,44 +198,41 @@ class _Run:
             return self._anonymous()
         if is_good(answer) or answer.code == 403:
             return self._accepted()
-        return self._not_reviewed(answer, "see its log")
+        return self._not_reviewed(CREDENTIAL, answer)
 
-    def _not_reviewed(self, answer: APIResponse, cure: str) -> Check:
-        text = f"API server {self.server} answers {answer.code} to a review ({text_of(answer)}): {cure}"
-        return Check("Unknown", "ReviewFailed", text)
+    def _not_reviewed(self, kind: CheckKind, answer: APIResponse) -> Check:
+        text = f"API server {self.server} answers {answer.code} to a review ({text_of(answer)})"
+        return found(kind, "ReviewFailed", text, self._texts)
 
     def _rejected(self) -> Check:
-        facts, checker, cure = self.facts, self._texts.checker, self._texts.credential
+        facts, checker = self.facts, self._texts.checker
         if not facts.kind:
             return self._anonymous()
         end = facts.lifetime.end
         if end is not None and end <= self._epoch():
-            text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}: {cure}"
-            return _no("CredentialExpired", text)
-        text = f"rejects the {facts.kind} of {checker} (401){self._unused_files()}: {cure}"
-        return _no("CredentialRejected", f"API server {self.server} {text}")
+            text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}"
+            return found(CREDENTIAL, "CredentialExpired", text, self._texts)
+        text = f"API server {self.server} rejects the {facts.kind} of {checker} (401){self._unused_files()}"
+        return found(CREDENTIAL, "CredentialRejected", text, self._texts)
 
     def _anonymous(self) -> Check:
-        checker, cure = self._texts.checker, self._texts.credential
-        if not self.facts.kind:
-            text = f"{checker} has no credential for API server {self.server}: {cure}"
-            return _no("CredentialMissing", text)
-        text = f"does not see the {self.facts.kind} of {checker}, which is {_ANONYMOUS} there"
-        cure = f"connect without the load balancer that removes it, or {cure}"
-        return _no("CredentialIgnored", f"API server {self.server} {text}: {cure}")
+        checker, kind = self._texts.checker, self.facts.kind
+        if not kind:
+            text = f"{checker} has no credential for API server {self.server}"
+            return found(CREDENTIAL, "CredentialMissing", text, self._texts)
+        text = f"API server {self.server} does not see the {kind} of {checker}, which is {_ANONYMOUS} there"
+        return found(CREDENTIAL, "CredentialIgnored", text, self._texts)
 
     def _accepted(self) -> Check:
         facts, unused = self.facts, self._unused_files()
         text = f"API server {self.server} accepts the {facts.kind} of {self._texts.checker}"
         if self._user:
-            text += f" ({self._user})"
+            text += f" ({name_of(self._user)})"
         if facts.expires_soon(self._epoch()):
-            end = timestamp(facts.lifetime.end or 0.0)
-            text = f"{text}, but only until {end}{unused}: {self._texts.credential}"
-            return Check("True", "CredentialExpiresSoon", text)
-        if unused:
-            return Check("True", "CredentialFilesInvalid", text + unused)
-        return Check("True", "CredentialAccepted", text)
+            text += f", but only until {timestamp(facts.lifetime.end or 0.0)}{unused}"
+            return found(CREDENTIAL, "CredentialExpiresSoon", text, self._texts)
+        reason = "CredentialFilesInvalid" if unused else "CredentialAccepted"
+        return found(CREDENTIAL, reason, text + unused, self._texts)
 
     def _unused_files(self) -> str:
         problem = self.facts.problem
@@ -254,18 +243,18 @@ class _Run:
     async def _impersonation(self) -> Check:
         if not self._impersonate:
             text = "users are not impersonated: all of them act with the credential's own rights"
-            return Check("True", "ImpersonationNotRequired", text)
+            return found(IMPERSONATION, "ImpersonationNotRequired", text, self._texts)
         missing: list[str] = []
         for resource in ("users", "groups"):
             answer = await self._post(_ACCESS_REVIEWS, access_review(resource))
             if not is_good(answer):
-                return self._not_reviewed(answer, "grant the ClusterRole system:basic-user")
+                return self._not_reviewed(IMPERSONATION, answer)
             if inside(object_in(answer), "status").get("allowed") is not True:
                 missing.append(resource)
         if missing:
             return await self._restricted(missing)
         text = f"{self._texts.checker} is allowed to impersonate all users and groups"
-        return Check("True", "ImpersonationAllowed", text)
+        return found(IMPERSONATION, "ImpersonationAllowed", text, self._texts)
 
     async def _restricted(self, missing: list[str]) -> Check:
         """Return the check of a credential for which not all of *missing* can be impersonated."""
@@ -277,19 +266,15 @@ class _Run:
         answer = object_in(await self._post(_RULES_REVIEWS, review))
         rules = inside(answer, "status").get("resourceRules")
         names = {resource: names_in(rules, resource) for resource in missing}
-        checker, cure = self._texts.checker, self._texts.rights(self._user)
+        checker, user = self._texts.checker, self._user
         denied = " and ".join(resource for resource in missing if not names[resource])
         if denied:
-            user = f" ({self._user})" if self._user else ""
-            text = f"{checker}{user} is not allowed to impersonate {denied}: {cure}"
-            return _no("ImpersonationDenied", text)
+            shown = f" ({name_of(user)})" if user else ""
+            text = f"{checker}{shown} is not allowed to impersonate {denied}"
+            return found(IMPERSONATION, "ImpersonationDenied", text, self._texts, user=user)
         allowed = " and ".join(f"the {resource} {listed(names[resource])}" for resource in missing)
         text = f"{checker} is allowed to impersonate only {allowed} (resourceNames)"
-        return Check("True", "ImpersonationRestricted", f"{text}: for all, {cure}")
+        return found(IMPERSONATION, "ImpersonationRestricted", text, self._texts, user=user)
 
     async def _post(self, path: str, review: Any) -> APIResponse:
         return await self._api.request("POST", path, json.dumps(review).encode(), repeatable=True)
-
-
-def _no(reason: str, text: str) -> Check:
-    return Check("False", reason, text)

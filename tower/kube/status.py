@@ -173,8 +173,13 @@ def warning_line(text: str) -> bytes:
     kubectl drops the text of a Status that answers a discovery request, but prints warnings (RFC 7234 section
     5.5) and omits repetitions.
     """
+    return b"Warning: %b\r\n" % warning_value(text)
+
+
+def warning_value(text: str) -> bytes:
+    """Return the value of a ``Warning`` header field with *text*."""
     text = _ENCODED_WORD.sub("= ?", escaped(shortened(text, WARNING_LIMIT)))
-    return b'Warning: 299 tower "%b"\r\n' % _SPECIAL.sub(r"\\\g<0>", text).encode("utf-8", "replace")
+    return b'299 tower "%b"' % _SPECIAL.sub(r"\\\g<0>", text).encode("utf-8", "replace")
 
 
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}

@@ -68,9 +68,9 @@ class HealthPage(Resource):
             if self._health.status is None:
                 yield name, self._health.problem, ""
             elif check.status == "False":
-                yield name, check.message, ""
+                yield name, check.text, ""
             else:
-                yield name, "", "ok" if check.status == "True" else f"unknown {check.message}".strip()
+                yield name, "", "ok" if check.status == "True" else f"unknown {check.text}".strip()
 
 
 def _is_verbose(request: Any) -> bool:

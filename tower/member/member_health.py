@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
-from attrs import evolve
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger, LogLevel
 
-from tower.kube.member_failures import WARNINGS, is_about_clock
-from tower.kube.member_status import UNCHECKED, Check, MemberStatus
+from tower.kube.member_cures import is_warning
+from tower.kube.member_failures import steady
+from tower.kube.member_status import CHECK_KINDS, UNCHECKED, Check, MemberStatus
 from tower.net.connecting import ConnectFailed
 from tower.reactor.repeating import RepeatingTask
 
@@ -24,10 +24,6 @@ PAUSE = 5.0
 
 #: Time limit of one check, s: twice that of `tower.kube.member_check`, which may read the clock as well.
 LIMIT = 20.0
-
-#: Changes of the clock offset that are not reported, s.
-_STEADY = 30.0
-_AT_THRESHOLD = {"Reachable", "ClockSkew"}
 
 #: Gets each changed status.
 Follower = Callable[[MemberStatus], None]
@@ -85,21 +81,20 @@ class MemberHealth(Service):
     def checks(self) -> Iterator[NamedCheck]:
         """The results, in the order of their dependence."""
         status = self.status or MemberStatus()
-        yield NamedCheck("api-server", status.api_server)
-        yield NamedCheck("credential", status.credential)
-        yield NamedCheck("impersonation", status.impersonation)
+        for kind, check in zip(CHECK_KINDS, status.checks, strict=True):
+            yield NamedCheck(kind.page, check)
 
     @property
     def problem(self) -> str:
         """Why the member is not usable, with the cure; empty if it is usable."""
         if self.status is None:
             return "the first check of the API server is not finished"
-        return next((check.message for _, check in self.checks if check.status == "False"), "")
+        return next((check.text for _, check in self.checks if check.status == "False"), "")
 
     @property
     def warnings(self) -> list[str]:
         """Problems that do not affect users yet, and checks that were not possible."""
-        return [check.message for _, check in self.checks if _is_doubtful(check)]
+        return [check.text for _, check in self.checks if is_warning(check)]
 
     # Followers
 
@@ -116,7 +111,7 @@ class MemberHealth(Service):
     # Checks
 
     async def _update(self) -> None:
-        status = _steady(self.status, await self._check())
+        status = steady(self.status, await self._check())
         if status == self.status:
             return
         self.status = status
@@ -131,29 +126,11 @@ class MemberHealth(Service):
         if check in (before, UNCHECKED):
             return
         self._logged[name] = check
-        is_bad = check.status == "False" or _is_doubtful(check)
+        is_bad = check.status == "False" or is_warning(check)
         self._log.emit(
             LogLevel.warn if is_bad else LogLevel.info,
             "{name}: {text} ({reason})",
             name=name,
-            text=check.message,
+            text=check.text,
             reason=check.reason,
         )
-
-
-def _is_doubtful(check: Check) -> bool:
-    return check.reason in WARNINGS or (check.status == "Unknown" and bool(check.message))
-
-
-def _steady(before: MemberStatus | None, now: MemberStatus) -> MemberStatus:
-    """Return *now* without jitter of the clock; an unknown version does not replace a known one."""
-    if before is None:
-        return now
-    now = evolve(now, version=now.version or before.version)
-    old, new = before.clock_offset, now.clock_offset
-    if old is None or new is None or abs(old - new) > _STEADY:
-        return now
-    reasons = {before.api_server.reason, now.api_server.reason}
-    if reasons == _AT_THRESHOLD or (len(reasons) == 1 and is_about_clock(now.api_server)):
-        return evolve(now, clock_offset=old, api_server=before.api_server)
-    return evolve(now, clock_offset=old)

@@ -187,6 +187,7 @@ class Rotations(Service):
             await self._procedures[rotation.target].finish(rotation)
         finished = await self._write(evolve(rotation, finished=now))
         self._activate()
+        remaining = self._procedures[rotation.target].remaining(rotation)  # users-ca revokes
         self._log.info(
             "rotation of {target} finished: {new} is in use; {agents} agents, {tokens} join lines and "
             "{users} credentials of users still depend on the old one",

@@ -41,6 +41,10 @@ class Patience:
             end = ends[client] = now + self._limit - spent
         return max(end - now, 0.0)
 
+    def spend(self, cluster: str, client: str) -> None:
+        """End the period of *client*, which has waited for *cluster* elsewhere."""
+        self.left(cluster, client, self._limit)
+
     def renew(self, cluster: str) -> None:
         """Forget the clients of *cluster*, which was reached."""
         self._ends.pop(cluster, None)

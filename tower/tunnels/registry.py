@@ -198,7 +198,10 @@ class Tunnels:
             )
         # a time, not an age: the text stays the same, so that clients and conditions show it once
         moment = datetime.fromtimestamp(seen, UTC)
-        return f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}"
+        return (
+            f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}: "
+            "check that it runs, and its log"
+        )
 
     def live(self, cluster: str) -> list[Tunnel]:
         """Return the tunnels of *cluster*."""

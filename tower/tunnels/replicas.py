@@ -15,16 +15,11 @@ from tower.tunnels.live import Tunnel
 T = TypeVar("T", bound=Tunnel)
 
 
-def checks(status: MemberStatus) -> tuple[Check, Check, Check]:
-    """Return the checks in the order in which they depend on each other."""
-    return status.api_server, status.credential, status.impersonation
-
-
 def problem(status: MemberStatus | None) -> Check | None:
     """Return the first failed check; None: no failure is known."""
     if status is None:
         return None
-    return next((check for check in checks(status) if check.status == "False"), None)
+    return next((check for check in status.checks if check.status == "False"), None)
 
 
 def best(tunnels: Iterable[Tunnel]) -> MemberStatus | None:
@@ -47,10 +42,10 @@ def _severity(status: MemberStatus | None) -> int:
     """Return 0 without a known problem; the earlier the failed check, the higher."""
     if status is None:
         return 0
-    failed = [check.status == "False" for check in checks(status)]
+    failed = [check.status == "False" for check in status.checks]
     return len(failed) - failed.index(True) if True in failed else 0
 
 
 def _rank(status: MemberStatus) -> tuple[int, int]:
-    unknown = sum(check.status == "Unknown" for check in checks(status))
+    unknown = sum(check.status == "Unknown" for check in status.checks)
     return _severity(status), unknown

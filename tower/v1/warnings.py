@@ -15,8 +15,10 @@ from twisted.application.service import Service
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.clusters import Cluster, Clusters, ConditionStatus, timestamp
+from tower.clusters import Cluster, Clusters, ConditionStatus
 from tower.errors import NotFound
+from tower.kube.timestamps import timestamp
+from tower.store.records import StoreFailed
 from tower.tunnels import Tunnel, Tunnels
 from tower.websocket.subprotocols import KUBESPHERE_V1
 
@@ -111,7 +113,10 @@ class V1Warnings(Service):
 
     def _not_written(self, failure: Failure, name: str) -> None:
         self._writing.discard(name)
-        if not failure.check(NotFound):  # deleted in the meantime
+        if failure.check(StoreFailed):
+            text = "cannot write the condition of {cluster}: {reason}"
+            self._log.warn(text, cluster=name, reason=str(failure.value))
+        elif not failure.check(NotFound):  # deleted in the meantime
             self._log.failure("cannot write the condition of {cluster}", failure, cluster=name)
 
     def _warn(self, old: Sequence[Tunnel]) -> None:

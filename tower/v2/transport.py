@@ -23,6 +23,7 @@ from tower.conch.connection.server import Server
 from tower.conch.transport.keys import KeyPair, fingerprint
 from tower.conch.transport.limits import DEFAULT_LIMITS, TokenBucket, TransportLimits
 from tower.errors import PeerError
+from tower.kube.member_report import read_report, write_report
 from tower.kube.member_status import MemberStatus
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
@@ -174,7 +175,7 @@ class ServerTransport(Server):
             self._reports = TokenBucket(REPORTS, REPORTS_RATE, now)
         if not self._reports.take(now):
             raise PeerError("too many member statuses")
-        self.on_member_status(MemberStatus.decode(data))
+        self.on_member_status(read_report(data, self.peer))
         return b""
 
     answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet, STATUS_REPORT: _report}
@@ -242,7 +243,7 @@ class ClientTransport(Client):
 
     def report(self, status: MemberStatus) -> None:
         """Send *status* to a proxy with the capability `MEMBER_STATUS`."""
-        self.request(STATUS_REPORT, status.encode(), want_reply=False).addErrback(_connection_over)
+        self.request(STATUS_REPORT, write_report(status), want_reply=False).addErrback(_connection_over)
 
     def host_key_error(self, host_key: bytes) -> PeerError | None:
         """See `Client.host_key_error`."""

@@ -128,7 +128,9 @@ class AuthorizeTests(SynchronousTestCase):
         authorize_cluster(jane, "alpha", "u-1")
         error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
         self.assertEqual(
-            str(error), "the credential of jane is for cluster alpha and is not valid for cluster beta"
+            str(error),
+            "the credential of jane is for cluster alpha and is not valid for cluster beta: "
+            "request a kubeconfig for cluster beta",
         )
         self.assertRaises(Forbidden, authorize_api, jane)
 

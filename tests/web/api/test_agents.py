@@ -8,8 +8,8 @@ from tests.fakes.api import BASE, TABLE, ApiTestCase
 from tests.fakes.certificates import NOW
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.agent_keys import NEVER_CAME
-from tower.clusters.cluster import timestamp
 from tower.clusters.v1_tokens import id_of_token
+from tower.kube.timestamps import timestamp
 
 AGENTS = f"{BASE}/clusters/alpha/agents"
 FINGERPRINT = "SHA256:a/b+c"

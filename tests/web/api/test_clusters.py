@@ -9,10 +9,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
 from tests.fakes.tunnels import FakeTunnel
-from tower.clusters.cluster import timestamp
 from tower.clusters.condition_types import AVAILABLE
 from tower.errors import Invalid
 from tower.kube.member_status import Check, ConditionStatus, MemberStatus
+from tower.kube.timestamps import timestamp
 from tower.store.records import StoreFailed
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
@@ -241,7 +241,7 @@ class WritingTests(ApiTestCase):
         self.assertIn('unknown field "spec.foo", unknown field "spec.connection.bar"', str(refusal))
         outcome = self.ask("POST", CLUSTERS, body)
         assert isinstance(outcome, Response)
-        self.assertIn((b"Warning", b'299 - "unknown field \\"spec.foo\\""'), outcome.headers)
+        self.assertIn((b"Warning", b'299 tower "unknown field \\"spec.foo\\""'), outcome.headers)
         outcome = self.ask(
             "PATCH", f"{CLUSTERS}/alpha", {"spec": {"foo": 1}}, content=MERGE, fieldValidation="Ignore"
         )

@@ -2,66 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from twisted.internet.defer import Deferred, succeed
-from twisted.trial.unittest import SynchronousTestCase
-
 from tests.fakes.api import BASE, ApiTestCase, decoded
-from tests.fakes.requests import FakeFields, FakeRequest
 from tower.kube.status import StatusError
-from tower.web.api.dispatch import Call, call_of
 from tower.web.outcome import Response
-
-
-def parsed(path: bytes, query: bytes = b"", **lines: bytes) -> Call:
-    """Return a parsed request."""
-    fields = FakeFields(lines={name.replace("_", "-").encode(): value for name, value in lines.items()})
-    request: Any = FakeRequest(path + b"?" + query, fields=fields)
-    return call_of(request)
-
-
-class CallTests(SynchronousTestCase):
-    """Parsing of requests."""
-
-    def test_parts(self) -> None:
-        """Path, query and headers."""
-        call = parsed(
-            b"/apis/g/v1/clusters/",
-            b"watch=1&labelSelector=a%3Db&watch=0&empty=",
-            accept=b"text/plain",
-            content_type=b"application/json",
-        )
-        self.assertEqual(call.segments, ("apis", "g", "v1", "clusters"))
-        self.assertEqual(call.query, {"watch": "1", "labelSelector": "a=b", "empty": ""})
-        self.assertEqual((call.accept, call.content_type), ("text/plain", "application/json"))
-
-    def test_flags(self) -> None:
-        """A flag without a value is set; false and 0 are not."""
-        for value, expected in (("", True), ("true", True), ("1", True), ("false", False), ("0", False)):
-            self.assertEqual(Call("GET", (), {"watch": value}).flag("watch"), expected)
-        self.assertFalse(Call("GET", ()).flag("watch"))
-
-    def test_bad_queries(self) -> None:
-        """A query that is not UTF-8, or too long, is rejected."""
-        for query in (b"a=%ff", b"&".join(b"a%d=1" % n for n in range(65))):
-            with self.assertRaises(StatusError) as caught:
-                parsed(b"/apis", query)
-            self.assertEqual(caught.exception.code, 400)
-
-    def test_deep_yaml(self) -> None:
-        """A body that is nested too deeply is rejected."""
-        for content, raw in (("application/json", b"[" * 100_000), ("application/yaml", b"[" * 2_000)):
-            call = Call("POST", (), content_type=content, body=lambda raw=raw: succeed(raw))  # type: ignore[misc]
-            failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
-            self.assertEqual(failure.value.code, 400)
-
-    def test_long_yaml(self) -> None:
-        """The limit of YAML bodies is lower, because parsing is slow."""
-        raw = b"a: " + b"x" * (64 << 10)
-        call = Call("POST", (), content_type="application/yaml", body=lambda: succeed(raw))
-        failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
-        self.assertEqual(failure.value.code, 413)
 
 
 class DocumentTests(ApiTestCase):

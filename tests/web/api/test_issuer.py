@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes
 
 from tests.fakes.api import BASE, HOST_KEY, ApiTestCase, decoded
 from tests.fakes.certificates import NOW
-from tower.clusters.cluster import timestamp
+from tower.kube.timestamps import timestamp
 from tower.web.api.issuer import Published
 from tower.web.outcome import Response
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.fakes.api import BASE, TABLE, ApiTestCase
 from tests.fakes.certificates import NOW
-from tower.clusters.cluster import timestamp
 from tower.kube.status import StatusError
+from tower.kube.timestamps import timestamp
 
 ROTATIONS = f"{BASE}/rotations"
 

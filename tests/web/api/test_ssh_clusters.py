@@ -12,13 +12,13 @@ from attrs import evolve
 from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
 from tests.fakes.certificates import NOW
 from tests.fakes.members import SERVER, by_certificate, by_token, jwt, secrets_of
-from tower.clusters.cluster import timestamp
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeStatus, SSHStatus
 from tower.clusters.ssh_spec_object import NAMES
 from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import refusal_of
+from tower.kube.timestamps import timestamp
 from tower.nodes.host_key_pins import Pins
 from tower.trust.vault import VaultError
 from tower.web.api import openapi

@@ -157,7 +157,9 @@ class OpeningTests(SynchronousTestCase):
         tunnel.openings[-1].errback(StreamRefused("refused", "connection refused"))
         refusal = self.failureResultOf(opening, StatusError).value
         self.assertEqual(
-            str(refusal), "cluster alpha: the agent cannot reach target database: connection refused"
+            str(refusal),
+            "cluster alpha: the agent cannot reach target database: connection refused: "
+            "check that the target runs, and its address",
         )
         self.assertEqual(refusal.code, 503)
 
@@ -177,6 +179,6 @@ class OpeningTests(SynchronousTestCase):
             self.assertFalse(self.tunnels.outcomes[-1])
             begin += r'the agent of alpha reports: "log in at \"evil\" \u009b2J\u2028\rxxx'
             self.assertEqual(text[: len(begin)], begin)
-            self.assertTrue(text.endswith('x…"'))
+            self.assertIn('x…"', text)
             self.assertTrue(text.isprintable())
-            self.assertEqual(len(text.partition("reports: ")[2]), PEER_TEXT_LIMIT + 2)
+            self.assertEqual(len(text.partition("reports: ")[2].partition(": check")[0]), PEER_TEXT_LIMIT + 2)

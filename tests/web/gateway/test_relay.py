@@ -11,12 +11,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FORWARDING, IDENTITY, FakeUser, Kit, get, ok
+from tests.fakes.gateway import FORWARDING, IDENTITY, FakeUser, Jane, Kit, get, ok
 from tests.fakes.tunnels import FakeTunnel, Unread
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
+from tower.web.gateway.channel_pool import LATE
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.gateway.relay import ProxyClientFactory
@@ -808,6 +809,44 @@ class OpeningTests(SynchronousTestCase):
         kit.tunnel.member_status = MemberStatus(Check("True", "Answering", ""))
         kit.user.deliver(get())
         kit.tunnel.confirm().deliver(ok())
+        self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_api_server_freezes(self) -> None:
+        """After a timeout further requests fail at once with the same text, until the agent has checked."""
+        kit = Kit()
+        kit.tunnel.at_once = False
+        kit.user.deliver(get())
+        kit.tunnel.openings[0].errback(StreamRefused("timeout", "a:6443: no answer within 10 s"))
+        first = status_of(kit.user.taken())["message"].partition(" (request ")[0]
+        self.assertIn("check that the API server runs, and its address", first)
+        kit.tunnel.member_status = MemberStatus(Check("False", "Timeout", "API server a:6443 did not answer"))
+        kit.user.deliver(get())
+        again = kit.user.taken()
+        self.assertIn(b" 504 ", again)
+        self.assertEqual(status_of(again)["message"].partition(" (request ")[0], first)
+        self.assertEqual(len(kit.tunnel.openings), 1)
+        kit.clock.advance(LATE)
+        kit.user.deliver(get())
+        self.assertIn(b" 503 ", kit.user.taken())
+        kit.tunnel.member_status = MemberStatus(Check("True", "Reachable", ""))
+        kit.user.deliver(get())
+        kit.tunnel.confirm().deliver(ok())
+        self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_api_server_freezes_for_a_moment(self) -> None:
+        """A stream that opens after a timeout ends the repetition of the error."""
+        kit = Kit()
+        kit.tunnel.at_once = False
+        kit.user.deliver(get())
+        kit.tunnel.openings[0].errback(StreamRefused("timeout", "a:6443: no answer within 10 s"))
+        kit.user.taken()
+        other = kit.connect()
+        kit.jane = Jane("joe")
+        other.deliver(get())
+        kit.tunnel.confirm().deliver(ok())
+        self.assertIn(b" 200 ", other.taken())
+        kit.user.deliver(get())
+        kit.pipe.deliver(ok())
         self.assertIn(b" 200 ", kit.user.taken())
 
     def test_slow_api_server(self) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
+from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.net.listening import ConnectionReactor
 from tower.store import MemoryStore
+from tower.store.records import StoreFailed
 from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSpherePorts
 
@@ -158,6 +159,17 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.assertEqual(self.open_now(), [6000, 6001])
         self.service.sweep()
         self.assertEqual([g.swept for g in self.gateways.values()], [1, 1])
+
+    def test_disk_is_full(self) -> None:
+        """A condition that cannot be written is one line in the log; the port is open."""
+        text = "cannot write tower.db: no space left: free space on the disk"
+        self.patch(self.clusters, "set_condition", lambda *_: fail(StoreFailed(text)))
+        with capturedLogs() as events:
+            self.start()
+        self.assertEqual(self.open_now(), [6000])
+        lines = [eventAsText(event, includeTimestamp=False, includeSystem=False) for event in events]
+        self.assertIn(f"cannot write the port condition of cluster alpha: {text}", lines)
+        self.assertNotIn("Traceback", "".join(lines))
 
     def test_changed(self) -> None:
         """An unrelated change of the cluster does not affect its port."""

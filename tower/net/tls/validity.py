@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
+from tower.durations import human_duration
+
 #: OpenSSL's texts about the dates of a certificate.
 NOT_YET_VALID, EXPIRED = "certificate is not yet valid", "certificate has expired"
-
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def is_about_dates(text: str) -> bool:
@@ -28,26 +28,19 @@ def validity_problem(chain: Sequence[x509.Certificate], now: float) -> str | Non
         begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
         if now < begin:
             return (
-                f"its certificate is valid from {_moment(begin)}, but {clock}, {span(begin - now)} earlier: "
+                f"its certificate is valid from {_moment(begin)}, but {clock}, {_span(begin - now)} earlier: "
                 "set the clock of this machine, or that of the server if it is wrong"
             )
         if now > end:
             return (
-                f"its certificate was valid until {_moment(end)}, but {clock}, {span(now - end)} later: "
+                f"its certificate was valid until {_moment(end)}, but {clock}, {_span(now - end)} later: "
                 "renew the certificate, or set the clock of this machine if it is wrong"
             )
     return None
 
 
-def span(seconds: float) -> str:
-    """Return a duration in its two largest units, such as ``1h20m``."""
-    left = max(round(seconds), 1)
-    parts: list[str] = []
-    for unit, size in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-    return "".join(parts[:2])
+def _span(seconds: float) -> str:
+    return human_duration(max(seconds, 1))
 
 
 def _moment(seconds: float) -> str:

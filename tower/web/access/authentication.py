@@ -117,14 +117,16 @@ class Authenticator:
     def _known(self, what: str, secret: bytes) -> Identity:
         if len(secret) > TOKEN_LIMIT:
             raise Unauthorized(
-                f"the {what} is longer than any that Tower issues", f"{what} of {len(secret)} B", "unknown"
+                f"the {what} is longer than any that Tower issues: use an unchanged kubeconfig",
+                f"{what} of {len(secret)} B",
+                "unknown",
             )
         digest = hashlib.sha256(secret).hexdigest()
         credential = self._credentials.find(digest)
         if credential is None:
             raise Unauthorized(
                 f"the {what} is unknown: it was issued by another Tower, its cluster was removed, "
-                "or it expired long ago",
+                "or it expired long ago; request a new kubeconfig",
                 f"unknown {what}",
                 "unknown",
             )
@@ -136,7 +138,8 @@ class Authenticator:
         """Return why a credential is not valid, from its current record and the one when it was presented."""
         what, now = _described(shown), self._clock.seconds()
         if kept is not None and kept.revoked:
-            return Unauthorized(f"{what} was revoked", f"{shown.id} was revoked", "revoked")
+            text = f"{what} was revoked: request a new kubeconfig"
+            return Unauthorized(text, f"{shown.id} was revoked", "revoked")
         if now >= shown.expires:
             end = datetime.fromtimestamp(shown.expires, UTC)
             return Unauthorized(
@@ -146,7 +149,9 @@ class Authenticator:
             )
         if kept is None:
             return Unauthorized(
-                f"{what} was removed, or its cluster was", f"{shown.id} was removed", "removed"
+                f"{what} was removed, or its cluster was: request a new kubeconfig",
+                f"{shown.id} was removed",
+                "removed",
             )
         return Unauthorized(
             f"{what} was issued in the future: the proxy's clock was set back; request a new kubeconfig",
@@ -171,7 +176,8 @@ def authorize_cluster(identity: Identity, name: str, uid: str) -> None:
         if credential.cluster == name:
             scope = f"an earlier cluster {name}"
         raise Forbidden(
-            f"the credential of {identity.user} is for {scope} and is not valid for cluster {name}",
+            f"the credential of {identity.user} is for {scope} and is not valid for cluster {name}: "
+            f"request a kubeconfig for cluster {name}",
             "other-cluster",
         )
 
@@ -184,12 +190,13 @@ def authorize_api(identity: Identity) -> None:
     if identity.credential.cluster or identity.credential.cluster_uid:
         raise Forbidden(
             f"the credential of {identity.user} is for cluster {identity.credential.cluster} "
-            "and is not valid for Tower's own API",
+            "and is not valid for Tower's own API: use an administrator's kubeconfig",
             "other-cluster",
         )
     if ADMINS not in identity.groups:
         raise Forbidden(
-            f"{identity.user} is not in the group {ADMINS}, which Tower's own API requires",
+            f"{identity.user} is not in the group {ADMINS}, which Tower's own API requires: "
+            "use an administrator's kubeconfig",
             "not-administrator",
         )
 

@@ -121,7 +121,9 @@ class Authorization:
             authorize_api(identity)
         except Forbidden:
             return Forbidden(
-                f"the credential of {identity.user} is not valid for cluster {cluster}", "unknown-cluster"
+                f"the credential of {identity.user} is not valid for cluster {cluster}: "
+                f"request a kubeconfig for cluster {cluster}",
+                "unknown-cluster",
             )
         return NotFound(f"cluster {cluster} not found: 'tower cluster list' shows all")
 

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.clusters import Cluster, Clusters
 from tower.errors import Invalid
 from tower.kube.status import StatusError
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.issue import JoinTokensApi
 from tower.web.api.objects import list_response, selected
 from tower.web.api.table import Column, Object

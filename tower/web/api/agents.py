@@ -9,13 +9,14 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, Cluster, timestamp
+from tower.clusters import API_VERSION, Cluster
 from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
 from tower.errors import Invalid, NotFound
+from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.table import Column, Object, name_column, round_trip
 from tower.web.outcome import Outcome, Response

@@ -12,7 +12,7 @@ from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.tunnels import Tunnels
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.issuer import Published
 from tower.web.api.nodes import ssh_status_object
 from tower.web.api.pages import check_version, paged

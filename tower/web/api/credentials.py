@@ -6,14 +6,16 @@ from collections.abc import Mapping
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, Clusters, timestamp
+from tower.clusters import API_VERSION, Clusters
 from tower.clusters.credentials import Credential, Credentials
+from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.timestamps import timestamp
 from tower.store import IStore
 from tower.store.kinds import CREDENTIALS
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
-from tower.web.api.table import Column, Object, age_column, human_duration, name_column, seconds_since, table
+from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
 

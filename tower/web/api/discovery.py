@@ -16,7 +16,6 @@ from tower.kube.accept import choose
 
 GROUP = "cluster.kubesphere.io"
 VERSION = "v1alpha1"
-GROUP_VERSION = f"{GROUP}/{VERSION}"
 
 JSON = "application/json"
 #: Media types of the aggregated form, newest first; kubectl 1.27 to 1.29 request v2beta1.
@@ -79,7 +78,16 @@ RESOURCES = (
     Resource("hostkeys", "hostkey", "HostKey", ("list",)),
     Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
-_EVENTS = (Resource("events", "event", "Event", ("get", "list", "watch"), is_namespaced=True, short=("ev",)),)
+_EVENTS = (
+    Resource(
+        "events",
+        "event",
+        "Event",
+        ("create", "get", "list", "patch", "watch"),
+        is_namespaced=True,
+        short=("ev",),
+    ),
+)
 _SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", ("create",))
 
 TOWER = GroupVersion(GROUP, VERSION, RESOURCES)

@@ -5,187 +5,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
-from urllib.parse import parse_qsl
 
-from attrs import field, frozen
-from twisted.internet.defer import Deferred, succeed
-from yaml import AliasEvent, SafeLoader, YAMLError, load
+from twisted.internet.defer import Deferred
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.escaping import json_text, shortened
-from tower.kube.accept import choose
+from tower.escaping import json_text
 from tower.kube.status import StatusError
 from tower.store.records import Expired, StoreFailed
 from tower.web.api import discovery, openapi
+from tower.web.api.calls.call import Call, call_of, method_not_allowed, not_found
 from tower.web.api.selectors import BadSelector
-from tower.web.api.table import TABLES
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Response
-
-#: Longest YAML body, B: parsing takes a hundred times as long as JSON.
-YAML_LIMIT = 64 * 1024
-
-#: Maximum number of query parameters.
-PARAMETER_LIMIT = 64
-
-
-#: Longest name of a field manager, characters.
-MANAGER_LIMIT = 128
-
-#: Longest name of an object in an error, characters.
-NAME_LIMIT = 253
-
-_JSON = ("application/json", "application/merge-patch+json")
-_YAML = ("application/yaml", "text/yaml", "application/x-yaml")
-
-
-def _no_body() -> Deferred[bytes]:
-    return succeed(b"")
-
-
-@frozen
-class Call:
-    """A parsed request to the API.
-
-    :ivar segments: of the path.
-    :ivar body: reads the body.
-    :ivar objects: those that were read from the body, for errors.
-    :ivar user: the authenticated user.
-    :ivar agent: the client's program (`User-Agent`).
-    """
-
-    method: str
-    segments: tuple[str, ...]
-    query: Mapping[str, str] = field(factory=dict)
-    accept: str = ""
-    content_type: str = ""
-    body: Callable[[], Deferred[bytes]] = field(default=_no_body, repr=False)
-    user: str = ""
-    groups: tuple[str, ...] = ()
-    agent: str = ""
-    objects: list[dict[str, Any]] = field(factory=list, eq=False, repr=False)
-
-    @property
-    def table(self) -> str:
-        """The media type of the requested table, or empty for plain objects."""
-        media = choose(self.accept, [discovery.JSON, *TABLES])
-        return media if media in TABLES else ""
-
-    @property
-    def include(self) -> str:
-        """The part of the object that a table's rows include."""
-        return self.query.get("includeObject", "Metadata")
-
-    def flag(self, name: str) -> bool:
-        """Return a boolean parameter; without a value it is true."""
-        value = self.query.get(name)
-        return value is not None and value.lower() not in ("false", "0")
-
-    @property
-    def dry_run(self) -> bool:
-        """Whether nothing must be changed.
-
-        :raise StatusError: the parameter has an invalid value.
-        """
-        value = self.query.get("dryRun", "")
-        if value not in ("", "All"):
-            raise StatusError(422, f"dryRun: {value!r}: must be All or empty")
-        return value == "All"
-
-    @property
-    def media(self) -> str:
-        """The media type of the body, without parameters."""
-        return self.content_type.partition(";")[0].strip().lower()
-
-    @property
-    def manager(self) -> str:
-        """Name of the field manager; by default that of the client's program.
-
-        :raise StatusError: it is too long or not printable.
-        """
-        name = self.query.get("fieldManager", "")
-        if len(name) > MANAGER_LIMIT or not name.isprintable():
-            raise StatusError(
-                422, f"fieldManager: {name!r}: must be at most {MANAGER_LIMIT} printable characters"
-            )
-        return name or self.agent.partition("/")[0][:MANAGER_LIMIT] or "unknown"
-
-    async def read(self, *more: str) -> dict[str, Any]:
-        """Return the object in the body; an empty body is an empty object.
-
-        :param more: further supported media types.
-        :raise StatusError: it is not an object, or its media type is not supported.
-        """
-        raw = await self.body()
-        if not raw.strip():
-            return {}
-        if self.media not in (*_YAML, *_JSON, *more):
-            # browsers send other types, or none, cross-site, with the user's certificate
-            raise StatusError(
-                415,
-                f"media type {self.media or 'none'} is not supported: "
-                "send application/json or application/yaml",
-            )
-        value = parse(raw, yaml="yaml" in self.media and not raw.lstrip().startswith(b"{"))
-        if not isinstance(value, dict):
-            raise StatusError(400, "the body is not an object")
-        self.objects.append(value)
-        return value
-
-    def object_name(self, below: tuple[str, ...]) -> str:
-        """Return the name in the path segments *below* the resource, or else in the body; may be empty."""
-        if below:
-            return below[0]
-        metadata = self.objects[-1].get("metadata") if self.objects else None
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        return shortened(name, NAME_LIMIT) if isinstance(name, str) else ""
-
-
-def parse(raw: bytes, *, yaml: bool = False) -> Any:
-    """Return the JSON or YAML value *raw*.
-
-    :raise StatusError: it is invalid or, as YAML, too long.
-    """
-    if yaml and len(raw) > YAML_LIMIT:
-        raise StatusError(413, f"the YAML body is longer than {YAML_LIMIT} B: send JSON")
-    try:
-        if yaml:
-            raw = json.dumps(load(raw, _Loader)).encode()  # noqa: S506 - a safe loader
-        return json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, TypeError, YAMLError, RecursionError) as e:
-        raise StatusError(400, "the body is not a valid JSON or YAML object") from e
-
-
-class _Loader(SafeLoader):
-    """Loads the YAML that has a JSON form: no aliases, whose expansion is unlimited, and no dates."""
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node; reject aliases."""
-        if self.check_event(AliasEvent):
-            raise YAMLError("aliases are not supported")
-        return super().compose_node(parent, index)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def not_found() -> StatusError:
-    """Return kube-apiserver's answer to an unknown path."""
-    return StatusError(404, "the server could not find the requested resource")
-
-
-def method_not_allowed(call: Call) -> StatusError:
-    """Return the answer to a method that the path does not support."""
-    return StatusError(405, f"{call.method} is not supported on this path")
 
 
 class ResourceHandler(Protocol):
@@ -239,21 +72,24 @@ class Api:
         try:
             return await handler.answer(call, below)
         except TowerError as e:
+            group = call.segments[1] if call.segments[0] == "apis" else ""
+            if group != discovery.GROUP:  # there, *below* includes the plural name, perhaps with a namespace
+                below = below[2:] if below[0] == "namespaces" else below
+                plural, below = (below[0], below[1:]) if below else (plural, ())
             if isinstance(e, Invalid) or (isinstance(e, StatusError) and e.reason == "Invalid"):
-                raise _invalid(e, plural, call.object_name(below), below) from e
-            raise _refusal(e, below[1] if len(below) > 2 else plural, below[0] if below else "") from e
+                kind = discovery.kind_of("/".join((plural, *below[1:2])))
+                raise _invalid(e, {"name": call.object_name(below), "group": group, "kind": kind}) from e
+            name, kind = below[0] if below else "", below[1] if len(below) > 2 else plural
+            raise _refusal(e, {"name": name, "group": group, "kind": kind}) from e
 
 
-def _invalid(error: TowerError, plural: str, name: str, below: tuple[str, ...]) -> StatusError:
+def _invalid(error: TowerError, details: dict[str, str]) -> StatusError:
     """Return *error* as an Invalid Status, whose details have the kind instead of the resource."""
-    kind = discovery.kind_of("/".join((plural, *below[1:2])))
-    details = {"name": name, "group": discovery.GROUP, "kind": kind}
     return StatusError(422, str(error), details=details | getattr(error, "details", {}))
 
 
-def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
+def _refusal(error: TowerError, details: dict[str, str]) -> TowerError:
     """Return *error* as a Status with the details that Kubernetes clients expect."""
-    details = {"name": name, "group": discovery.GROUP, "kind": kind}
     match error:
         case StatusError():
             return error
@@ -270,38 +106,6 @@ def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
         case Conflict():
             return StatusError(409, str(error), details=details)
     return error
-
-
-def call_of(request: Request) -> Call:
-    """Parse *request*, whose path has no escapes.
-
-    :raise StatusError: its query is invalid.
-    """
-    path = request.path.decode("ascii").removesuffix("/")
-    try:
-        pairs = parse_qsl(
-            request.query.decode("ascii"),
-            keep_blank_values=True,
-            max_num_fields=PARAMETER_LIMIT,
-            errors="strict",
-        )
-    except ValueError as e:
-        raise StatusError(400, f"the query is invalid: {e}") from e
-
-    def header(name: bytes) -> str:
-        return (request.fields.get(name) or b"").decode("latin-1")
-
-    return Call(
-        request.method.decode("ascii"),
-        tuple(path.split("/")[1:]),
-        dict(reversed(pairs)),  # the first of several values counts, as in Go
-        header(b"accept"),
-        header(b"content-type"),
-        request.body,
-        request.identity.user if request.identity is not None else "",
-        request.identity.groups if request.identity is not None else (),
-        header(b"user-agent"),
-    )
 
 
 def _document(call: Call) -> Response:

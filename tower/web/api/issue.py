@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tower.clusters import Cluster, timestamp
+from tower.clusters import Cluster
 from tower.errors import Invalid
+from tower.kube.timestamps import timestamp
 from tower.options.values import parse_duration
-from tower.web.api.dispatch import Call
+from tower.web.api.calls.call import Call
 from tower.web.api.issuer import Auth, Grant, Issuer, Via
 from tower.web.api.objects import created_response, read_spec
 from tower.web.outcome import Outcome, Response

@@ -7,16 +7,18 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, Cluster, timestamp
+from tower.clusters import API_VERSION, Cluster
 from tower.clusters.node_status import NodeStatus, SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
+from tower.durations import human_duration
 from tower.errors import Invalid, NotFound
 from tower.escaping import escaped
+from tower.kube.timestamps import timestamp
 from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
-from tower.web.api.table import Column, Object, human_duration, name_column, round_trip, seconds_since
+from tower.web.api.table import Column, Object, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome
 
 #: The states of a node whose tunnel carries streams.

@@ -9,7 +9,7 @@ from tower.clusters import API_VERSION
 from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api import discovery
-from tower.web.api.dispatch import Call, not_found
+from tower.web.api.calls.call import Call, not_found
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Column, Object, table
 from tower.web.outcome import JSON_TYPE, Response

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.kube.status import StatusError
-from tower.web.api.dispatch import Call
+from tower.web.api.calls.call import Call
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import is_version
 

@@ -74,8 +74,8 @@ def tower_api(
             "rotations": RotationsApi(rotations, clock),
         },
         {
-            discovery.CORE.group: EventsApi(discovery.CORE, events, version, clock),
-            discovery.EVENTS.group: EventsApi(discovery.EVENTS, events, version, clock),
+            discovery.CORE.group: EventsApi(discovery.CORE, clusters, events, version, clock),
+            discovery.EVENTS.group: EventsApi(discovery.EVENTS, clusters, events, version, clock),
             discovery.AUTHENTICATION: reviews,
             discovery.AUTHORIZATION: reviews,
         },

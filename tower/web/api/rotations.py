@@ -6,12 +6,13 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION, timestamp
+from tower.clusters import API_VERSION
 from tower.errors import Invalid, NotFound
+from tower.kube.timestamps import timestamp
 from tower.options.values import parse_duration
 from tower.rotation.rotation import TARGETS, Remaining, Rotation
 from tower.rotation.rotations import Rotations
-from tower.web.api.dispatch import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, read_spec, selected
 from tower.web.api.table import Column, Object, age_column, name_column, table
 from tower.web.outcome import Outcome, Response

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -27,6 +28,10 @@ from tower.tunnels.targets import KUBERNETES
 #: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
 
+#: How long the error of an API server that did not answer is repeated to clients whose patience is spent, s:
+#: until its agent has checked it.
+LATE = 10.0
+
 #: How long an idle channel is kept, s; API servers close idle connections after 90 s.
 IDLE = 60.0
 
@@ -40,9 +45,9 @@ _CODES = {
     "not-allowed": (403, "Forbidden", "cluster {cluster}: {end} does not allow this: {text}"),
     "no-such-target": (404, "NotFound", "cluster {cluster}: {end} has no such target: {text}"),
     "busy": (503, "ServiceUnavailable", "cluster {cluster}: the tunnel is busy: {text}"),
-    "timeout": (504, "Timeout", "cluster {cluster}: {target} did not answer {end}: {text}"),
+    "timeout": (504, "Timeout", "cluster {cluster}: {target} did not answer {end}: {text}: {cure}"),
 }
-_OTHER = (503, "ServiceUnavailable", "cluster {cluster}: {end} cannot reach {target}: {text}")
+_OTHER = (503, "ServiceUnavailable", "cluster {cluster}: {end} cannot reach {target}: {text}: {cure}")
 
 
 class _Discarded(NoReceiver):
@@ -140,6 +145,8 @@ class ChannelPool:
         self._tunnels = tunnels
         self._patience = Patience(wait, seconds)
         self._silences = Silences(seconds)
+        self._seconds = seconds
+        self._late: WeakKeyDictionary[Tunnel, tuple[float, str]] = WeakKeyDictionary()
         self._idle = idle
         self._kept = kept
         self._shelves: dict[tuple[str, str], list[ClusterUpstream]] = {}
@@ -195,18 +202,22 @@ class ChannelPool:
                 lost.with_traceback(None)  # its frames refer to the Deferred that refers to it
                 if number == 2:
                     counters.not_opened("tunnel-lost")
-                    raise StatusError(
-                        503, f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
-                    ) from None
+                    text = f"the tunnel to cluster {cluster} was lost twice while a stream was being opened"
+                    raise StatusError(503, f"{text}: retry") from None
             except StreamRefused as e:
                 if target == KUBERNETES:
                     self._tunnels.note_outcome(tunnel, reached=False)
                 counters.not_opened(e.code)
-                raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # as above
+                refusal = _refusal(e.with_traceback(None), cluster, target, tunnel)
+                if refusal.code == 504 and target == KUBERNETES:
+                    self._late[tunnel] = self._seconds() + LATE, refusal.message
+                    self._patience.spend(cluster, attempt.client)
+                raise refusal from None  # as above
             else:
                 self.opened += 1
                 if target == KUBERNETES:
                     self._tunnels.note_outcome(tunnel, reached=True)
+                    self._late.pop(tunnel, None)
                 self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
@@ -253,12 +264,17 @@ class ChannelPool:
 
         :param age: how long the request has waited, s.
         """
-        status = None if attempt.tunnel is None else attempt.tunnel.member_status
-        if status is None or status.api_server.reason != TIMEOUT:
+        tunnel = attempt.tunnel
+        if tunnel is None:
             return None
-        if self._patience.left(cluster, attempt.client, age):
+        until, text = self._late.get(tunnel, (0.0, ""))
+        if self._seconds() < until:
+            late = StatusError(504, text)
+        elif (status := tunnel.member_status) is not None and status.api_server.reason == TIMEOUT:
+            late = StatusError(503, f"cluster {cluster}: {status.api_server.text}")
+        else:
             return None
-        return StatusError(503, f"cluster {cluster}: {status.api_server.message}")
+        return None if self._patience.left(cluster, attempt.client, age) else late
 
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""
@@ -323,4 +339,14 @@ def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) ->
     name = "the API server" if target == KUBERNETES else f"target {target}"
     end = "a node" if tunnel.protocol == SSH else "the agent"
     why = error.reported_by(f"{end} of {cluster}")
-    return StatusError(code, text.format(end=end, cluster=cluster, target=name, text=why), reason=reason)
+    if target == KUBERNETES:
+        cure = f"check that the API server runs, and its address in the kubeconfig of {_owner(tunnel)}"
+    else:
+        cure = "check that the target runs, and its address"
+    return StatusError(
+        code, text.format(end=end, cluster=cluster, target=name, text=why, cure=cure), reason=reason
+    )
+
+
+def _owner(tunnel: Tunnel) -> str:
+    return "the cluster" if tunnel.protocol == SSH else "the agent"

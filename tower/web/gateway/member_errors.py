@@ -97,7 +97,7 @@ def _message(body: bytes, reason: str) -> str:
 def _rejected(upstream: ClusterUpstream) -> str:
     status = upstream.tunnel.member_status
     if status is not None and status.credential.status == "False":
-        return f"cannot be used: {status.credential.message}"
+        return f"cannot be used: {status.credential.text}"
     if upstream.rewrite is not None:
         return f"rejects the credential that Tower uses there (401): {_PROXY_CREDENTIAL}"
     return f"rejects the credential of its agent (401): {_AGENT_CREDENTIAL}"
@@ -106,7 +106,7 @@ def _rejected(upstream: ClusterUpstream) -> str:
 def _forbidden(match: re.Match[str], upstream: ClusterUpstream, user: str) -> str:
     status = upstream.tunnel.member_status
     if status is not None and status.impersonation.status == "False":
-        return f"cannot be used: {status.impersonation.message}"
+        return f"cannot be used: {status.impersonation.text}"
     resource, name = match["object"], match["name"]
     if match["constrained"] or not name:
         resource, name = "user", user

@@ -20,6 +20,7 @@ from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
+from tower.web.gateway.refusals import break_off
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
@@ -88,8 +89,13 @@ class ProxyClientFactory(Exchange):
 
     def _opened(self, upstream: ClusterUpstream) -> None:
         self._opening = None
-        self.client = client = self.protocol(self, upstream)
-        client.begin(self._head, self.relay.plain)
+        try:
+            self.client = client = self.protocol(self, upstream)
+            client.begin(self._head, self.relay.plain)
+        except Exception as e:  # noqa: BLE001 - in a Deferred, it would let the client wait
+            if self.client is None and upstream.shelf is None:
+                upstream.discard()
+            break_off(self.request, e, self.relay.cluster)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
@@ -103,7 +109,8 @@ class ProxyClientFactory(Exchange):
             self.request.channel.take_body(None)
             self._open()  # a new channel, so this happens once
             return
-        text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete"
+        text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete: "
+        text += "retry" if client.is_safe else "check whether the request had an effect, then retry"
         self.request.fail(StatusError(502, text))
 
     # See `tower.web.gateway.exchange.Exchange`
@@ -143,7 +150,7 @@ class ProxyClientFactory(Exchange):
             return
         target = relative_target(self.request.target, self.relay.prefix)
         if client is None or not parse_request_info(self.request.method, target).is_long_running:
-            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s"
+            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s: check its load"
             self.request.fail(StatusError(504, text))
 
     def _is_silent(self) -> bool:

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from tower.clusters import Cluster, Clusters, ConditionStatus
 from tower.errors import NotFound
 from tower.net.listening import ConnectionFactory, ConnectionReactor
-from tower.store.records import Watch
+from tower.store.records import StoreFailed, Watch
 from tower.web.gateway.gateway import Gateway
 
 #: The condition that reports whether a cluster's port is open.
@@ -263,5 +263,8 @@ class ClusterProxies(MultiService):
             writing.addErrback(self._not_reported, cluster.name)
 
     def _not_reported(self, failure: Failure, name: str) -> None:
-        if not failure.check(NotFound):  # removed meanwhile
+        if failure.check(StoreFailed):
+            text = "cannot write the port condition of cluster {cluster}: {reason}"
+            self._log.warn(text, cluster=name, reason=str(failure.value))
+        elif not failure.check(NotFound):  # removed meanwhile
             self._log.failure("cannot write the port condition of cluster {cluster}", failure, cluster=name)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import Invalid
 from tower.kube.status import StatusError
-from tower.web.api.fields.json_patch import COPY_LIMIT, OPERATION_LIMIT, apply_json_patch
+from tower.web.api.fields.json_patch import (
+    COPY_LIMIT,
+    ITEM_LIMIT,
+    OPERATION_LIMIT,
+    POINTER_LIMIT,
+    STEP_LIMIT,
+    apply_json_patch,
+)
 
 
 def step(op: str, path: str, **more: Any) -> dict[str, Any]:
@@ -108,3 +116,32 @@ class JSONPatchTests(SynchronousTestCase):
         patch = [step("copy", f"/a/{n}", source="/a") for n in range(100)]
         error = self.assertRaises(Invalid, apply_json_patch, {"a": {"x": "y" * 1000}}, patch)
         self.assertIn(str(COPY_LIMIT), str(error))
+
+    def test_same_patch_twice(self) -> None:
+        """A patch stays unchanged when it is applied, because a write applies it again after a conflict."""
+        patch = [step("add", "/a", value=[]), step("add", "/a/-", value="x"), step("add", "/a/0", value={})]
+        for _ in range(2):
+            self.assertEqual(apply_json_patch({}, patch), {"a": [{}, "x"]})
+
+    def test_paths_are_limited(self) -> None:
+        """A path with many steps or characters is rejected, and the text names both limits."""
+        for path in ("/a" * (STEP_LIMIT + 1), "/" + "a" * POINTER_LIMIT):
+            error = self.assertRaises(StatusError, apply_json_patch, {}, [step("add", path, value=1)])
+            self.assertIn(f"at most {POINTER_LIMIT} and {STEP_LIMIT} are allowed", str(error))
+        deep: Any = {}
+        for _ in range(STEP_LIMIT - 1):
+            deep = {"a": deep}
+        self.assertEqual(apply_json_patch(deep, [step("test", "/a" * (STEP_LIMIT - 1), value={})]), deep)
+
+    def test_long_lists(self) -> None:
+        """Inserts into a long list are rejected at the first one; a list of the limit is changed."""
+        for length, count in ((ITEM_LIMIT, 1), (150_000, OPERATION_LIMIT - 1)):
+            patch = [step("add", "/a", value=[0] * length)] + [step("add", "/a/0", value=1)] * count
+            began = time.process_time()
+            if length <= ITEM_LIMIT:
+                self.assertEqual(len(apply_json_patch({}, patch)["a"]), length + 1)
+            else:
+                error = self.assertRaises(Invalid, apply_json_patch, {}, patch)
+                self.assertIn(f"more than {ITEM_LIMIT} items: /a", str(error))
+            self.assertLess(time.process_time() - began, 0.2)
+        self.assertRaises(Invalid, apply_json_patch, {"a": [0] * 20_000}, [step("remove", "/a/0")])

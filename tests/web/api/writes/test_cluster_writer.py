@@ -113,13 +113,39 @@ class ClusterWriterTests(ApiTestCase):
             self.refused(code, "PATCH", ALPHA, wrong, content=JSON)
         self.assertEqual(self.get(ALPHA), answer)
 
+    def test_json_patch_appends(self) -> None:
+        """A patch that creates a list and appends to it appends once."""
+        self.add("alpha")
+        base = "/metadata/ownerReferences"
+        owner = {"apiVersion": "v1", "kind": "Thing", "name": "a", "uid": "1"}
+        patch = [{"op": "add", "path": base, "value": []}, {"op": "add", "path": f"{base}/-", "value": owner}]
+        answer = decoded(self.ask("PATCH", ALPHA, patch, content=JSON))
+        self.assertEqual(answer["metadata"]["ownerReferences"], [owner])
+
+    def test_deep_results(self) -> None:
+        """Operations that nest a value repeatedly are rejected, whether or not they end."""
+        self.add("alpha")
+        for rounds in (2, 30):
+            patch = [{"op": "add", "path": "/spec/a", "value": {"b": {}}}]
+            for _ in range(rounds):
+                value: Any = {}
+                for _ in range(40):
+                    value = {"b": value}
+                patch += [
+                    {"op": "add", "path": "/spec/c", "value": value},
+                    {"op": "move", "from": "/spec/a", "path": f"/spec/c{'/b' * 40}/b"},
+                    {"op": "move", "from": "/spec/c", "path": "/spec/a"},
+                ]
+            refusal = self.refused(400, "PATCH", ALPHA, patch, content=JSON)
+            self.assertIn("the patched object is nested too deeply: at most 64 levels", refusal.message)
+
     def test_json_patch_with_unknown_fields(self) -> None:
         """Unknown fields are warned about, or rejected."""
         self.add("alpha")
         patch = [{"op": "add", "path": "/spec/foo", "value": 1}]
         outcome = self.ask("PATCH", ALPHA, patch, content=JSON)
         assert isinstance(outcome, Response)
-        self.assertEqual(dict(outcome.headers)[b"Warning"], b'299 - "unknown field \\"spec.foo\\""')
+        self.assertEqual(dict(outcome.headers)[b"Warning"], b'299 tower "unknown field \\"spec.foo\\""')
         self.refused(400, "PATCH", ALPHA, patch, content=JSON, fieldValidation="Strict")
 
     def test_other_patches(self) -> None:

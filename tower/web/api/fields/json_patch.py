@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from typing import Any
@@ -17,6 +16,11 @@ OPERATION_LIMIT = 1000
 #: Largest total size of copied values, B of JSON.
 COPY_LIMIT = 1024 * 1024
 
+#: Longest path, characters and steps, and most items of a list that a patch changes: the reactor waits.
+POINTER_LIMIT = 1024
+STEP_LIMIT = 64
+ITEM_LIMIT = 10_000
+
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -28,7 +32,7 @@ def apply_json_patch(value: Any, patch: Any) -> Any:
     """
     if not isinstance(patch, list) or len(patch) > OPERATION_LIMIT:
         raise StatusError(400, f"the JSON patch must be a list of at most {OPERATION_LIMIT} operations")
-    root, copied = {"": copy.deepcopy(value)}, 0
+    root, copied = {"": _copied(value)}, 0
     for operation in patch:
         if not isinstance(operation, dict):
             raise StatusError(400, "the JSON patch must be a list of objects")
@@ -62,7 +66,7 @@ def _run(root: Any, operation: dict[str, Any]) -> None:
                 raise Invalid(f"{operation['from']} cannot be moved below itself")
             _add(root, path, _take(root, source))
         case "copy":
-            _add(root, path, copy.deepcopy(_get(root, _pointer(operation, "from"))))
+            _add(root, path, _copied(_get(root, _pointer(operation, "from"))))
         case other:
             raise StatusError(
                 400, f"JSON patch operation {other!r}: must be add, remove, replace, move, copy or test"
@@ -72,12 +76,23 @@ def _run(root: Any, operation: dict[str, Any]) -> None:
 def _value(operation: dict[str, Any]) -> Any:
     if "value" not in operation:
         raise StatusError(400, f"JSON patch operation {operation['op']!r}: value is required")
-    return operation["value"]
+    return _copied(operation["value"])  # later operations may change it
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a JSON value; `copy.deepcopy` takes ten times as long."""
+    return json.loads(json.dumps(value))
 
 
 def _pointer(operation: dict[str, Any], key: str) -> list[str]:
     """Return the pointer in *operation*, below the root's empty key."""
     text = operation.get(key)
+    if isinstance(text, str) and (len(text) > POINTER_LIMIT or text.count("/") > STEP_LIMIT):
+        raise StatusError(
+            400,
+            f"JSON patch: {key} has {len(text)} characters and {text.count('/')} steps: "
+            f"at most {POINTER_LIMIT} and {STEP_LIMIT} are allowed",
+        )
     if not isinstance(text, str) or (text and not text.startswith("/")):
         raise StatusError(400, f"JSON patch: {key} {text!r}: must be a JSON pointer, such as /spec/enable")
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")]
@@ -85,20 +100,17 @@ def _pointer(operation: dict[str, Any], key: str) -> list[str]:
 
 def _get(value: Any, path: list[str]) -> Any:
     for number, part in enumerate(path):
-        value = _step(value, part, path[: number + 1])
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise _missing(path[: number + 1])
     return value
 
 
-def _step(value: Any, part: str, path: list[str]) -> Any:
-    if isinstance(value, dict) and part in value:
-        return value[part]
-    if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
-        return value[int(part)]
-    raise _missing(path)
-
-
 def _add(root: Any, path: list[str], value: Any) -> None:
-    parent, last = _get(root, path[:-1]), path[-1]
+    parent, last = _parent(root, path), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
     elif isinstance(parent, list) and last == "-":
@@ -110,9 +122,17 @@ def _add(root: Any, path: list[str], value: Any) -> None:
 
 
 def _take(root: Any, path: list[str]) -> Any:
-    parent, last = _get(root, path[:-1]), path[-1]
-    _step(parent, last, path)
+    _get(root, path)
+    parent, last = _parent(root, path), path[-1]
     return parent.pop(last) if isinstance(parent, dict) else parent.pop(int(last))
+
+
+def _parent(root: Any, path: list[str]) -> Any:
+    """Return the object or list that must be changed at *path*."""
+    parent = _get(root, path[:-1])
+    if isinstance(parent, list) and len(parent) > ITEM_LIMIT:
+        raise Invalid(f"the JSON patch changes a list of more than {ITEM_LIMIT} items: {'/'.join(path[:-1])}")
+    return parent
 
 
 def _missing(path: list[str]) -> Invalid:

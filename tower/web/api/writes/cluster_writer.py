@@ -8,13 +8,14 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import Cluster, Clusters, timestamp
+from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import check_metadata, cluster_not_found
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import AlreadyExists, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
-from tower.web.api.dispatch import Call
+from tower.kube.timestamps import timestamp
+from tower.web.api.calls.call import Call
 from tower.web.api.objects import delete_response
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import DesiredCluster, read_access, read_cluster

@@ -8,11 +8,12 @@ from typing import Any
 from attrs import frozen
 
 from tower.errors import Conflict, Invalid
-from tower.escaping import json_text
+from tower.escaping import json_text, shortened
 from tower.kube.flatten import warnings_of
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import StatusError
-from tower.web.api.dispatch import Call, parse
+from tower.kube.status import StatusError, warning_value
+from tower.web.api.calls.bodies import check_depth, parse, too_deep
+from tower.web.api.calls.call import Call
 from tower.web.api.fields.json_patch import apply_json_patch
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
@@ -26,6 +27,10 @@ JSON_PATCH = "application/json-patch+json"
 
 #: Most entries of a map or a list in the metadata and the status.
 ENTRY_LIMIT = 1000
+
+#: Most warnings of an answer, and the longest, characters: proxies limit the size of a head.
+WARNING_COUNT = 10
+WARNING_LENGTH = 256
 
 _PROPAGATIONS = ("", "Background", "Foreground", "Orphan")
 
@@ -79,7 +84,8 @@ class Patch:
         try:
             patched = self._apply(value)
         except RecursionError as e:
-            raise StatusError(400, "the patch is nested too deeply") from e
+            raise too_deep("the patched object") from e
+        check_depth(patched, "the patched object")
         if not isinstance(patched, dict):
             raise StatusError(422, "the JSON patch replaces the object by another value")
         known, warnings = checked(self._call, patched)
@@ -189,12 +195,7 @@ def kubeconfig_warnings(access: KubeAccess | None) -> list[str]:
 def write_response(item: Object, code: int, warnings: list[str]) -> Response:
     """Return the answer to a write of *item*, with *warnings*."""
     body = json_text(item, separators=(",", ":")).encode()
-    notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
+    notes = tuple(
+        (b"Warning", warning_value(shortened(text, WARNING_LENGTH))) for text in warnings[:WARNING_COUNT]
+    )
     return Response(code, body, (JSON_TYPE, *notes))
-
-
-def _warning(text: str) -> bytes:
-    """Return the value of a `Warning` header, as kube-apiserver writes it (RFC 7234 section 5.5)."""
-    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]
-    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{quoted}"'.encode("ascii")

@@ -1,0 +1,16 @@
+"""Tests of `tower.kube.timestamps`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.kube.timestamps import timestamp
+
+
+class TimestampTests(SynchronousTestCase):
+    """Times as kube-apiserver writes them."""
+
+    def test_whole_seconds(self) -> None:
+        """Times are in UTC, without fractions."""
+        self.assertEqual(timestamp(0.0), "1970-01-01T00:00:00Z")
+        self.assertEqual(timestamp(1_790_000_010.99), "2026-09-21T14:13:30Z")

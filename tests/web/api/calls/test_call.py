@@ -1,0 +1,47 @@
+"""Tests of `tower.web.api.calls.call`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.requests import FakeFields, FakeRequest
+from tower.kube.status import StatusError
+from tower.web.api.calls.call import Call, call_of
+
+
+def parsed(path: bytes, query: bytes = b"", **lines: bytes) -> Call:
+    """Return a parsed request."""
+    fields = FakeFields(lines={name.replace("_", "-").encode(): value for name, value in lines.items()})
+    request: Any = FakeRequest(path + b"?" + query, fields=fields)
+    return call_of(request)
+
+
+class CallTests(SynchronousTestCase):
+    """Parsing of requests."""
+
+    def test_parts(self) -> None:
+        """Path, query and headers."""
+        call = parsed(
+            b"/apis/g/v1/clusters/",
+            b"watch=1&labelSelector=a%3Db&watch=0&empty=",
+            accept=b"text/plain",
+            content_type=b"application/json",
+        )
+        self.assertEqual(call.segments, ("apis", "g", "v1", "clusters"))
+        self.assertEqual(call.query, {"watch": "1", "labelSelector": "a=b", "empty": ""})
+        self.assertEqual((call.accept, call.content_type), ("text/plain", "application/json"))
+
+    def test_flags(self) -> None:
+        """A flag without a value is set; false and 0 are not."""
+        for value, expected in (("", True), ("true", True), ("1", True), ("false", False), ("0", False)):
+            self.assertEqual(Call("GET", (), {"watch": value}).flag("watch"), expected)
+        self.assertFalse(Call("GET", ()).flag("watch"))
+
+    def test_bad_queries(self) -> None:
+        """A query that is not UTF-8, or too long, is rejected."""
+        for query in (b"a=%ff", b"&".join(b"a%d=1" % n for n in range(65))):
+            with self.assertRaises(StatusError) as caught:
+                parsed(b"/apis", query)
+            self.assertEqual(caught.exception.code, 400)

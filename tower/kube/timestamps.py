@@ -1,0 +1,10 @@
+"""Times in the form of Kubernetes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time, s since the epoch, in Kubernetes' format (RFC 3339, UTC, whole seconds)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
