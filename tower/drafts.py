@@ -44,7 +44,7 @@ class Draft:
         """Move the draft to its target; a link there is replaced.
 
         :param replace: whether another file may be there.
-        :raise FileExistsError: there is one.
+        :raise FileExistsError: there is one, and *replace* is false.
         """
         if replace:
             os.replace(self.path, self._target)

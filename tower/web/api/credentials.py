@@ -15,6 +15,7 @@ from tower.store import IStore
 from tower.store.kinds import CREDENTIALS
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
@@ -69,7 +70,7 @@ class CredentialsApi:
 
 
 _CREDENTIAL_FIELDS = {
-    "spec.cluster": lambda item: str(item["spec"]["cluster"]),
+    **CLUSTER_FIELD,
     "spec.user": lambda item: str(item["spec"]["user"]),
 }
 
