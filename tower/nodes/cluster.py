@@ -42,6 +42,7 @@ from tower.reactor.poller import Poller
 from tower.reactor.timers import Clock
 from tower.store import IStore
 from tower.tunnels import Tunnels
+from tower.tunnels.apiserver_gate import APIServerGate
 
 
 class NodeCluster:
@@ -124,7 +125,10 @@ class NodeCluster:
             reactor, self.apiserver.open_directly, self.apiserver.upstream, persistent=False
         )
         self._check_api = APIClient(
-            reactor, lambda: self.apiserver.open(self.tunnels), self.apiserver.upstream, limit=CHECK_LIMIT
+            reactor,
+            lambda: self.apiserver.open(self.tunnels, APIServerGate.verify),
+            self.apiserver.upstream,
+            limit=CHECK_LIMIT,
         )
         self._checker = MemberChecker(
             reactor,
@@ -135,7 +139,7 @@ class NodeCluster:
             epoch=epoch,
             unverified=APIClient(
                 reactor,
-                lambda: self.apiserver.open(self.tunnels, verified=False),
+                lambda: self.apiserver.open(self.tunnels, APIServerGate.secure_unverified),
                 lambda: self.apiserver.upstream().without_credential(),
                 limit=CHECK_LIMIT,
             ),

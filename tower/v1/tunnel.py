@@ -83,7 +83,12 @@ class V1Tunnel:
         self.member_status: MemberStatus | None = None
         self.check_member: CheckMember | None = MemberChecker(
             clock,
-            APIClient(clock, lambda: self.open(KUBERNETES), lambda: credential.upstream, limit=CHECK_LIMIT),
+            APIClient(
+                clock,
+                lambda: self._open_api_server().addCallback(self._gate.verify),
+                lambda: credential.upstream,
+                limit=CHECK_LIMIT,
+            ),
             lambda: credential.address,
             lambda: credential.facts,
             old_agent_texts(agent.name),

@@ -172,8 +172,9 @@ class SSHTunnel:
         self._ssh.drain()
 
     def _peer_drains(self) -> None:
-        self.draining = True
-        self.on_change()
+        if not self.draining:  # a peer may repeat it
+            self.draining = True
+            self.on_change()
 
     def close(self, reason: str) -> None:
         """Close with a message to the peer that has the reason."""

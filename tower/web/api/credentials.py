@@ -14,6 +14,7 @@ from tower.kube.timestamps import timestamp
 from tower.store import IStore
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
@@ -68,7 +69,7 @@ class CredentialsApi:
 
 
 _CREDENTIAL_FIELDS = {
-    "spec.cluster": lambda item: str(item["spec"]["cluster"]),
+    **CLUSTER_FIELD,
     "spec.user": lambda item: str(item["spec"]["user"]),
 }
 
