@@ -20,6 +20,7 @@ from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
+from tower.web.gateway.refusals import break_off
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
@@ -88,8 +89,13 @@ class ProxyClientFactory(Exchange):
 
     def _opened(self, upstream: ClusterUpstream) -> None:
         self._opening = None
-        self.client = client = self.protocol(self, upstream)
-        client.begin(self._head, self.relay.plain)
+        try:
+            self.client = client = self.protocol(self, upstream)
+            client.begin(self._head, self.relay.plain)
+        except Exception as e:  # noqa: BLE001 - in a Deferred, it would let the client wait
+            if self.client is None and upstream.shelf is None:
+                upstream.discard()
+            break_off(self.request, e, self.relay.cluster)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
