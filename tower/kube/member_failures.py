@@ -38,11 +38,13 @@ _AT_THRESHOLD = {"Reachable", "ClockSkew"}
 
 def skewed(server: str, offset: float, texts: MemberTexts) -> Check:
     """Return the check of an API server that answers, with a large difference of the clocks."""
-    text = (
-        f"API server {server} answers, but the clock of {texts.checker} is {describe_offset(offset)} that of "
-        "the API server"
-    )
+    text = f"API server {server} answers, but {compared(offset, texts)}"
     return found(API_SERVER, "ClockSkew", text, texts)
+
+
+def compared(offset: float, texts: MemberTexts) -> str:
+    """Return the difference of the clocks."""
+    return f"the clock of {texts.checker} is {describe_offset(offset)} that of the API server"
 
 
 def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
@@ -75,6 +77,12 @@ def late(server: str, texts: MemberTexts) -> Check:
     """Return the check of *server*, which did not answer in time."""
     text = f"API server {server} did not answer {texts.checker} in time"
     return found(API_SERVER, TIMEOUT, text, texts)
+
+
+def slow(server: str, texts: MemberTexts) -> Check:
+    """Return the check of *server*, which answered, but too slowly for all checks."""
+    text = f"API server {server} answers so slowly that {texts.checker} could not finish its checks in time"
+    return found(API_SERVER, "Slow", text, texts)
 
 
 def _insecure(server: str, detail: str, texts: MemberTexts) -> Check:
