@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.processes import build
 from tests.integration import harness
-from tests.integration.member import kubectls
+from tests.integration.member import oldest_and_newest
 from tests.integration.programs import Program, run, wait_for
 
 GROUP = "cluster.kubesphere.io"
@@ -22,6 +22,7 @@ KINDS = (
     "credentials",
     "nodes",
     "hostkeys",
+    "rotations",
     "events",
     "selfsubjectreviews.authentication.k8s.io",
     "selfsubjectaccessreviews",
@@ -221,12 +222,12 @@ class KubectlAdminTests(ToolsTestCase):
         self.assertTrue(json.loads(made)["status"]["token"])
 
     def test_oldest(self) -> None:
-        """The oldest kubectl here."""
-        self.everything(kubectls()[0])
+        """The oldest kubectl that users may have."""
+        self.everything(oldest_and_newest()[0])
 
     def test_newest(self) -> None:
-        """The newest kubectl here."""
-        self.everything(kubectls()[-1])
+        """The newest kubectl."""
+        self.everything(oldest_and_newest()[1])
 
 
 class ControllerTests(ToolsTestCase):
@@ -237,7 +238,7 @@ class ControllerTests(ToolsTestCase):
     def test_controller(self) -> None:
         """It brings each cluster to its desired state, follows changes, and finalizes deletions."""
         program = build(CONTROLLER)
-        newest = kubectls()[-1]
+        _, newest = oldest_and_newest()
         self.kubectl(newest, "create", "-f", "-", stdin=manifest())
         controller = Program("controller", [str(program), f"--tower={self.admin}"], self.folder)
         controller.start()
@@ -266,12 +267,31 @@ class ControllerTests(ToolsTestCase):
             (each["manager"], each.get("subresource", "")) for each in found["metadata"]["managedFields"]
         }
         self.assertIn(("example-controller", ""), owners)
+        self.check_events(newest, controller)
         quiet = found["metadata"]["resourceVersion"]
         time.sleep(1)
         self.assertEqual(self.cluster(newest)["metadata"]["resourceVersion"], quiet)  # it has settled
         self.kubectl(newest, "delete", "cluster", "alpha", "--timeout=60s")
         wait_for("the end of alpha", lambda: self.steps(controller, "alpha")[-1] == "gone")
         self.assertIn("finalized", self.steps(controller, "alpha"))
+
+    def check_events(self, kubectl: Path, controller: Program) -> None:
+        """Check that the events of both recorders are listed, counted, and selected by the cluster."""
+
+        def recorded() -> dict[str, dict[str, Any]]:
+            selector = "involvedObject.kind=Cluster,involvedObject.name=alpha,source=example-controller"
+            text = self.kubectl(kubectl, "get", "events", f"--field-selector={selector}", "-o", "json")
+            return {item["reason"]: item for item in json.loads(text)["items"]}
+
+        wait_for("the events of the controller", lambda: {"Adopted", "Unlabeled"} <= set(recorded()))
+        events = recorded()
+        self.assertEqual(events["Adopted"]["message"], "The controller has adopted alpha.")
+        self.assertEqual((events["Unlabeled"]["type"], events["Adopted"]["type"]), ("Warning", "Normal"))
+        self.assertRegex(
+            self.kubectl(kubectl, "describe", "cluster", "alpha"), "Warning +Unlabeled .*example-controller"
+        )
+        for problem in ("Server rejected event", "unable to record", "Unable to write event"):
+            self.assertNotIn(problem, controller.output())
 
     def steps(self, controller: Program, name: str) -> list[str]:
         """Return the steps that the controller has reported for a cluster."""

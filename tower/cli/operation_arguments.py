@@ -5,7 +5,7 @@ from __future__ import annotations
 from tower.cli import backup, rotate
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.systemd.install import install_systemd
-from tower.cli.values import output_option
+from tower.cli.values import duration, list_options
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -66,10 +66,12 @@ def _rotate(commands: Commands[Parser]) -> None:
     for target, (summary, more) in rotate.TARGETS.items():
         one = add_command(inner, target, summary, more)
         end = one.add_mutually_exclusive_group()
-        end.add_argument("--after", metavar="DURATION", help="latest end, such as 30d (default: none)")
+        end.add_argument(
+            "--after", metavar="DURATION", type=duration, help="latest end, such as 30d (default: none)"
+        )
         end.add_argument("--now", action="store_true", help="finish now, even if the old key is still needed")
         end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")
-    output_option(status, "table", "wide", "json", "yaml")
+    list_options(status)
     status.set_defaults(run=rotate.status)

@@ -20,9 +20,10 @@ def check_host_key(state: StateDir, store: IStore, *, new_allowed: bool) -> None
     count = len(store.snapshot("agentkeys"))
     if text is None:
         if count and not new_allowed:
+            agents = "1 enrolled agent accepts" if count == 1 else f"{count} enrolled agents accept"
             raise ConfigurationError(
-                f"SSH host key {path} is missing, and {count} enrolled agents accept no other one: restore "
-                "it from a backup; without one, set --new-host-key, and every agent has to join again"
+                f"SSH host key {path} is missing, and {agents} no other one: restore it from a backup; "
+                "without one, set --new-host-key, and every agent has to join again"
             )
         return
     try:

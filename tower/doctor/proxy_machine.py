@@ -25,6 +25,7 @@ from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.rotation.rotation import TARGETS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
+from tower.trust.expiry import AUTHORITY_SOON, CREDENTIAL_SOON, SERVING_SOON
 from tower.trust.pki import load_certificates
 from tower.trust.serving_certificate import STATE_FILE
 from tower.trust.vault import UnsealFailed, Vault
@@ -143,6 +144,7 @@ class _State:
             end,
             now,
             f"tower cluster set {name} --member-kubeconfig FILE",
+            soon=CREDENTIAL_SOON,
         )
 
     def _host_key(self) -> Verdict:
@@ -181,10 +183,10 @@ class _State:
             return fail(f"{self._path / name} has no certificate in PEM", _RESTORE)
         end = min(each.not_valid_after_utc.timestamp() for each in certificates)
         target = name.removesuffix(".pem")
-        cure = f"tower rotate {target if target in TARGETS else 'status'}"
+        cure, soon = f"tower rotate {target if target in TARGETS else 'status'}", AUTHORITY_SOON
         if name == STATE_FILE:
-            cure = "start tower-proxy, which renews it"
-        return lasts("it", end, self._now(), cure)
+            cure, soon = "start tower-proxy, which renews it", SERVING_SOON
+        return lasts("it", end, self._now(), cure, soon=soon)
 
     def _published(self) -> Verdict:
         names = _published(self._path)

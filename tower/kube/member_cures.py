@@ -137,7 +137,7 @@ REASONS: Mapping[CheckKind, Mapping[str, tuple[ConditionStatus, str]]] = {
         "Reachable": ("True", ""),
         "ClockSkew": ("True", SYNCHRONIZE),
         "ConnectionRefused": ("False", "start the API server, or {address}"),
-        "Unreachable": ("False", "check the network, or {address}"),
+        "Unreachable": ("False", "start the API server if it is stopped, check the network, or {address}"),
         "NameNotResolved": ("False", "check the DNS, or {address}"),
         TIMEOUT: ("False", "restart the API server if it is frozen, check firewalls, or {address}"),
         "ConnectionLost": ("False", "restart the API server, or {address}"),

@@ -30,6 +30,7 @@ from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.tunnels.limits import TunnelSlot, TunnelSlots
+from tower.v2.hello import CHECK_MEMBER
 from tower.v2.transport import AgentPeer, AuthenticationFailed, ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
@@ -129,6 +130,8 @@ class AgentAcceptor(Service):
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
         ssh.on_member_status = partial(_reported, tunnel)
+        if CHECK_MEMBER in peer.hello.capabilities:
+            tunnel.request_check = ssh.request_check
         tunnel.host = peer.hello.name
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 

@@ -1,6 +1,6 @@
 // Command controller is a small operator for Tower's clusters, written with controller-runtime: it adds a
 // finalizer, a label, an annotation and a condition to each cluster, and removes its finalizer when the cluster
-// is deleted. It prints one line of JSON for each step.
+// is deleted. It records events with the recorders of both API groups. It prints one line of JSON for each step.
 package main
 
 import (
@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -71,6 +73,8 @@ func copied[T runtime.Object](from, to T) T {
 
 type reconciler struct {
 	client.Client
+	recorder events.EventRecorder
+	older    record.EventRecorder
 	printing sync.Mutex
 }
 
@@ -100,6 +104,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if controllerutil.AddFinalizer(cluster, finalizer) {
 		if err := r.Update(ctx, cluster); err != nil {
 			return ctrl.Result{}, err
+		}
+		r.recorder.Eventf(cluster, nil, "Normal", "Adopted", "Adopt", "The controller has adopted %s.", cluster.Name)
+		for range 3 {
+			r.older.Event(cluster, "Warning", "Unlabeled", "The cluster has no label yet.")
 		}
 		r.print("updated", cluster.Name)
 	}
@@ -179,7 +187,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := ctrl.NewControllerManagedBy(manager).For(&Cluster{}).Complete(&reconciler{Client: manager.GetClient()}); err != nil {
+	reconciler := &reconciler{
+		Client:   manager.GetClient(),
+		recorder: manager.GetEventRecorder(owner),
+		older:    manager.GetEventRecorderFor(owner), //nolint:staticcheck // most controllers still use it
+	}
+	if err := ctrl.NewControllerManagedBy(manager).For(&Cluster{}).Complete(reconciler); err != nil {
 		return err
 	}
 	return manager.Start(ctrl.SetupSignalHandler())

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from tests.fakes.api import TABLE, ApiTestCase, Stream
-from tower.web.outcome import StreamingResponse
+from typing import Any
 
+from twisted.internet.defer import fail
+
+from tests.fakes.api import TABLE, ApiTestCase, Stream, decoded
+from tower.clusters import API_VERSION
+from tower.clusters.cluster_events import CLIENT_LIMIT, KEPT, WRITE_PERIOD
+from tower.store.records import StoreFailed
+from tower.web.api.discovery import CORE as CORE_GROUP
+from tower.web.api.discovery import EVENTS
+from tower.web.api.writes.client_events import names_of
+from tower.web.outcome import Response, StreamingResponse
+
+STRATEGIC = "application/strategic-merge-patch+json"
 CORE = "/api/v1"
 NEWER = "/apis/events.k8s.io/v1"
 
@@ -46,7 +57,10 @@ class EventsTests(ApiTestCase):
         self.refused(404, "GET", f"{CORE}/namespaces/other/events/{name}")
         self.refused(404, "GET", f"{CORE}/namespaces/default/events/x")
         self.refused(404, "GET", f"{CORE}/namespaces/default")
-        self.refused(405, "POST", f"{CORE}/namespaces/default/events", {})
+        self.assertEqual(
+            self.refused(404, "GET", f"{NEWER}/namespaces/default/events/x").details,
+            {"name": "x", "group": "events.k8s.io", "kind": "events"},
+        )
 
     def test_selected(self) -> None:
         """`kubectl describe` selects by the object."""
@@ -97,3 +111,137 @@ class EventsTests(ApiTestCase):
             )
             assert stream.on_closed is not None
             stream.on_closed()
+
+    def reported(self, path: str = CORE, **more: Any) -> dict[str, Any]:
+        """Return the event of a controller about alpha."""
+        names = names_of(CORE_GROUP if path == CORE else EVENTS)
+        return {
+            "apiVersion": "v1" if path == CORE else "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "alpha.18a", "namespace": "default"},
+            names.subject: {
+                "apiVersion": API_VERSION,
+                "kind": "Cluster",
+                "name": "alpha",
+                "uid": self.alpha.uid,
+            },
+            "reason": "Registered",
+            "type": "Normal",
+            names.message: "Seen.",
+            names.component: "inventory",
+            "eventTime": "2026-11-23T01:00:00.000000Z",
+            **more,
+        }
+
+    def post(self, event: dict[str, Any], path: str = CORE) -> dict[str, Any]:
+        """Report an event."""
+        outcome = self.ask("POST", f"{path}/namespaces/default/events", event)
+        assert isinstance(outcome, Response)
+        self.assertEqual(outcome.code, 201)
+        return decoded(outcome)
+
+    def test_reported(self) -> None:
+        """A controller's event is listed like others; further reports and patches count it."""
+        for path, count in ((CORE, 1), (NEWER, 4)):
+            names = names_of(CORE_GROUP if path == CORE else EVENTS)
+            first = self.post(self.reported(path), path)
+            self.assertEqual(
+                (first[names.message], first[names.component], first[names.count], first["reason"]),
+                ("Seen.", "inventory", count, "Registered"),
+            )
+            name = f"{path}/namespaces/default/events/{first['metadata']['name']}"
+            self.assertEqual(self.get(name)["metadata"], first["metadata"])
+            second = self.post(self.reported(path, metadata={"name": "alpha.18b"}), path)
+            self.assertEqual(
+                (second["metadata"]["name"], second[names.count]), (first["metadata"]["name"], count + 1)
+            )
+            patch: dict[str, Any] = {"count": 3} if path == CORE else {"series": {"count": 9}}
+            third = decoded(self.ask("PATCH", name, {**patch, names.message: "Again."}, content=STRATEGIC))
+            self.assertEqual((third[names.count], third[names.message]), (3 if path == CORE else 9, "Again."))
+        self.assertEqual(third["series"]["count"], 9)
+        self.assertEqual(self.reasons(f"{CORE}/events", fieldSelector="source=inventory"), ["Registered"])
+        self.assertEqual(
+            self.reasons(f"{NEWER}/events", fieldSelector="reportingController=tower-proxy"),
+            ["Connected", "Lost"],
+        )
+        self.clock.advance(WRITE_PERIOD)
+        self.events.sweep()
+        self.assertEqual(self.get(name)["deprecatedCount"], 9)
+        self.clock.advance(KEPT)
+        self.events.sweep()
+        self.refused(404, "GET", name)
+        self.refused(404, "PATCH", name, {}, content=STRATEGIC)
+
+    def test_defaults(self) -> None:
+        """An event needs a cluster and a reason only; its component is the client's program."""
+        event = self.post({"involvedObject": {"kind": "Cluster", "name": "beta"}, "reason": "Moved"})
+        self.assertEqual(
+            (event["source"]["component"], event["type"], event["message"]), ("kubectl", "Normal", "")
+        )
+        self.assertEqual(event["involvedObject"]["uid"], self.beta.uid)
+
+    def test_towers_own(self) -> None:
+        """Tower's own events cannot be changed, imitated or removed."""
+        own = self.events.list()
+        for event in own:
+            path = f"{CORE}/namespaces/default/events/{event.name}"
+            self.refused(403, "PATCH", path, {"count": 7}, content=STRATEGIC)
+            for method in ("PUT", "DELETE"):
+                self.assertIn("an hour after", self.refused(405, method, path, {}).message)
+        path = f"{CORE}/namespaces/default/events"
+        self.assertIn("an hour after", self.refused(405, "DELETE", path).message)
+        self.refused(405, "POST", f"{CORE}/events", self.reported())
+        refusal = self.refused(422, "POST", path, self.reported(reportingComponent="tower-proxy"))
+        self.assertIn("is reserved for Tower's own events", refusal.message)
+        self.post(self.reported(reason="Connected"))
+        self.assertEqual([event for event in self.events.list() if event.component == "tower-proxy"], own)
+
+    def test_limit(self) -> None:
+        """Too many reasons of one cluster are answered with 429; other clusters and Tower's events go on."""
+        for number in range(CLIENT_LIMIT):
+            self.post(self.reported(reason=f"Reason{number}"))
+        path = f"{CORE}/namespaces/default/events"
+        refusal = self.refused(429, "POST", path, self.reported(reason="More"))
+        self.assertIn(f"cluster alpha has {CLIENT_LIMIT} events of clients, the limit: ", refusal.message)
+        self.post({"involvedObject": {"kind": "Cluster", "name": "beta"}, "reason": "More"})
+        self.events.record(self.alpha, "Lost", "Gone.", "Warning")
+        self.assertEqual(self.reasons(path, fieldSelector="involvedObject.name=alpha,reason=Lost"), ["Lost"])
+
+    def test_wrong_reports(self) -> None:
+        """Each wrong report is rejected with its field."""
+        path = f"{CORE}/namespaces/default/events"
+        cluster = {"kind": "Cluster", "name": "alpha"}
+        for code, text, more in (
+            (400, "kind 'Pod': must be Event", {"kind": "Pod"}),
+            (400, "must be v1", {"apiVersion": "v2"}),
+            (422, "involvedObject: must be a Cluster", {"involvedObject": {"kind": "Lease", "name": "a"}}),
+            (422, "involvedObject: must be a Cluster", {"involvedObject": {**cluster, "apiVersion": "v1"}}),
+            (422, "involvedObject: must be an object", {"involvedObject": ["alpha"]}),
+            (422, "involvedObject.name: required", {"involvedObject": {"kind": "Cluster"}}),
+            (422, "involvedObject.name: must be a string", {"involvedObject": {**cluster, "name": 1}}),
+            (404, "cluster x not found", {"involvedObject": {**cluster, "name": "x"}}),
+            (404, "uid", {"involvedObject": {**cluster, "uid": "x"}}),
+            (422, "reason: must have", {"reason": ""}),
+            (422, "reason: must have", {"reason": "x" * 129}),
+            (422, "reason: must have", {"reason": "a\nb"}),
+            (422, "type: 'Bad': must be Normal or Warning", {"type": "Bad"}),
+            (422, "type: ['Normal']", {"type": ["Normal"]}),
+            (422, "message: must be a string", {"message": ["a"]}),
+            (422, "count: must be a number", {"count": "1"}),
+            (422, "series: must be an object", {"series": 1}),
+            (422, "reportingComponent: must have", {"reportingComponent": "x" * 129}),
+        ):
+            self.assertIn(text, self.refused(code, "POST", path, self.reported(**more)).message)
+        other = f"{CORE}/namespaces/kube-system/events"
+        self.assertIn("namespace default", self.refused(400, "POST", other, self.reported()).message)
+        self.refused(400, "POST", path, self.reported(), dryRun="All")
+        self.refused(415, "POST", path, self.reported(), content="text/plain")
+        name = self.post(self.reported())["metadata"]["name"]
+        self.refused(415, "PATCH", f"{path}/{name}", [], content="application/json-patch+json")
+        self.refused(422, "PATCH", f"{path}/{name}", {"count": "x"}, content=STRATEGIC)
+        self.assertEqual(self.post(self.reported(message="x" * 5_000))["message"][-1], "…")
+
+    def test_disk_is_full(self) -> None:
+        """A report that cannot be written is answered with 503."""
+        self.patch(self.store, "transact", lambda _: fail(StoreFailed("no space left")))
+        self.refused(503, "POST", f"{CORE}/namespaces/default/events", self.reported())

@@ -13,11 +13,11 @@ from attrs import frozen
 
 import tower
 from tower.kube.accept import choose
+from tower.web.api.calls.media_types import JSON
 
 GROUP = "cluster.kubesphere.io"
 VERSION = "v1alpha1"
 
-JSON = "application/json"
 #: Media types of the aggregated form, newest first; kubectl 1.27 to 1.29 request v2beta1.
 AGGREGATED = tuple(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -78,7 +78,16 @@ RESOURCES = (
     Resource("hostkeys", "hostkey", "HostKey", ("list",)),
     Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
 )
-_EVENTS = (Resource("events", "event", "Event", ("get", "list", "watch"), is_namespaced=True, short=("ev",)),)
+_EVENTS = (
+    Resource(
+        "events",
+        "event",
+        "Event",
+        ("create", "get", "list", "patch", "watch"),
+        is_namespaced=True,
+        short=("ev",),
+    ),
+)
 _SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", ("create",))
 
 TOWER = GroupVersion(GROUP, VERSION, RESOURCES)

@@ -72,21 +72,24 @@ class Api:
         try:
             return await handler.answer(call, below)
         except TowerError as e:
+            group = call.segments[1] if call.segments[0] == "apis" else ""
+            if group != discovery.GROUP:  # there, *below* includes the plural name, perhaps with a namespace
+                below = below[2:] if below[0] == "namespaces" else below
+                plural, below = (below[0], below[1:]) if below else (plural, ())
             if isinstance(e, Invalid) or (isinstance(e, StatusError) and e.reason == "Invalid"):
-                raise _invalid(e, plural, call.object_name(below), below) from e
-            raise _refusal(e, below[1] if len(below) > 2 else plural, below[0] if below else "") from e
+                kind = discovery.kind_of("/".join((plural, *below[1:2])))
+                raise _invalid(e, {"name": call.object_name(below), "group": group, "kind": kind}) from e
+            name, kind = below[0] if below else "", below[1] if len(below) > 2 else plural
+            raise _refusal(e, {"name": name, "group": group, "kind": kind}) from e
 
 
-def _invalid(error: TowerError, plural: str, name: str, below: tuple[str, ...]) -> StatusError:
+def _invalid(error: TowerError, details: dict[str, str]) -> StatusError:
     """Return *error* as an Invalid Status, whose details have the kind instead of the resource."""
-    kind = discovery.kind_of("/".join((plural, *below[1:2])))
-    details = {"name": name, "group": discovery.GROUP, "kind": kind}
     return StatusError(422, str(error), details=details | getattr(error, "details", {}))
 
 
-def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
+def _refusal(error: TowerError, details: dict[str, str]) -> TowerError:
     """Return *error* as a Status with the details that Kubernetes clients expect."""
-    details = {"name": name, "group": discovery.GROUP, "kind": kind}
     match error:
         case StatusError():
             return error

@@ -1,6 +1,8 @@
 """The resource `events`, of `events.k8s.io` and of the core group: the events of clusters.
 
-Clusters have no namespace, so their events are in the namespace `default`, as in Kubernetes.
+Clusters have no namespace, so their events are in the namespace `default`, as in Kubernetes.  Controllers may
+report events, too.  Each report is an occurrence of the event of that component and reason, whose name is in
+the answer, so the number of events is limited.
 """
 
 from __future__ import annotations
@@ -11,21 +13,25 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION
-from tower.clusters.cluster_events import ClusterEvent, ClusterEvents
+from tower.clusters import API_VERSION, Cluster, Clusters
+from tower.clusters.cluster_events import TOWER, ClusterEvent, ClusterEvents, EventLevel, TooManyEvents
 from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
-from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, not_found
+from tower.web.api.calls.media_types import MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH
 from tower.web.api.pages import paged
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, seconds_since, table
-from tower.web.api.watch import Watching, WatchLimits
-from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
+from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
+from tower.web.api.writes.client_events import read_change, read_event
+from tower.web.outcome import Outcome, Response, StreamingResponse
 
 NAMESPACE = "default"
-_COMPONENT = "tower-proxy"
+
+_PATCHES = (STRATEGIC_PATCH, MERGE_PATCH)
 
 
 @define(eq=False, repr=False)
@@ -37,6 +43,7 @@ class EventsApi:
     """
 
     _group: discovery.GroupVersion
+    _clusters: Clusters
     _events: ClusterEvents
     _version: Callable[[], int]
     _clock: IReactorTime
@@ -74,37 +81,91 @@ class EventsApi:
             return shown | {
                 "regarding": cluster,
                 "note": event.message,
-                "reportingController": _COMPONENT,
+                "reportingController": event.component,
                 "reportingInstance": "",
-                "deprecatedSource": {"component": _COMPONENT},
+                "deprecatedSource": {"component": event.component},
                 "deprecatedFirstTimestamp": first,
                 "deprecatedLastTimestamp": last,
                 "deprecatedCount": event.count,
+                **_series(event),
             }
         return shown | {
             "involvedObject": cluster,
             "message": event.message,
-            "source": {"component": _COMPONENT},
+            "source": {"component": event.component},
             "firstTimestamp": first,
             "lastTimestamp": last,
             "count": event.count,
-            "reportingComponent": _COMPONENT,
+            "reportingComponent": event.component,
             "reportingInstance": "",
         }
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
-        match below:
-            case ("events",) | ("namespaces", _, "events"):
-                _only_read(call)
+        match call.method, below:
+            case (("GET" | "HEAD"), ("events",) | ("namespaces", _, "events")):
                 return self._list_or_watch(call, "" if len(below) == 1 else below[1])
-            case ("namespaces", namespace, "events", name):
-                _only_read(call)
+            case "POST", ("namespaces", namespace, "events"):
+                return await self._create(call, namespace)
+            case (("GET" | "HEAD" | "PATCH"), ("namespaces", namespace, "events", name)):
                 event = self._events.get(name)
                 if event is None or namespace != NAMESPACE:
                     raise NotFound(f'events "{name}" not found')
+                if call.method == "PATCH":
+                    return await self._patch(call, event)
                 return self._answer(call, [self.show(event)], {}, one=True)
+            case _, ("events",) | ("namespaces", _, "events") | ("namespaces", _, "events", _):
+                raise StatusError(
+                    405,
+                    f"{call.method} is not supported on this path: events can be created and patched, "
+                    "and are removed an hour after their last occurrence",
+                )
         raise not_found()
+
+    async def _create(self, call: Call, namespace: str) -> Response:
+        reported = read_event(await self._read(call, PROTOBUF), self._group, call.manager)
+        if namespace != NAMESPACE:
+            raise StatusError(
+                400, f"namespace {namespace!r}: events of clusters are in the namespace {NAMESPACE}"
+            )
+        cluster = self._clusters.require(reported.cluster)
+        if reported.uid not in ("", cluster.uid):
+            raise NotFound(f"cluster {cluster.name} has uid {cluster.uid}, not {reported.uid}")
+        event = await self._record(
+            cluster, reported.component, reported.reason, reported.message, reported.level, reported.count
+        )
+        return Response.of_json(self.show(event), 201)
+
+    async def _patch(self, call: Call, event: ClusterEvent) -> Response:
+        if call.media not in _PATCHES:
+            raise StatusError(
+                415, f"media type {call.media or 'none'} is not supported: send {' or '.join(_PATCHES)}"
+            )
+        level, message, count = read_change(await self._read(call, *_PATCHES), self._group)
+        if event.component == TOWER:
+            raise StatusError(403, f"event {event.name} is one of Tower's own and cannot be changed")
+        found = await self._record(
+            self._clusters.require(event.cluster),
+            event.component,
+            event.reason,
+            event.message if message is None else message,
+            level or event.level,
+            count,
+        )
+        return Response.of_json(self.show(found))
+
+    async def _read(self, call: Call, *media: str) -> dict[str, Any]:
+        if call.dry_run:
+            raise StatusError(400, "dryRun: not supported for Event")
+        return await call.read(*media)
+
+    async def _record(
+        self, cluster: Cluster, component: str, reason: str, message: str, level: EventLevel, count: int
+    ) -> ClusterEvent:
+        try:
+            return await self._events.record_of_client(cluster, component, reason, message, level, count)
+        except TooManyEvents as e:
+            raise StatusError(429, str(e)) from e
 
     def _list_or_watch(self, call: Call, namespace: str) -> Outcome:
         fields = call.query.get("fieldSelector", "")
@@ -124,7 +185,7 @@ class EventsApi:
             return self._table(call, [item], {}) if media else item
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
-        return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
+        return StreamingResponse(start, 200, WATCH_HEADERS)
 
     def _answer(
         self, call: Call, items: list[Object], metadata: dict[str, Any], *, one: bool = False
@@ -142,9 +203,12 @@ class EventsApi:
         return table(EVENT_COLUMNS, items, now, media=media, include=include, metadata=metadata)
 
 
-def _only_read(call: Call) -> None:
-    if call.method not in ("GET", "HEAD"):
-        raise method_not_allowed(call)
+def _series(event: ClusterEvent) -> Object:
+    """Return the series of an event of a client, which newer clients continue."""
+    if event.component == TOWER or event.count < 2:
+        return {}
+    last = timestamp(event.last).removesuffix("Z") + ".000000Z"
+    return {"series": {"count": event.count, "lastObservedTime": last}}
 
 
 def _either(item: Object, *names: str) -> Any:
@@ -157,19 +221,23 @@ def _cluster(item: Object) -> Object:
     return cluster
 
 
+def _component(item: Object) -> str:
+    return str(_either(item, "reportingComponent", "reportingController"))
+
+
 def _ago(item: Object, now: float, *names: str) -> str:
     return human_duration(seconds_since(_either(item, *names), now) or 0)
 
 
 #: Fields of field selectors; those of the object have a name for each of the two groups.
-_FIELDS: dict[str, Callable[[Object], str]] = {
-    "metadata.name": lambda item: str(item["metadata"]["name"]),
+_FIELDS: Fields = {
+    **NAME_FIELD,
     "metadata.namespace": lambda _: NAMESPACE,
     "reason": lambda item: str(item["reason"]),
     "type": lambda item: str(item["type"]),
-    "source": lambda _: _COMPONENT,
-    "reportingComponent": lambda _: _COMPONENT,
-    "reportingController": lambda _: _COMPONENT,
+    "source": _component,
+    "reportingComponent": _component,
+    "reportingController": _component,
     **{
         f"{name}.{key}": lambda item, key=key: str(_cluster(item).get(key, ""))  # type: ignore[misc]
         for name in ("involvedObject", "regarding")

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from tower.kube.accept import choose
+from tower.web.api.calls.media_types import JSON
 from tower.web.api.discovery import GROUP, GROUP_VERSIONS, GroupVersion, git_version
 from tower.web.api.fields.kinds import KINDS
 from tower.web.api.fields.other_kinds import OTHER_KINDS
@@ -50,7 +51,7 @@ def _operation(action: str, found: GroupVersion, kind: str, *parameters: str) ->
             {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
             for name in parameters
         ],
-        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
+        "responses": {"200": {"description": "OK", "content": {JSON: {"schema": reference}}}},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": {
             "group": found.group,
@@ -136,9 +137,9 @@ def version_two(accept: str) -> tuple[str, bytes]:
 
     The protobuf form is empty: clients require it, and do not validate objects that it does not describe.
     """
-    media = choose(accept, ["application/json", PROTOBUF_V2, _OLD_PROTOBUF_V2]) or "application/json"
+    media = choose(accept, [JSON, PROTOBUF_V2, _OLD_PROTOBUF_V2]) or JSON
     version = git_version()
-    if media != "application/json":  # the message gnostic.openapi.v2.Document
+    if media != JSON:  # the message gnostic.openapi.v2.Document
         info = _field(1, _TITLE.encode()) + _field(2, version.encode())
         return PROTOBUF_V2, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
     schemas = {name: schema for found in GROUP_VERSIONS for name, schema in _schemas(found).items()}

@@ -123,7 +123,7 @@ class ClusterWriterTests(ApiTestCase):
         self.assertEqual(answer["metadata"]["ownerReferences"], [owner])
 
     def test_deep_results(self) -> None:
-        """Operations that nest a value again and again are rejected, whether or not they end."""
+        """Operations that nest a value repeatedly are rejected, whether or not they end."""
         self.add("alpha")
         for rounds in (2, 30):
             patch = [{"op": "add", "path": "/spec/a", "value": {"b": {}}}]

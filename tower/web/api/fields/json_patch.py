@@ -128,7 +128,7 @@ def _take(root: Any, path: list[str]) -> Any:
 
 
 def _parent(root: Any, path: list[str]) -> Any:
-    """Return the object or list that is to be changed at *path*."""
+    """Return the object or list that must be changed at *path*."""
     parent = _get(root, path[:-1])
     if isinstance(parent, list) and len(parent) > ITEM_LIMIT:
         raise Invalid(f"the JSON patch changes a list of more than {ITEM_LIMIT} items: {'/'.join(path[:-1])}")
