@@ -94,6 +94,7 @@ VALID = {
     "rotate secrets-key": "",
     "rotate status": "",
     "backup": "file",
+    "install-systemd": "proxy",
     "restore": "file",
     "install-systemd": "proxy",
     "completion": "bash",
