@@ -39,7 +39,7 @@ from tower.reactor.timers import within
 #: Time limit of one check, s.
 TIMEOUT = 8.0
 
-#: Duration of the first request from which on an unfinished check means a slow API server, s; else it is frozen.
+#: First request's duration from which on an unfinished check means a slow API server, s; else it is frozen.
 SLOW = 1.0
 
 #: Largest answer to a request of a check, B.
