@@ -48,7 +48,7 @@ from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
-from tower.v2.hello import LONGEST_TEXT, MEMBER_STATUS, AgentHello
+from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
@@ -196,7 +196,7 @@ class Agent(MultiService):
                 __version__,
                 socket.gethostname()[:255],
                 tuple(self.targets.names),
-                (MEMBER_STATUS,),
+                (MEMBER_STATUS, CHECK_MEMBER),
                 server=member.address[:LONGEST_TEXT],
             )
             key = load_or_create(state, AGENT_KEY)

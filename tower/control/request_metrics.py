@@ -39,7 +39,7 @@ POLICY = "tower_policy_refusals_total"
 
 _REQUESTS_TEXT = (
     "Finished requests by whether Tower or the member made the answer; code_class none: the client "
-    "disconnected before it."
+    "disconnected before it; aborted: the member or Tower broke it off."
 )
 #: Values of the label ``verb``: classes of verbs; streams are requests of a kind other than short.
 READ, WRITE, STREAM = "read", "write", "stream"
@@ -49,7 +49,7 @@ _PIECE = 100
 
 _READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _KINDS = (SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW)
-_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "aborted")
 
 #: Verb, class of the status, whether the member answered: always exported, so that rates begin at 0.
 _ALWAYS = tuple(

@@ -24,6 +24,7 @@ from tower.doctor.route import names_of
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.rotation.rotation import TARGETS
+from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 from tower.trust.expiry import AUTHORITY_SOON, CREDENTIAL_SOON, SERVING_SOON
 from tower.trust.pki import load_certificates
@@ -134,7 +135,7 @@ class _State:
         return [json.loads(value) for (value,) in rows]
 
     def _credentials(self) -> Verdict:
-        now, known = self._now(), self._records("memberaccess")
+        now, known = self._now(), self._records(MEMBER_ACCESS)
         ends = [(each["expires"], str(each["cluster"])) for each in known if each.get("expires")]
         if not ends:
             return ok("none expires")
@@ -150,7 +151,7 @@ class _State:
     def _host_key(self) -> Verdict:
         path = self._path / _HOST_KEY
         text = self._files.read(_HOST_KEY)
-        if text is None and self._records("agentkeys"):
+        if text is None and self._records(AGENT_KEYS):
             return fail(f"{path} is missing", f"{_RESTORE}; with a new key, every agent has to join again")
         if text is None:
             return ok(f"{path} does not exist yet; tower-proxy creates it")
@@ -161,7 +162,7 @@ class _State:
 
     def _secrets_key(self) -> Verdict:
         path = self._path / _SECRETS_KEY
-        sealed = self._records("memberaccess")
+        sealed = self._records(MEMBER_ACCESS)
         if not path.exists():
             if sealed:
                 cure = f"{_RESTORE}, or set the credentials of {len(sealed)} clusters again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 from twisted.internet import defer
 
-from tower.durations import human_duration
+from tower.durations import describe_offset
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.client import APIError
 from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_clock
@@ -34,11 +34,6 @@ _CERTIFICATES = (
 #: Changes of the clock offset that are not reported, s.
 _STEADY = 30.0
 _AT_THRESHOLD = {"Reachable", "ClockSkew"}
-
-
-def describe_offset(offset: float) -> str:
-    """Return a clock offset as a user would express it, such as ``65m behind``."""
-    return f"{human_duration(round(abs(offset)))} {'behind' if offset < 0 else 'ahead of'}"
 
 
 def skewed(server: str, offset: float, texts: MemberTexts) -> Check:

@@ -102,6 +102,7 @@ class V1Tunnel:
             ),
         ).check
         self.on_change: Callable[[], None] = lambda: None
+        self.request_check: Callable[[], None] = lambda: None
 
     @property
     def round_trip(self) -> float:

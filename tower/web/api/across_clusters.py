@@ -14,12 +14,12 @@ from tower.clusters import Cluster, Clusters
 from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.calls.media_types import JSON
 from tower.web.api.issue import JoinTokensApi
 from tower.web.api.objects import list_response, selected
+from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object
 from tower.web.outcome import Outcome
-
-_FIELDS: dict[str, Callable[[Object], str]] = {"spec.cluster": lambda item: str(item["spec"]["cluster"])}
 
 _CLUSTER = Column("Cluster", "The cluster.", lambda item, _: item["spec"]["cluster"])
 
@@ -55,7 +55,7 @@ class AcrossClusters:
         name, *others = self._columns
         columns = (name, _CLUSTER, *others)
         return list_response(
-            call, self._kind, selected(call, items, _FIELDS), columns, self._clock.seconds(), self._rows
+            call, self._kind, selected(call, items, CLUSTER_FIELD), columns, self._clock.seconds(), self._rows
         )
 
 
@@ -76,5 +76,5 @@ class AnyJoinTokens:
         if not isinstance(name, str) or not name:
             raise Invalid("spec.cluster: required: the name of the cluster")
         raw = json.dumps(value).encode()
-        call = evolve(call, content_type="application/json", body=lambda: succeed(raw))
+        call = evolve(call, content_type=JSON, body=lambda: succeed(raw))
         return await self._tokens.answer(call, self._clusters.require(name), below)

@@ -16,13 +16,11 @@ from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.issuer import Published
 from tower.web.api.nodes import ssh_status_object
 from tower.web.api.pages import check_version, paged
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import NAME_FIELD, Selection
 from tower.web.api.table import CLUSTER_COLUMNS, TABLES, Object, table
-from tower.web.api.watch import Watching, WatchLimits
+from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
 from tower.web.api.writes.cluster_writer import CheckFiles, ClusterWriter
-from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
-
-_FIELDS: dict[str, Callable[[Object], str]] = {"metadata.name": lambda item: str(item["metadata"]["name"])}
+from tower.web.outcome import Outcome, Response, StreamingResponse
 
 
 class Subresource(Protocol):
@@ -102,7 +100,7 @@ class ClusterApi:
         raise not_found()
 
     def _list_or_watch(self, call: Call) -> Outcome:
-        selection = Selection(call.query, _FIELDS)
+        selection = Selection(call.query, NAME_FIELD)
         if call.flag("watch"):
             return self._watch(call, selection)
         items = [item for item in map(self.show, self._clusters.list()) if selection.matches(item)]
@@ -122,7 +120,7 @@ class ClusterApi:
             return table(CLUSTER_COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
-        return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
+        return StreamingResponse(start, 200, WATCH_HEADERS)
 
     def _one(self, call: Call, cluster: Cluster) -> Response:
         check_version(call, self._version(), self._clusters.check)

@@ -13,11 +13,11 @@ from attrs import frozen
 
 import tower
 from tower.kube.accept import choose
+from tower.web.api.calls.media_types import JSON
 
 GROUP = "cluster.kubesphere.io"
 VERSION = "v1alpha1"
 
-JSON = "application/json"
 #: Media types of the aggregated form, newest first; kubectl 1.27 to 1.29 request v2beta1.
 AGGREGATED = tuple(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"

@@ -21,17 +21,17 @@ from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
-from tower.web.api.calls.protobuf import MEDIA_TYPE
+from tower.web.api.calls.media_types import MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH
 from tower.web.api.pages import paged
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, seconds_since, table
-from tower.web.api.watch import Watching, WatchLimits
+from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
 from tower.web.api.writes.client_events import read_change, read_event
-from tower.web.outcome import JSON_TYPE, Outcome, Response, StreamingResponse
+from tower.web.outcome import Outcome, Response, StreamingResponse
 
 NAMESPACE = "default"
 
-_PATCHES = ("application/strategic-merge-patch+json", "application/merge-patch+json")
+_PATCHES = (STRATEGIC_PATCH, MERGE_PATCH)
 
 
 @define(eq=False, repr=False)
@@ -123,7 +123,7 @@ class EventsApi:
         raise not_found()
 
     async def _create(self, call: Call, namespace: str) -> Response:
-        reported = read_event(await self._read(call, MEDIA_TYPE), self._group, call.manager)
+        reported = read_event(await self._read(call, PROTOBUF), self._group, call.manager)
         if namespace != NAMESPACE:
             raise StatusError(
                 400, f"namespace {namespace!r}: events of clusters are in the namespace {NAMESPACE}"
@@ -185,7 +185,7 @@ class EventsApi:
             return self._table(call, [item], {}) if media else item
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
-        return StreamingResponse(start, 200, (JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
+        return StreamingResponse(start, 200, WATCH_HEADERS)
 
     def _answer(
         self, call: Call, items: list[Object], metadata: dict[str, Any], *, one: bool = False
@@ -230,8 +230,8 @@ def _ago(item: Object, now: float, *names: str) -> str:
 
 
 #: Fields of field selectors; those of the object have a name for each of the two groups.
-_FIELDS: dict[str, Callable[[Object], str]] = {
-    "metadata.name": lambda item: str(item["metadata"]["name"]),
+_FIELDS: Fields = {
+    **NAME_FIELD,
     "metadata.namespace": lambda _: NAMESPACE,
     "reason": lambda item: str(item["reason"]),
     "type": lambda item: str(item["type"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tower.clusters import API_VERSION
@@ -10,7 +10,7 @@ from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
-from tower.web.api.selectors import Selection
+from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, table
 from tower.web.outcome import JSON_TYPE, Response
 
@@ -32,14 +32,14 @@ def list_response(
     )
 
 
-def selected(call: Call, items: list[Object], fields: Mapping[str, Callable[[Object], str]]) -> list[Object]:
+def selected(call: Call, items: list[Object], fields: Fields) -> list[Object]:
     """Return the items that the selectors of *call* match; *fields* are supported in addition to the name.
 
     :raise StatusError: *call* is a watch, which these objects do not have.
     """
     if call.flag("watch"):
         raise StatusError(405, "these objects cannot be watched: list them again")
-    selection = Selection(call.query, {"metadata.name": lambda item: item["metadata"]["name"], **fields})
+    selection = Selection(call.query, NAME_FIELD | fields)
     return [item for item in items if selection.matches(item)]
 
 

@@ -11,9 +11,11 @@ import re
 from typing import Any
 
 from tower.kube.accept import choose
+from tower.web.api.calls.media_types import JSON
 from tower.web.api.discovery import GROUP, GROUP_VERSIONS, GroupVersion, git_version
 from tower.web.api.fields.kinds import KINDS
 from tower.web.api.fields.other_kinds import OTHER_KINDS
+from tower.web.api.openapi_protobuf import encoded
 
 #: Media types of the protobuf form; the old one has a character that is not valid in media types.
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -50,7 +52,7 @@ def _operation(action: str, found: GroupVersion, kind: str, *parameters: str) ->
             {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
             for name in parameters
         ],
-        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
+        "responses": {"200": {"description": "OK", "content": {JSON: {"schema": reference}}}},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": {
             "group": found.group,
@@ -132,16 +134,12 @@ def index() -> dict[str, Any]:
 
 
 def version_two(accept: str) -> tuple[str, bytes]:
-    """Return media type and body of the answer to `/openapi/v2`, which describes the kinds.
-
-    The protobuf form is empty: clients require it, and do not validate objects that it does not describe.
-    """
-    media = choose(accept, ["application/json", PROTOBUF_V2, _OLD_PROTOBUF_V2]) or "application/json"
+    """Return media type and body of the answer to `/openapi/v2`, which describes the kinds."""
+    media = choose(accept, [JSON, PROTOBUF_V2, _OLD_PROTOBUF_V2]) or JSON
     version = git_version()
-    if media != "application/json":  # the message gnostic.openapi.v2.Document
-        info = _field(1, _TITLE.encode()) + _field(2, version.encode())
-        return PROTOBUF_V2, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
     schemas = {name: schema for found in GROUP_VERSIONS for name, schema in _schemas(found).items()}
+    if media != JSON:
+        return PROTOBUF_V2, encoded(_TITLE, version, schemas)
     value = {
         "swagger": "2.0",
         "info": {"title": _TITLE, "version": version},
@@ -149,8 +147,3 @@ def version_two(accept: str) -> tuple[str, bytes]:
         "definitions": schemas,
     }
     return media, json.dumps(value).encode()
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """Return a length-delimited protobuf field of less than 128 B."""
-    return bytes((number << 3 | 2, len(value))) + value

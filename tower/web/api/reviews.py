@@ -10,7 +10,7 @@ from typing import Any
 from tower.kube.status import StatusError
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
-from tower.web.api.calls.protobuf import MEDIA_TYPE
+from tower.web.api.calls.media_types import PROTOBUF
 from tower.web.outcome import Outcome, Response
 
 _READ_PATHS = [
@@ -39,7 +39,7 @@ class ReviewsApi:
             raise not_found()
         if call.method != "POST":
             raise StatusError(405, f"{call.method} is not supported on this path: use POST")
-        value = await call.read(MEDIA_TYPE)
+        value = await call.read(PROTOBUF)
         for key, right in (("apiVersion", found.name), ("kind", resource.kind)):
             if value.get(key, right) != right:
                 raise StatusError(400, f"{key} {value[key]!r}: must be {right}")

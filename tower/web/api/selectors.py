@@ -16,6 +16,13 @@ from tower.web.api.table import Object
 Labels: TypeAlias = Mapping[str, str]
 Requirement: TypeAlias = Callable[[Labels], bool]
 
+#: Fields by their names in field selectors.
+Fields: TypeAlias = dict[str, Callable[[Object], str]]
+
+#: The field that all objects have, and that of objects of one cluster.
+NAME_FIELD: Fields = {"metadata.name": lambda item: str(item["metadata"]["name"])}
+CLUSTER_FIELD: Fields = {"spec.cluster": lambda item: str(item["spec"]["cluster"])}
+
 _KEY = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _SET = re.compile(rf"\s*({_KEY})\s+(in|notin)\s+\(([^()]*)\)\s*")
 _EQUAL = re.compile(rf"\s*({_KEY})\s*(==|=|!=)\s*([-A-Za-z0-9_.:/+]*)\s*")

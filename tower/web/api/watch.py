@@ -20,7 +20,10 @@ from tower.store.records import EventType, Expired, Watch
 from tower.web.api.selectors import Selection
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import is_version
-from tower.web.outcome import BodyStream
+from tower.web.outcome import JSON_TYPE, BodyStream
+
+#: Header fields of the answer to a watch.
+WATCH_HEADERS = (JSON_TYPE, (b"Cache-Control", b"no-cache, private"))
 
 
 @frozen

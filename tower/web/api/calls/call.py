@@ -13,9 +13,8 @@ from tower.escaping import shortened
 from tower.kube.accept import choose
 from tower.kube.status import StatusError
 from tower.web.api.calls.bodies import parse
-from tower.web.api.calls.protobuf import MEDIA_TYPE as PROTOBUF
+from tower.web.api.calls.media_types import JSON, MERGE_PATCH, PROTOBUF, YAML
 from tower.web.api.calls.protobuf import read_protobuf
-from tower.web.api.discovery import JSON
 from tower.web.api.table import TABLES
 from tower.web.gateway.request import Request
 
@@ -27,9 +26,6 @@ MANAGER_LIMIT = 128
 
 #: Longest name of an object in an error, characters.
 NAME_LIMIT = 253
-
-_JSON = ("application/json", "application/merge-patch+json")
-_YAML = ("application/yaml", "text/yaml", "application/x-yaml")
 
 
 def _no_body() -> Deferred[bytes]:
@@ -112,12 +108,11 @@ class Call:
         raw = await self.body()
         if not raw.strip():
             return {}
-        if self.media not in (*_YAML, *_JSON, *more):
+        if self.media not in (JSON, MERGE_PATCH, *YAML, *more):
             # browsers send other types, or none, cross-site, with the user's certificate
             raise StatusError(
                 415,
-                f"media type {self.media or 'none'} is not supported: "
-                "send application/json or application/yaml",
+                f"media type {self.media or 'none'} is not supported: send {JSON} or {YAML[0]}",
             )
         if self.media == PROTOBUF:
             value = read_protobuf(raw)

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 
 from tower.kube.status import StatusError
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-
 _MAGIC = b"k8s\x00"
 
 #: Number of the object in the envelope.

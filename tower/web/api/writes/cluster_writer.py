@@ -16,6 +16,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api.calls.call import Call
+from tower.web.api.calls.media_types import APPLY_PATCH
 from tower.web.api.objects import delete_response
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import DesiredCluster, read_access, read_cluster
@@ -30,7 +31,6 @@ from tower.web.api.writes.cluster_writes import (
     status_replaced,
 )
 from tower.web.api.writes.requests import (
-    APPLY_PATCHES,
     changed_meanwhile,
     checked,
     kubeconfig_warnings,
@@ -64,7 +64,7 @@ class ClusterWriter:
         """Update or patch a cluster, or its *status*."""
         if call.method == "PUT":
             return await self._put(call, name, status=status)
-        if call.media in APPLY_PATCHES:
+        if call.media == APPLY_PATCH:
             return await self._apply(call, name, status=status)
         return await self._patch(call, name, status=status)
 
@@ -140,7 +140,7 @@ class ClusterWriter:
     async def _apply(self, call: Call, name: str, *, status: bool) -> Response:
         if not call.query.get("fieldManager"):
             raise StatusError(422, "fieldManager: required for an apply patch")
-        config, warnings = checked(call, await call.read(*APPLY_PATCHES))
+        config, warnings = checked(call, await call.read(APPLY_PATCH))
         require_name(config, name)
         if config["metadata"].get("managedFields"):
             raise StatusError(400, "metadata.managedFields must be nil")

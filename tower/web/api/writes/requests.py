@@ -14,16 +14,13 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError, warning_value
 from tower.web.api.calls.bodies import check_depth, parse, too_deep
 from tower.web.api.calls.call import Call
+from tower.web.api.calls.media_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from tower.web.api.fields.json_patch import apply_json_patch
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import is_version, merge
 from tower.web.outcome import JSON_TYPE, Response
-
-APPLY_PATCHES = ("application/apply-patch+yaml",)
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 #: Most entries of a map or a list in the metadata and the status.
 ENTRY_LIMIT = 1000
@@ -104,7 +101,7 @@ async def read_patch(call: Call) -> Patch:
         operations = parse(await call.body())
         return Patch(None, call, lambda value: apply_json_patch(value, operations))
     if call.media != MERGE_PATCH:
-        supported = ", ".join((JSON_PATCH, MERGE_PATCH, *APPLY_PATCHES))
+        supported = ", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
         raise StatusError(
             415,
             f"the body of the request was in an unknown format - accepted media types include: {supported}",
