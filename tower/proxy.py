@@ -264,7 +264,18 @@ class Proxy(MultiService):
 
         # Metrics
         metrics = ProxyMetrics.of(
-            reactor, keys, serving, store, records, tunnels, nodes, budget, slots, shared, logs.audit_log
+            reactor,
+            keys,
+            serving,
+            store,
+            records,
+            tunnels,
+            nodes,
+            budget,
+            slots,
+            shared,
+            logs.audit_log,
+            logs.access_log,
         )
 
         # HTTP ports
