@@ -1,8 +1,8 @@
 """``python -m benchmarks.scrape``: how long a scrape of many clusters keeps the reactor from other work.
 
-The clusters are in memory, with every series that a cluster can have; the metrics port, its client and the
-reactor are real.  A timer runs as often as the reactor lets it, and the longest gap between two of its calls
-is printed.
+The clusters are in memory, with every series that a cluster can have and with watches in progress; the
+metrics port, its client and the reactor are real.  A timer runs as often as the reactor lets it, and the
+longest gap between two of its calls is printed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from attrs import define
+from attrs import define, frozen
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -24,18 +24,22 @@ from twisted.internet.utils import getProcessOutput
 
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.node_status import NodeState
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.control.cluster_metrics import ClusterCollector
 from tower.control.request_metrics import RequestMetrics
 from tower.metrics.page import MetricsPage, registry_of
 from tower.metrics.port import MetricsPort
+from tower.nodes.tunnel_metrics import Reading, TunnelCollector
 from tower.reactor.interfaces import IReactor
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnel, Tunnels
+from tower.web.gateway.gateway import Gateway
 
 HOST = "127.0.0.1"
 WATCH = b"/api/v1/pods?watch=true"
+NODES = 100  # in a cluster of type ssh
 STATUSES = (0, 101, 200, 302, 404, 500)
 
 #: Prints size, series and time of a page; a process, as a thread would compete for the interpreter.
@@ -61,8 +65,46 @@ class _Tunnel:
     on_change: Callable[[], None] = lambda: None
 
 
-def busy_registry(reactor: IReactorTime, count: int) -> CollectorRegistry:
-    """Return the metrics of *count* clusters that have had requests of every kind."""
+@frozen
+class _Fields:
+    """The headers of a request without an upgrade."""
+
+    upgrade: bytes = b""
+
+
+@frozen
+class _Watch:
+    """A watch in progress; each has another target."""
+
+    cluster: str
+    target: bytes
+    method: bytes = b"GET"
+    fields: _Fields = _Fields()
+
+
+@define(eq=False, weakref_slot=True)
+class _Gateway:
+    """A gateway with requests in progress."""
+
+    current: list[_Watch]
+
+
+@frozen
+class Busy:
+    """The metrics of some clusters.
+
+    :ivar gateway: has the requests in progress; the metrics do not keep it.
+    """
+
+    registry: CollectorRegistry
+    gateway: _Gateway
+
+
+def busy(reactor: IReactorTime, count: int, inflight: int) -> Busy:
+    """Return the metrics of *count* clusters that have had requests of every kind, and as many with nodes.
+
+    :param inflight: number of watches in progress.
+    """
     clusters = Clusters(MemoryStore(), None, reactor)
     tunnels = Tunnels(reactor, reactor.seconds)
     requests = RequestMetrics(clusters)
@@ -75,9 +117,23 @@ def busy_registry(reactor: IReactorTime, count: int) -> CollectorRegistry:
                 for by_member in (True, False):
                     requests.finished.append((name, method, target, b"", code, by_member, 0.0, 0.01, 0.02))
         requests.count()
+    watches = [
+        _Watch(
+            f"cluster-{number % count:04}",
+            b"/clusters/cluster-%04d%b&resourceVersion=%d" % (number % count, WATCH, number),
+        )
+        for number in range(inflight)
+    ]
+    gateway = _Gateway(watches)
+    requests.watch(cast(Gateway, gateway))
     vault = Vault(Path(tempfile.mkdtemp()) / "key", reactor.seconds)
     credentials = MemberCredentials(MemoryStore(), vault)
-    return registry_of(ClusterCollector(clusters, tunnels, credentials), requests)
+    states = list(get_args(NodeState)) * (NODES // len(get_args(NodeState)))
+    nodes = TunnelCollector(
+        lambda: ((f"nodes-{number:04}", Reading(9, 1, 0.5, states)) for number in range(count))
+    )
+    registry = registry_of(ClusterCollector(clusters, tunnels, credentials), requests, nodes)
+    return Busy(registry, gateway)
 
 
 @define
@@ -103,8 +159,9 @@ class Gaps:
         self._reactor.callLater(0, self._turn)
 
 
-async def _measure(reactor: IReactor, count: int, scrapes: int) -> None:
-    port = MetricsPort(reactor, MetricsPage(reactor, busy_registry(reactor, count)), HOST, 0)
+async def _measure(reactor: IReactor, count: int, inflight: int, scrapes: int) -> None:
+    load = busy(reactor, count, inflight)
+    port = MetricsPort(reactor, MetricsPage(reactor, load.registry), HOST, 0)
     port.startService()
     gc.collect()
     gc.freeze()  # as the proxy does after its start
@@ -115,9 +172,9 @@ async def _measure(reactor: IReactor, count: int, scrapes: int) -> None:
         output = await getProcessOutput(sys.executable, ["-c", CLIENT, str(port.port)], reactor=reactor)
         size, series, took = output.split()
         print(
-            f"scrape {number + 1}: {count} clusters, {int(series)} series, {int(size) / 1e6:.1f} MB in "
-            f"{float(took) * 1000:.0f} ms; longest pause of the reactor: {gaps.longest * 1000:.1f} ms, "
-            f"of processor time: {gaps.longest_work * 1000:.1f} ms"
+            f"scrape {number + 1}: {count} clusters, {inflight} watches, {int(series)} series, "
+            f"{int(size) / 1e6:.1f} MB in {float(took) * 1000:.0f} ms; longest pause of the reactor: "
+            f"{gaps.longest * 1000:.1f} ms, of processor time: {gaps.longest_work * 1000:.1f} ms"
         )
     port.stopService()
 
@@ -126,6 +183,7 @@ def main() -> None:
     """Measure, and print a line for each scrape."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scrape", description=__doc__)
     parser.add_argument("--clusters", type=int, default=1000, help="number of clusters (default: 1000)")
+    parser.add_argument("--watches", type=int, default=5000, help="requests in progress (default: 5000)")
     parser.add_argument("--scrapes", type=int, default=5, help="number of scrapes (default: 5)")
     options = parser.parse_args()
     from twisted.internet import reactor as installed
@@ -133,7 +191,7 @@ def main() -> None:
     reactor: Any = installed
 
     def start() -> None:
-        done = Deferred.fromCoroutine(_measure(reactor, options.clusters, options.scrapes))
+        done = Deferred.fromCoroutine(_measure(reactor, options.clusters, options.watches, options.scrapes))
         done.addErrback(lambda failure: print(failure.getTraceback()))
         done.addBoth(lambda _: reactor.stop())
 

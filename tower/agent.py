@@ -41,13 +41,14 @@ from tower.reactor.memory import LOOK, FreedMemory
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
-from tower.v2.hello import LONGEST_TEXT, MEMBER_STATUS, AgentHello
+from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
@@ -108,6 +109,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     options.forget_secret("token")
     if is_program:
         Signals(reactor, agent.reloads, options.flush_log).setServiceParent(agent)  # type: ignore[no-untyped-call]
+        reactor.callWhenRunning(notify_manager(agent, reactor, agent.reloads, agent.summary))
     return agent
 
 
@@ -194,7 +196,7 @@ class Agent(MultiService):
                 __version__,
                 socket.gethostname()[:255],
                 tuple(self.targets.names),
-                (MEMBER_STATUS,),
+                (MEMBER_STATUS, CHECK_MEMBER),
                 server=member.address[:LONGEST_TEXT],
             )
             key = load_or_create(state, AGENT_KEY)
@@ -283,6 +285,12 @@ class Agent(MultiService):
         raise_file_limit()
         settle_memory()
         super().startService()  # type: ignore[no-untyped-call]
+
+    def summary(self) -> str:
+        """Return the state of the tunnel and of the API server in one sentence."""
+        if not self.uplink.ready:
+            return f"not connected to the proxy: {self.uplink.state}"
+        return f"connected to the proxy; {self.member_health.problem or 'the API server is usable'}"
 
     def stopService(self) -> Deferred[None]:
         """Stop everything, and unlock the state directory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -13,8 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
+from tower.clusters.availability_summary import availability_summary
 from tower.clusters.records import Records
-from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
@@ -47,9 +48,11 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
+from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
+from tower.store.kinds import V1_TOKENS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -118,6 +121,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
     if is_program:
         Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
+        proxy.on_ready = notify_manager(proxy, reactor, proxy.reloads, proxy.summary)
     return proxy
 
 
@@ -127,6 +131,7 @@ class Proxy(MultiService):
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :ivar reloads: what SIGHUP reloads.
+    :ivar on_ready: called when the ports are open.
     """
 
     _log = Logger()
@@ -137,6 +142,7 @@ class Proxy(MultiService):
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
         self._ready = False
+        self.on_ready: Callable[[], None] = lambda: None
         host, port, secure_port = options["host"], options["port"], options["secure-port"]
         published = Published(host, options["publish-service-address"], secure_port, port)
         keepalive = options["keepalive"]
@@ -258,7 +264,18 @@ class Proxy(MultiService):
 
         # Metrics
         metrics = ProxyMetrics.of(
-            reactor, keys, serving, store, records, tunnels, nodes, budget, slots, shared, logs.audit_log
+            reactor,
+            keys,
+            serving,
+            store,
+            records,
+            tunnels,
+            nodes,
+            budget,
+            slots,
+            shared,
+            logs.audit_log,
+            logs.access_log,
         )
 
         # HTTP ports
@@ -381,6 +398,11 @@ class Proxy(MultiService):
         settle_memory()
         self._ready = True
         self._log_start()
+        self.on_ready()
+
+    def summary(self) -> str:
+        """Return the state of the clusters in one sentence."""
+        return availability_summary(self._records.clusters.list())
 
     def _log_start(self) -> None:
         host, port = self._options["host"], self._options["port"]

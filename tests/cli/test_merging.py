@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.fakes.cli import CommandTestCase
+from tests.fakes.cli import CommandTestCase, FakeConnection
 from tower.cli.merging import default_file
 from tower.kube.kubeconfig import load_kubeconfig
 
@@ -40,6 +40,7 @@ class MergeTests(CommandTestCase):
     def write(self, content: object) -> None:
         """Write the kubeconfig."""
         self.file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        self.file.chmod(0o600)
 
     def merged(self) -> dict[str, Any]:
         """Return the kubeconfig, which is private and the only file of its folder."""
@@ -97,6 +98,56 @@ class MergeTests(CommandTestCase):
         self.good(*self.words)
         self.assertEqual(self.merged()["current-context"], "tower/alpha")
 
+    def test_mode(self) -> None:
+        """The file's mode stays; a note names the cure if other users can read it."""
+        self.file.chmod(0o640)
+        code, _, err = self.run_tower(*self.words)
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            err,
+            f"tower: note: {self.file} is accessible to other users (mode 640): chmod 600 {self.file}\n",
+        )
+        self.assertEqual(stat.S_IMODE(self.file.stat().st_mode), 0o640)
+
+    def test_unknown_fields(self) -> None:
+        """Fields that Tower does not know stay, with their values: times, numbers, texts, and line breaks."""
+        text = (
+            "apiVersion: v1\nkind: Config\nfuture: {list: [1, 2.5, yes, null], octal: 0o17}\n"
+            "users:\n- name: gcp\n  user:\n    auth-provider:\n      config:\n"
+            "        expiry: 2026-01-01T00:00:00Z\n        text: |\n          two\n          lines: 1\n"
+            "        sum: '0123'\n        sign: \"\u00fc\\x07\"\n"
+        )
+        self.write(text)
+        before = yaml.load(text, yaml.BaseLoader)
+        self.good(*self.words)
+        merged = self.merged()
+        after = yaml.load(self.file.read_text(), yaml.BaseLoader)
+        self.assertEqual(after["users"][0], before["users"][0])
+        self.assertEqual(merged["future"], yaml.safe_load(text)["future"])
+        self.assertEqual(
+            merged["users"][0]["user"]["auth-provider"]["config"]["expiry"], "2026-01-01T00:00:00Z"
+        )
+
+    def test_changed_meanwhile(self) -> None:
+        """A change that another program makes while the proxy issues the credential stays."""
+        answer = self.connection
+
+        def change(method: str, target: str, body: bytes, headers: dict[str, str]) -> Any:
+            self.write({**OTHER, "current-context": "changed"})
+            return self.answer(method, target, body, headers)
+
+        self.connection = FakeConnection(change)
+        self.good(*self.words)
+        self.assertIsNot(answer, self.connection)
+        self.assertEqual(self.merged()["current-context"], "changed")
+        self.assertEqual(len(self.merged()["contexts"]), 2)
+
+    def test_read_only(self) -> None:
+        """A read-only file stays, and nothing is issued."""
+        self.patch(os, "access", lambda path, mode: False)
+        self.assertIn(f"is read-only: chmod u+w {self.file.resolve()}", self.bad(*self.words))
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+
     def test_administrator(self) -> None:
         """An administrator's context is named tower."""
         self.good("admin-kubeconfig", "--user", "ops", "--merge", str(self.file))
@@ -142,8 +193,10 @@ class MergeTests(CommandTestCase):
             **OTHER,
             "clusters": [{"name": "tower/alpha", "cluster": {"server": "https://192.0.2.9"}}],
         }
+        user = {**OTHER, "users": [{"name": "tower/alpha", "user": {"token": "mine"}}]}
         for content, text in (
             (foreign, "https://192.0.2.9"),
+            (user, "kubectl config delete-user tower/alpha"),
             (
                 {
                     **OTHER,

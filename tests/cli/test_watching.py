@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Sequence
 
 import yaml
 
 from tests.fakes.api import Stream
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
+from tests.fakes.tunnels import FakeTunnel
+from tower.cli.watching import PERIOD
 
 
 class WatchTests(CommandTestCase):
@@ -69,7 +73,7 @@ class WatchTests(CommandTestCase):
             self.label(name, tier=tier)
         self.assertEqual(self.good("cluster", "list", "-l", "tier=prod", "-o", "name"), "alpha\n")
         self.assertIn("no cluster matches", self.good("cluster", "list", "-l", "tier=none"))
-        self.assertIn("label selector", self.bad("cluster", "list", "-l", "a=("))
+        self.assertIn("label selector", self.wrong("cluster", "list", "-l", "a=("))
         self.steps = [lambda _: self.label("beta", tier="prod")]
         self.assertEqual(self.watched("list", "-l", "tier=prod", "-o", "name"), "alpha\nbeta\n")
 
@@ -112,8 +116,77 @@ class WatchTests(CommandTestCase):
         self.assertIn("forbidden", self.bad("cluster", "list", "-w", "-o", "name"))
 
 
+class PolledTests(CommandTestCase):
+    """`--watch` of objects that the API cannot watch."""
+
+    def polled(self, *words: str, then: Sequence[Callable[[], object]]) -> str:
+        """Return the output of a watch; the changes *then* are made one by one, then the user ends it."""
+        changes = iter(then)
+
+        def sleep(seconds: float) -> None:
+            self.assertEqual(seconds, PERIOD)
+            change = next(changes, None)
+            if change is None:
+                raise KeyboardInterrupt
+            change()
+
+        self.patch(time, "sleep", sleep)
+        code, out, err = self.run_tower(*words, "--watch")
+        self.assertEqual((code, err), (130, ""))
+        return out
+
+    def issue(self, user: str) -> str:
+        """Return the ID of a new credential."""
+        credential, _ = self.successResultOf(self.credentials.issue_token("alpha", user, [], 3600.0))
+        return str(credential.id)
+
+    def test_credentials(self) -> None:
+        """New credentials are added, and a revoked one is printed once more; the header is printed once."""
+        self.add("alpha")
+        first = self.issue("jane")
+        out = self.polled(
+            "credential",
+            "list",
+            then=[
+                lambda: self.clock.advance(60),
+                lambda: self.issue("joe"),
+                lambda: self.successResultOf(self.credentials.revoke(first)),
+            ],
+        )
+        lines = out.splitlines()
+        self.assertEqual([line.split()[0] for line in lines[:2]], ["NAME", first])
+        self.assertEqual([line.split()[2] for line in lines[1:]], ["jane", "joe", "jane"])
+        self.assertEqual(self.polled("credential", "list", "-l", "a=b", then=[]), "")
+
+    def test_agents(self) -> None:
+        """An agent is printed when its tunnel comes, and not when only its round trip changes."""
+        self.add("alpha")
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, "SHA256:a", b"blob"))
+        tunnel = FakeTunnel(fingerprint="SHA256:a")
+
+        def measure() -> None:
+            tunnel.round_trip += 0.001
+
+        then = [lambda: self.tunnels.add(tunnel), measure, measure]
+        lines = self.polled("cluster", "agents", "alpha", then=then).splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["NAME", "SHA256:a", "SHA256:a"])
+        self.assertIn(tunnel.peer, lines[2])
+        self.assertEqual(self.polled("cluster", "agents", "-o", "name", then=[measure]), "SHA256:a\n")
+
+    def test_rotations(self) -> None:
+        """A rotation is printed when it begins and when it ends."""
+        self.add("alpha")
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, "SHA256:a", b"blob"))
+        then = [lambda: self.good("rotate", "host-key"), lambda: self.good("rotate", "host-key", "--now")]
+        out = self.polled("rotate", "status", "-o", "yaml", then=then)
+        phases = [item["status"]["phase"] for item in yaml.safe_load_all(out)]
+        self.assertEqual(phases, ["InProgress", "Finished"])
+
+
 class FormatTests(CommandTestCase):
-    """`--output` of the other lists."""
+    """`--output` and `--selector` of the other lists."""
 
     def test_credentials(self) -> None:
         """Credentials have all formats and a selector."""
@@ -123,6 +196,7 @@ class FormatTests(CommandTestCase):
         self.assertEqual(self.good("credential", "list", "-o", "name"), f"{name}\n")
         self.assertIn("jane", self.good("credential", "list", "-o", "wide"))
         self.assertEqual(self.good("credential", "list", "-l", "team=a"), "no credentials\n")
+        self.assertIn("'al pha'", self.wrong("credential", "list", "--cluster", "al pha"))
 
     def test_cluster(self) -> None:
         """One cluster has all formats."""
@@ -137,3 +211,24 @@ class FormatTests(CommandTestCase):
         self.successResultOf(self.tokens.enrol("alpha", token, "SHA256:a", b"blob"))
         self.assertEqual(self.good("cluster", "agents", "alpha", "-o", "name"), "SHA256:a\n")
         self.assertIn("SHA256:a", self.good("cluster", "agents", "alpha", "-o", "wide"))
+
+    def test_labels_of_cluster(self) -> None:
+        """Agents and credentials are selected by the labels of their cluster."""
+        for name, tier in (("alpha", "prod"), ("beta", "test")):
+            self.add(name, labels={"tier": tier})
+            token = self.successResultOf(self.tokens.mint(name))
+            self.successResultOf(self.tokens.enrol(name, token, f"SHA256:{name}", b"blob"))
+            self.successResultOf(self.credentials.issue_token(name, f"jane-{name}", [], 3600.0))
+        lines = self.good("cluster", "agents", "-l", "tier=prod").splitlines()
+        self.assertEqual([line.split()[:2] for line in lines[1:]], [["SHA256:alpha", "alpha"]])
+        self.assertEqual(len(self.good("cluster", "agents").splitlines()), 3)
+        self.assertIn("no agent matches", self.good("cluster", "agents", "alpha", "-l", "tier=test"))
+        self.assertIn("jane-beta", self.good("credential", "list", "-l", "tier!=prod"))
+        self.assertNotIn("jane-alpha", self.good("credential", "list", "-l", "tier!=prod"))
+
+    def test_rotations(self) -> None:
+        """Rotations have all formats and a selector."""
+        self.good("rotate", "secrets-key")
+        self.assertEqual(self.good("rotate", "status", "-o", "name"), "secrets-key\n")
+        self.assertIn("OLD", self.good("rotate", "status", "-o", "wide"))
+        self.assertEqual(self.good("rotate", "status", "-l", "a=b"), "no rotation matches the selector\n")

@@ -1,11 +1,14 @@
-"""Wrong uses of the ``tower`` command: one line with the cure, and exit code 2, or 1 from the proxy."""
+"""Wrong uses of the ``tower`` command: one line with the cure; exit code 2 for a wrong line, else 1."""
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
+from tower.cli.arguments import parser
 from tower.kube.kubeconfig import kubeconfig
 
 #: Wrong words, exit code, and parts of the line.
@@ -22,9 +25,9 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cluster list --state-dir /s", 2, ("--state-dir must precede the command",)),
     ("cluster list -o ymal", 2, ("'ymal'", "did you mean yaml?")),
     ("cluster list -o 5", 2, ("'5'", "table, wide, json, yaml or name")),
-    ("cluster list -l a=(", 1, ("label selector", "'a=('")),
+    ("cluster list -l a=(", 2, ("label selector", "'a=('")),
     ("cluster add", 2, ("NAME", "tower cluster add --help")),
-    ("cluster add Alpha", 1, ("'Alpha'", "lower case")),
+    ("cluster add Alpha", 2, ("'Alpha'", "lower case")),
     ("cluster add alpha", 1, ("cluster alpha already exists", "tower cluster remove alpha")),
     ("cluster add beta --port many", 2, ("--port", "'many'", "1 or more")),
     ("cluster add beta --tpye ssh", 2, ("unknown option --tpye", "did you mean --type?")),
@@ -36,15 +39,15 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cluster revoke alpha SHA256:x", 1, ("has no agent SHA256:x", "tower cluster agents alpha")),
     ("join", 2, ("NAME", "tower join --help")),
     ("join omega", 1, ("there is no cluster omega", "tower cluster add omega")),
-    ("join alpha --ttl soon", 1, ("'soon'", "1h")),
+    ("join alpha --ttl soon", 2, ("'soon'", "1h")),
     ("join alpha --uses 0", 2, ("--uses", "'0'", "1 or more")),
     ("join alpha --ca-file f", 2, ("--ca-file requires --protocol v1",)),
     ("join alpha --format manifest", 2, ("--format manifest requires --protocol v1",)),
     ("kubeconfig alpha", 2, ("--user", "tower kubeconfig --help")),
-    ("kubeconfig alpha --user jane --ttl 25h", 1, ("--max-credential-ttl",)),
-    ("kubeconfig alpha --user system:admin", 1, ("system:",)),
+    ("kubeconfig alpha --user jane --ttl 25h", 2, ("--max-credential-ttl",)),
+    ("kubeconfig alpha --user system:admin", 2, ("system:",)),
     ("kubeconfig alpha --user jane --auth crt", 2, ("'crt'", "did you mean cert?")),
-    ("admin-kubeconfig --user tower:x", 1, ("tower:",)),
+    ("admin-kubeconfig --user tower:x", 2, ("tower:",)),
     ("admin-kubeconf --user ops", 2, ("did you mean admin-kubeconfig?",)),
     ("credential revoke nope", 1, ("there is no credential nope", "tower credential list")),
     ("forward alpha pg", 2, ("--listen", "tower forward --help")),
@@ -64,6 +67,153 @@ class TableTests(CommandTestCase):
             self.assertTrue(said.startswith("tower"), said)
             for text in texts:
                 self.assertIn(text, said, line)
+
+
+#: Valid words of each command, without options that it does not require.
+VALID = {
+    "cluster add": "beta",
+    "cluster set": "alpha --ssh-user u",
+    "cluster show": "alpha",
+    "cluster enable": "alpha",
+    "cluster disable": "alpha",
+    "cluster remove": "alpha",
+    "cluster agents": "alpha",
+    "cluster revoke": "alpha SHA256:x",
+    "cluster forget-host-key": "alpha n1",
+    "cluster list": "",
+    "join": "alpha",
+    "kubeconfig": "alpha --user jane",
+    "admin-kubeconfig": "--user ops",
+    "credential list": "",
+    "credential revoke": "x",
+    "forward": "alpha pg --listen 5432",
+    "doctor": "",
+    "rotate host-key": "",
+    "rotate serving-ca": "",
+    "rotate users-ca": "",
+    "rotate secrets-key": "",
+    "rotate status": "",
+    "backup": "file",
+    "restore": "file",
+    "install-systemd": "proxy",
+    "completion": "bash",
+    "version": "",
+}
+
+#: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
+LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "completion")
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parsers of all commands without further commands."""
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        yield parser
+    for action in inner:
+        for each in action.choices.values():
+            yield from commands(each)
+
+
+class AllCommandsTests(CommandTestCase):
+    """The same mistakes with every command."""
+
+    def setUp(self) -> None:
+        """Find all commands."""
+        super().setUp()
+        self.parsers = {each.prog.removeprefix("tower "): each for each in commands(parser({}))}
+
+    def test_are_listed(self) -> None:
+        """The table has all commands, and their words are valid."""
+        self.assertEqual(set(self.parsers), set(VALID))
+        for name, words in VALID.items():
+            self.parsers[name].parse_args(words.split())
+
+    def test_missing_arguments(self) -> None:
+        """A missing argument or required option is named."""
+        for name, command in self.parsers.items():
+            required = [each for each in command._actions if each.required]
+            if required:
+                said = self.wrong(*name.split())
+                for each in required:
+                    self.assertIn(each.option_strings[0] if each.option_strings else str(each.metavar), said)
+                self.assertIn(f"tower {name} --help", said)
+
+    def test_too_many_arguments(self) -> None:
+        """One argument too many is quoted."""
+        for name, words in VALID.items():
+            extra = ("surplus", "more") if name in ("cluster list", "doctor") else ("surplus",)
+            said = self.wrong(*name.split(), *words.split(), *extra)
+            self.assertIn(f"unexpected argument {extra[-1]!r}" if name == "doctor" else "'surplus'", said)
+
+    def test_unknown_options(self) -> None:
+        """An unknown option is named, with the nearest one."""
+        for name, words in VALID.items():
+            said = self.wrong(*name.split(), *words.split(), "--hepl")
+            self.assertIn("unknown option --hepl: did you mean --help?", said)
+            self.assertIn("unknown option --qqqqqq;", self.wrong(*name.split(), *words.split(), "--qqqqqq"))
+
+    def test_misspelt_commands(self) -> None:
+        """A misspelt command is quoted, with the nearest one."""
+        for name in VALID:
+            *before, last = name.split()
+            said = self.wrong(*before, last + last[-1])
+            self.assertIn(f"did you mean {last}?", said)
+
+    def test_bad_values(self) -> None:
+        """A value that an option cannot have is quoted, with valid ones."""
+        count = 0
+        for name, command in self.parsers.items():
+            for action in command._actions:
+                if not action.option_strings or not (action.choices or action.type):
+                    continue
+                count += 1
+                option = action.option_strings[-1]
+                said = self.wrong(*name.split(), *VALID[name].split(), option, "@@")
+                self.assertIn(option, said)
+                self.assertIn("'@@'", said)
+        self.assertGreater(count, 20)
+
+    def test_unreachable_proxy(self) -> None:
+        """Without a proxy, each command names its address and the cure; nothing is written."""
+
+        def refuse(*_: object) -> FakeResponse:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        self.connection = FakeConnection(refuse)
+        for name, words in VALID.items():
+            if name not in LOCAL:
+                said = self.bad(*name.split(), *words.split())
+                self.assertIn("cannot reach https://127.0.0.1:8443: Connection refused", said)
+                self.assertIn("check that tower-proxy runs there", said)
+
+    def test_no_proxy(self) -> None:
+        """Without --state-dir and --kubeconfig, each command that needs a proxy names both."""
+        for name, words in VALID.items():
+            if name not in (*LOCAL, "version"):
+                said = self.wrong(*name.split(), *words.split(), state=False)
+                self.assertIn("give --state-dir DIR on the proxy's machine, or --kubeconfig FILE", said)
+
+    def test_missing_rights(self) -> None:
+        """A denial of the proxy is printed without change, without the answer's JSON."""
+        body = {
+            "kind": "Status",
+            "reason": "Forbidden",
+            "message": "user jane cannot do this: ask an administrator",
+        }
+        self.connection = FakeConnection(lambda *_: FakeResponse(403, json.dumps(body).encode()))
+        for name, words in VALID.items():
+            if name not in LOCAL:
+                said = self.bad(*name.split(), *words.split())
+                self.assertEqual(said, "tower: user jane cannot do this: ask an administrator\n")
+
+    def test_expired(self) -> None:
+        """A rejected credential is reported with the cure."""
+        body = {"kind": "Status", "reason": "Unauthorized", "message": "the credential has expired"}
+        self.connection = FakeConnection(lambda *_: FakeResponse(401, json.dumps(body).encode()))
+        for name, words in VALID.items():
+            if name not in LOCAL:
+                said = self.bad(*name.split(), *words.split())
+                self.assertIn("the credential has expired (the proxy renews the file", said)
 
 
 class UserFileTests(CommandTestCase):

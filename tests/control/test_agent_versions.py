@@ -61,9 +61,30 @@ class AgentVersionsTests(SynchronousTestCase):
         self.assertIsNone(self.status())
 
     def test_flapping(self) -> None:
-        """An agent that changes its version all the time causes few writes."""
+        """An agent that changes its version all the time causes few writes, and few lines of the log."""
         before = self.bench.store.version
-        for _ in range(50):
-            for version in ("1.2.0", "1.5.0"):
-                self.bench.tunnels.remove(self.connect(version))
+        with capturedLogs() as events:
+            for _ in range(50):
+                for version in ("1.2.0", "1.5.0"):
+                    self.bench.tunnels.remove(self.connect(version))
         self.assertLess(self.bench.store.version - before, 10)
+        self.assertIn(len([each for each in events if "problem" in each]), range(1, 10))
+
+    def test_warned_once(self) -> None:
+        """The warning is not repeated while the problem stays, although other parts are written."""
+        with capturedLogs() as events:
+            for _ in range(5):
+                self.connect("1.2.0")
+                self.bench.clock.advance(60)
+            self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.assertEqual(len([each for each in events if "problem" in each]), 1)
+
+    def test_removed(self) -> None:
+        """A removed cluster is forgotten; one that is added under its name is warned about."""
+        self.bench.tunnels.remove(self.connect("1.2.0"))
+        self.successResultOf(self.bench.clusters.remove("alpha"))
+        self.assertEqual((self.versions._warned, self.versions._writer._recent), ({}, {}))
+        self.successResultOf(self.bench.clusters.add("alpha"))
+        with capturedLogs() as events:
+            self.connect("1.2.0")
+        self.assertEqual(len([each for each in events if "problem" in each]), 1)

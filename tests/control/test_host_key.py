@@ -38,7 +38,7 @@ class HostKeyTests(SynchronousTestCase):
         text = self.error()
         for part in (
             str(self.state.path / FILE),
-            "1 enrolled agents",
+            "1 enrolled agent accepts",
             "backup",
             "--new-host-key",
             "join",

@@ -11,7 +11,7 @@ from tower.control.request_metrics import RequestMetrics
 from tower.errors import Forbidden, Unauthorized
 from tower.kube.status import StatusError
 from tower.metrics.page import registry_of
-from tower.web.gateway.measurements import BATCH
+from tower.web.gateway.measurements import ABORTED, BATCH
 
 POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
 
@@ -104,6 +104,12 @@ class RequestMetricsTests(SynchronousTestCase):
         self.finish(0, by_member=False, answered_at=0.0)
         self.assertEqual(self.requests(code_class="none", source="tower"), 1)
         self.assertEqual(self.value("tower_first_byte_seconds_count"), 0)
+
+    def test_aborted(self) -> None:
+        """An answer that the member or Tower broke off is not a success."""
+        self.finish(ABORTED)
+        self.assertEqual(self.requests(code_class="aborted"), 1)
+        self.assertEqual(self.requests(), 0)
 
     def test_rejected(self) -> None:
         """A request that was rejected counts for its cluster; without an existing one, for Tower."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import re
+from collections import Counter
 from time import thread_time
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks.scrape import busy_registry
+from benchmarks.scrape import busy
 from tower.metrics.page import MetricsPage
 
 CLUSTERS = 250
+MOST_SERIES = 100  # every cluster has fewer
+WATCHES = 20_000  # in progress; all of them together take half of the time
 
 #: Most processor time of one turn of the reactor, s: several times what it takes, for slow machines.
 LONGEST = 0.05
@@ -23,7 +27,8 @@ class ScrapeTests(SynchronousTestCase):
     def test_pauses(self) -> None:
         """No turn of the reactor takes long, and each takes a small part of the whole."""
         clock = Clock()
-        page = MetricsPage(clock, busy_registry(clock, CLUSTERS), thread_time)
+        load = busy(clock, CLUSTERS, WATCHES)
+        page = MetricsPage(clock, load.registry, thread_time)
         gc.collect()
         turns: list[float] = []
         writing = page.pieces()
@@ -33,7 +38,13 @@ class ScrapeTests(SynchronousTestCase):
             call.func(*call.args, **call.kw)
             turns.append(thread_time() - began)
         pieces: list[bytes] = self.successResultOf(writing)
-        self.assertEqual(b"".join(pieces).count(b"tower_tunnel_rtt_seconds{"), CLUSTERS)
+        text = b"".join(pieces)
+        self.assertEqual(text.count(b"tower_tunnel_rtt_seconds{"), CLUSTERS)
+        self.assertEqual(text.count(b'kind="watch"} %.1f' % (WATCHES / CLUSTERS)), CLUSTERS)
+        self.assertEqual(text.count(b"TYPE tower_requests_inflight "), 1)
+        series = Counter(re.findall(rb'cluster="([^"]+)"', text))
+        # one of the protocols is never that of a cluster with nodes; two metrics need the member's status
+        self.assertLess(series[b"cluster-0000"] - 1 + series[b"nodes-0000"] + 2, MOST_SERIES)
         self.assertGreater(len(turns), 5)
         self.assertLess(max(turns), LONGEST)
-        self.assertLess(max(turns), sum(turns) / 2)
+        self.assertLess(max(turns), sum(turns) / 4)

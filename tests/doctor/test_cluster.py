@@ -27,7 +27,7 @@ class ClusterTests(DoctorTestCase):
         super().setUp()
         conditions = [
             {"type": kind, "status": "True", "reason": "Fine", "message": "fine"}
-            for kind in ("APIServerReachable", "MemberCredential", "ImpersonationAllowed")
+            for kind in ("APIServerReachable", "MemberCredential", "ImpersonationAllowed", "Available")
         ]
         self.record: dict[str, Any] = {
             "spec": {"enable": True, "connection": {"type": "proxy"}},
@@ -137,6 +137,16 @@ class ClusterTests(DoctorTestCase):
         for kind in ("APIServerReachable", "MemberCredential", "ImpersonationAllowed"):
             self.assertEqual(findings[kind].verdict.grade, "warn")
         self.assertEqual(findings["request"].verdict.grade, "ok")
+
+    def test_available(self) -> None:
+        """A problem of one of several agents is a warning, and another one of the sum a failure."""
+        text = '1 of 2 agents cannot be used.  Agent a: the agent of alpha reports: "x: run evil": renew it'
+        self.change(3, "True", "AgentDegraded", text)
+        verdict = self.look()["Available"].verdict
+        self.assertEqual((verdict.grade, verdict.seen), ("warn", text))
+        self.assertEqual(verdict.cure, "on the agent's machine: tower doctor --agent OPTIONS")
+        self.change(3, "False", "NodesDegraded", "no answer")
+        self.assertIn("Available: no answer -> tower cluster show alpha", self.failed(self.look()))
 
     def test_old_agent(self) -> None:
         """The cure fits the program that checks."""

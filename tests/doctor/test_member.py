@@ -41,7 +41,7 @@ class MemberTests(DoctorTestCase):
             ({"api_server": bad}, "API server: API server a:1: refused (v1.36.2) -> start it"),
             ({"credential": bad}, "credential: API server a:1: refused -> start it"),
             ({"impersonation": bad}, "impersonation: API server a:1: refused -> start it"),
-            ({"clock_offset": 3600.0}, "clock: this machine is 3600 s ahead of the API server -> set"),
+            ({"clock_offset": 3600.0}, "clock: this machine is 60m ahead of the API server -> set"),
             ({"credential_expires": NOW}, "expiry: it expired on 2023-11-14 22:13 UTC -> renew it"),
         ):
             self.assertIn(text, self.failed(self.look(evolve(SOUND, **changes))))

@@ -11,10 +11,11 @@ from attrs import evolve
 from tests.doctor.kit import SERVING, DoctorTestCase, chain_of
 from tests.fakes.certificates import DAY, NOW, authority
 from tower.doctor.findings import Course, Finding
-from tower.doctor.network import Glimpse, unverified_context
+from tower.doctor.network import Glimpse
 from tower.doctor.route import ServerRoute, Trust
 from tower.net.connecting import ConnectFailed
 from tower.net.proxy_environment import parse_server_url
+from tower.net.tls.unverified import unverified_context
 
 
 class RouteTests(DoctorTestCase):
@@ -96,7 +97,7 @@ class RouteTests(DoctorTestCase):
     def test_clock(self) -> None:
         """A clock that is an hour off is the only failure, though the certificate is not valid yet."""
         line = self.failed(self.look(now=NOW - 3600))
-        self.assertIn("clock: this machine is 3600 s behind the server -> set the clocks", line)
+        self.assertIn("clock: this machine is 60m behind the server -> set the clocks", line)
         self.network.http[True] = Glimpse(401, None, b"HTTP/")
         self.assertEqual(self.look()["clock"].verdict.grade, "warn")
         self.assertIn("certificate: not valid before", self.failed(self.look(now=NOW - 3600)))

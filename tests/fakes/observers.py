@@ -29,5 +29,6 @@ class FakeObserver:
                 "by_member": request.by_member,
                 "bytes_up": observation.bytes_up,
                 "bytes_down": observation.bytes_down,
+                "aborted": observation.aborted,
             }
         )

@@ -55,6 +55,7 @@ class FakeTunnel:
     streams: int = 3
     protocol: str = "tower-v2"
     on_change: Callable[[], None] = lambda: None
+    request_check: Callable[[], None] = lambda: None
     rewrite: Callable[[bytes, bool], bytes] | None = None
     at_once: bool = True
     pipes: list[FakePipe] = field(factory=list)

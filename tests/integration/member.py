@@ -6,6 +6,7 @@ import atexit
 import base64
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tests.integration.programs import Program, run, wait_for
 HERE = Path(__file__).resolve().parent
 REALCLUSTER = HERE / "realcluster" / "realcluster"
 AGENT_RIGHTS = HERE.parent.parent / "deploy" / "agent-rbac.yaml"
+OLDEST = "1.27"  # kubectl that users may have
 BUILD_PATIENCE = 900.0  # s, on a machine that never built it
 START_PATIENCE = 90.0  # s
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubject"
@@ -210,9 +212,7 @@ class Running:
 
     def start(self) -> None:
         """Build the missing parts, start, and create the rights of the agents and of the users."""
-        built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
-        if built.returncode:
-            raise AssertionError(built.stderr.decode(errors="replace"))
+        _build()
         self.resume()
         self.member.prepare()
 
@@ -237,11 +237,41 @@ class Running:
 
 
 @cache
-def kubectls() -> list[Path]:
-    """Return the kubectl binaries of this machine, the oldest first, releases only."""
+def _build() -> None:
+    """Build the parts of the real clusters that are missing."""
+    built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
+    if built.returncode:
+        raise AssertionError(built.stderr.decode(errors="replace"))
+
+
+@cache
+def _releases() -> list[tuple[str, Path]]:
+    """Return version and path of each kubectl of this machine, the oldest first, releases only."""
     listed = run([sys.executable, str(REALCLUSTER), "kubectls"], timeout=120).stdout.decode().splitlines()
     pairs = [line.split(" ", 1) for line in listed]
-    return [Path(path) for version, path in pairs if "-" not in version]
+    return [(version, Path(path)) for version, path in pairs if "-" not in version]
+
+
+def kubectls() -> list[Path]:
+    """Return the kubectl binaries of this machine, the oldest first, releases only."""
+    return [path for _, path in _releases()]
+
+
+def oldest_and_newest() -> tuple[Path, Path]:
+    """Return two kubectl binaries: `OLDEST`, and the newest, at least the release of the real clusters.
+
+    :raise AssertionError: this machine has others only.
+    """
+    _build()
+    (oldest, first), (newest, last) = _releases()[0], _releases()[-1]
+    built = re.search(r"k8s\.io/kubernetes v(\S+)", (REALCLUSTER.parent / "go.mod").read_text())
+    assert built is not None, "go.mod names no release"
+    versions = [version for version, _ in _releases()]
+    if not oldest.startswith(f"{OLDEST}.") or built[1] not in versions or newest == oldest:
+        raise AssertionError(
+            f"kubectl {OLDEST} and {built[1]} are required, on PATH or next to one that is: found {versions}"
+        )
+    return first, last
 
 
 def member(number: int = 1) -> Member:

@@ -96,16 +96,21 @@ class NodeFleet:
         self.known_hosts.write_text("".join(lines))
 
     def add_to(
-        self, tower: Tower, kubeconfig: Path, *extra: str, nodes: Sequence[Sshd] | None = None
+        self,
+        tower: Tower,
+        kubeconfig: Path,
+        *extra: str,
+        nodes: Sequence[Sshd] | None = None,
+        cluster: str = CLUSTER,
     ) -> None:
-        """Add them to Tower as a cluster.
+        """Add them to Tower as *cluster*.
 
         :param kubeconfig: names its API server.
         :param nodes: to list, instead of all; none: they are listed by other means.
         """
         listed = self.nodes if nodes is None else nodes
         tower.tower(
-            *("cluster", "add", CLUSTER, "--type", "ssh", "--ssh-user", self.user),
+            *("cluster", "add", cluster, "--type", "ssh", "--ssh-user", self.user),
             *("--ssh-keyfile", str(self.key_file), "--ssh-known-hosts", str(self.known_hosts)),
             *(("--nodes", addresses(listed)) if listed else ()),
             *("--member-kubeconfig", str(kubeconfig), *extra),

@@ -1,184 +1,224 @@
-"""The proxy's view of broken members, with an agent, with an old agent and by SSH: list, conditions, log."""
+"""Every fault of a member in every view of every kind of cluster, and every repair.
+
+The faults are real: wrong rights, tokens and CAs; API servers that are frozen, stopped, or have another time.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from tests.fakes.chains import issue, pem
 from tests.integration import harness
-from tests.integration.member import AGENT_RIGHTS, Running
-from tests.integration.node_fleet_kit import CLUSTER as NODES
+from tests.integration.health_subjects import KINDS, NODES, OLD, OURS, Subject, other_authority, subjects
+from tests.integration.health_views import ABSENT, VIEWS, Case, Fault, Views, everywhere
+from tests.integration.member import AGENT_RIGHTS, Access, Member, Running
 from tests.integration.node_fleet_kit import NodeFleet
-from tests.integration.old_peers import OldAgent
-from tests.integration.ports import free_port
-from tests.integration.programs import wait_for
+from tests.integration.ports import free_port, free_ports
+from tests.integration.process_clock import ProcessClock
+from tower.trust.pki import pem_of_key
 
-NOTICED = 30.0  # s until a change shows
-AGENT, OLD = "alpha", "gamma"
-CLUSTERS = (AGENT, NODES, OLD)
+HOUR = 3600
+CLUSTERS = 15
+
+SYNCHRONIZE = '(59|60|61)m behind that of the API server"?: synchronize both machines with NTP'
+
+RIGHTS = Fault(
+    "rights deleted",
+    "ImpersonationAllowed",
+    "ImpersonationDenied",
+    {OURS: "deploy/agent-rbac.yaml", OLD: "deploy/agent-rbac.yaml", NODES: "deploy/proxy-rbac.yaml"},
+    "run 'kubectl apply -f deploy/agent-rbac.yaml' in the member cluster",
+)
+TOKEN = Fault(
+    "wrong token",
+    "MemberCredential",
+    "CredentialRejected",
+    {
+        OURS: "renew the agent's token",
+        OLD: "and restart the agent",
+        NODES: "tower cluster set nodes-token --member-kubeconfig",
+    },
+    "kubectl -n tower-system create token",
+)
+AUTHORITY = Fault(
+    "wrong CA",
+    "APIServerReachable",
+    "CertificateUntrusted",
+    {
+        OURS: "correct its CA or name in the agent's kubeconfig",
+        OLD: "correct the CA in the agent's kubeconfig",
+        NODES: "with the right CA in its kubeconfig, run 'tower cluster set nodes-ca --member-kubeconfig",
+    },
+    "correct certificate-authority, .*ours-ca.kubeconfig",
+)
+FROZEN = Fault(
+    "frozen API server",
+    "APIServerReachable",
+    "Timeout",
+    everywhere("restart the API server if it is frozen"),
+    "restart the API server if it is frozen",
+)
+STOPPED = Fault(
+    "stopped API server",
+    "APIServerReachable",
+    "ConnectionRefused|Unreachable|ConnectionLost",
+    everywhere("start the API server"),
+    "refuses connections: start the API server",
+)
+CLOCK = Fault(
+    "clock 1 h off",
+    "APIServerReachable",
+    "ClockSkew",
+    everywhere(SYNCHRONIZE),
+    SYNCHRONIZE,
+    available=True,
+)
+DATES = Fault(
+    "clock 1 h off, new certificate",
+    "APIServerReachable",
+    "CertificateNotYetValid",
+    everywhere(SYNCHRONIZE),
+    SYNCHRONIZE,
+)
+FAULTS = (RIGHTS, TOKEN, AUTHORITY, FROZEN, STOPPED, CLOCK, DATES)
+DIRECTIONS = ("fault", "repair")
 
 
 class ClusterHealthTests(harness.TowerTestCase):
-    """Three clusters with the same real API server."""
+    """Clusters of each kind; faults of different API servers and credentials occur at the same time."""
 
     def setUp(self) -> None:
-        """Start the API server, a node, and both agents."""
+        """Start three API servers, a node, and the clusters, a set of each kind for each fault."""
         super().setUp()
-        folder = Path(tempfile.mkdtemp(prefix="tower-member-"))
-        self.addCleanup(shutil.rmtree, folder, True)
-        self.cluster = Running(folder, "--bare")
-        self.cluster.start()
-        self.addCleanup(self.cluster.halt)
-        self.member = self.cluster.member
-        self.kubeconfig = self.folder / "agent.kubeconfig"
-        self.write_token(self.kubeconfig, self.member.least.token)
-        self.tower.tower("cluster", "add", AGENT)
-        self.tower.agent(AGENT, self.kubeconfig).program.start()
         self.fleet = NodeFleet(self.tower.node_files, 1, port=free_port())
         self.addCleanup(self.fleet.stop)
         self.fleet.start()
-        self.fleet.add_to(self.tower, self.member.least.kubeconfig)
-        self.tower.tower("cluster", "add", OLD)
-        self.old = self.old_agent(self.member.least.token_file)
-        self.wait("True", *(("Ready", ""),) * 3)
+        folder = Path(tempfile.mkdtemp(prefix="tower-member-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        places = [folder / name for name in ("first", "second", "third")]
+        for place in places:
+            place.mkdir()
+        servers = [Running(place, "--bare") for place in places]
+        self.first, self.second, self.third = servers
+        threads = ThreadPoolExecutor(len(servers))  # the servers end with their threads
+        self.addCleanup(threads.shutdown)
+        for server in servers:
+            self.addCleanup(server.halt)
+        list(threads.map(Running.start, servers))
+        member = self.first.member
+        self.groups = {
+            RIGHTS: self.new_clusters("rights", member, member.least),
+            TOKEN: self.new_clusters("token", member, member.cluster_admin),
+            AUTHORITY: self.new_clusters("ca", member, member.cluster_admin),
+            FROZEN: self.new_clusters("frozen", self.second.member, self.second.member.least),
+            CLOCK: self.new_clusters("clock", self.third.member, self.third.member.least),
+        }
+        self.groups[STOPPED], self.groups[DATES] = self.groups[FROZEN], self.groups[CLOCK]
 
-    def write_token(self, path: Path, token: str) -> None:
-        """Write a kubeconfig with *token*."""
-        config = json.loads(self.member.least.kubeconfig.read_text())
-        config["users"][0]["user"]["token"] = token
-        new = path.with_suffix(".new")
-        new.touch(0o600)
-        new.write_text(json.dumps(config))
-        new.replace(path)
+    def new_tower(self) -> harness.Tower:
+        """Return a Tower with ports for all clusters."""
+        tower = super().new_tower()
+        tower.cluster_ports = free_ports(CLUSTERS)
+        tower.proxy = tower.proxy_program()
+        return tower
 
-    def old_agent(self, token: Path) -> OldAgent:
-        """Start an old agent; return when it is connected."""
-        words = shlex.split(self.tower.tower("join", OLD, "--protocol", "v1"))
-        flags = dict(zip(words[1::2], words[2::2], strict=True))
-        agent = OldAgent(
-            self.folder,
-            flags["--proxy-server"],
-            flags["--name"],
-            flags["--token"],
-            self.member.service,
-            ca=self.member.ca,
-            bearer=token,
-        )
-        self.addCleanup(agent.program.stop)
-        agent.program.start()
-        agent.wait_until_ready()
-        return agent
+    def new_clusters(self, group: str, member: Member, access: Access) -> Sequence[Subject]:
+        """Return a cluster of each kind, not started."""
+        found = subjects(self.tower, self.fleet, group, member, access)
+        self.addCleanup(found[1].stop)
+        return found
 
-    def rows(self) -> dict[str, dict[str, str]]:
-        """Return the cells of `tower cluster list` by cluster and column."""
-        head, *lines = self.tower.tower("cluster", "list", "-o", "wide").splitlines()
-        names = [name for name in head.split("   ") if name]
-        starts = [head.index(name) for name in names]
-        ends = [*starts[1:], None]
-        cells = [
-            {name.strip(): line[a:b].strip() for name, a, b in zip(names, starts, ends, strict=True)}
-            for line in lines
-        ]
-        return {row["NAME"]: row for row in cells}
+    def cases(self, *faults: Fault) -> list[Case]:
+        """Return the clusters that have these faults."""
+        return [Case(fault, subject) for fault in faults for subject in self.groups[fault]]
 
-    def condition(self, cluster: str, kind: str) -> dict[str, Any]:
-        """Return a condition; empty if there is none yet."""
-        conditions = self.tower.status(cluster)["status"]["conditions"]
-        return next((dict(each) for each in conditions if each["type"] == kind), {})
+    def test_matrix(self) -> None:
+        """Every view of every kind of cluster shows every fault in time with its cure, and every repair."""
+        views = Views(self.tower)
+        faults = RIGHTS, TOKEN, AUTHORITY, FROZEN, CLOCK
+        clock = ProcessClock(self.third.member.info["pids"]["kube-apiserver"])
+        cases = self.cases(*faults)
+        self.start_clusters()
+        views.wait("the first checks", cases)
+        views.checked.clear()
+        views.change("the faults", cases, partial(self.break_many, clock), broken=True)
+        views.change("the repairs", cases, partial(self.repair_many, clock), broken=False)
+        cases = self.cases(STOPPED, DATES)
+        views.change("the end and the dates", cases, partial(self.break_servers, clock), broken=True)
+        views.change("the start and the dates", cases, partial(self.repair_servers, clock), broken=False)
+        wanted = {
+            (fault.name, kind, view, direction)
+            for fault, kind, view, direction in product(FAULTS, KINDS, VIEWS, DIRECTIONS)
+            if (kind, view) not in ABSENT
+        }
+        self.assertEqual(views.checked, wanted)
 
-    def wait(self, available: str, *expected: tuple[str, str]) -> None:
-        """Return once each cluster has this status, reason and part of a cure, and the list has them, too."""
-        wanted = dict(zip(CLUSTERS, expected, strict=True))
-        found: dict[str, tuple[str, str, str]] = {}
+    def start_clusters(self) -> None:
+        """Add all clusters and start their agents."""
+        for fault in (RIGHTS, TOKEN, AUTHORITY, FROZEN, CLOCK):
+            for subject in self.groups[fault]:
+                subject.start()
 
-        def is_shown() -> bool:
-            for name in CLUSTERS:
-                sum_ = self.condition(name, "Available")
-                found[name] = sum_.get("status", ""), sum_.get("reason", ""), sum_.get("message", "")
-            return all(
-                found[name][0] == available and found[name][1] in reason.split("|") and cure in found[name][2]
-                for name, (reason, cure) in wanted.items()
-            )
+    def use(self, fault: Fault, *, token: str = "", authority: bytes = b"") -> None:
+        """Give clusters another credential, or the right one."""
+        for subject in self.groups[fault]:
+            subject.credential.write(token=token, authority=authority)
+            subject.apply()
 
-        try:
-            wait_for("the conditions", is_shown, NOTICED, 0.2)
-        except AssertionError as e:
-            raise AssertionError(f"{e}: {wanted} expected, {found} found") from e
-        rows = self.rows()
-        for name, (status, reason, message) in found.items():
-            shown = ("<none>", "<none>") if reason == "Ready" else (reason, message)
-            row = rows[name]
-            self.assertEqual((row["AVAILABLE"], row["REASON"], row["MESSAGE"]), (status, *shown))
+    def break_many(self, clock: ProcessClock) -> None:
+        """Make all faults that an API server survives."""
+        os.kill(self.second.member.info["pids"]["kube-apiserver"], signal.SIGSTOP)
+        clock.set(HOUR)
+        self.first.member.kubectl("delete", "clusterrolebinding", "tower-agent")
+        self.use(TOKEN, token="wrong")
+        self.use(AUTHORITY, authority=other_authority())
 
-    def log_has(self, text: str) -> None:
-        """Assert that the proxy's log has *text* for each cluster."""
-        log = self.tower.proxy.output()
-        for name in CLUSTERS:
-            self.assertIn(f"cluster {name} is {text}", log)
+    def repair_many(self, clock: ProcessClock) -> None:
+        """Repair them."""
+        os.kill(self.second.member.info["pids"]["kube-apiserver"], signal.SIGCONT)
+        clock.set(0)
+        self.first.member.kubectl("apply", "-f", str(AGENT_RIGHTS))
+        self.use(TOKEN)
+        self.use(AUTHORITY)
 
-    def test_breakages(self) -> None:
-        """Each problem shows in time with its cure, and so does each repair."""
-        for name, row in self.rows().items():
-            self.assertRegex(row["VERSION"], r"^v1\.[0-9]+\.[0-9]+$")
-            self.assertEqual(row["LAST SEEN"], "now")
-            for kind in ("APIServerReachable", "MemberCredential", "ImpersonationAllowed"):
-                self.assertEqual(self.condition(name, kind)["status"], "True")
-        self.log_has("available: Ready")
-        self.break_credentials()
-        self.stop_server()
+    def break_servers(self, clock: ProcessClock) -> None:
+        """End an API server; let another use a certificate that is valid by its own clock only."""
+        self.second.halt()
+        clock.set(HOUR)
+        self.certify(begin=HOUR / 2)
 
-    def break_credentials(self) -> None:
-        """Delete the right to impersonate, which one cluster needs, and replace the tokens of the others."""
-        wrong, config = self.folder / "wrong.token", self.folder / "wrong.kubeconfig"
-        wrong.write_text("wrong")
-        self.write_token(config, "wrong")
-        good = self.member.least
-        self.member.kubectl("delete", "clusterrolebinding", "tower-agent")
-        self.wait("False", *(("ImpersonationDenied", "-rbac.yaml"),) * 3)
-        self.log_has("not available: ImpersonationDenied: ")
-        for name in CLUSTERS:
-            self.assertEqual(self.condition(name, "ImpersonationAllowed")["status"], "False")
-            self.assertEqual(self.condition(name, "MemberCredential")["status"], "True")
-        self.use_token(wrong, config)
-        cures = ("create token", f"cluster set {NODES} --member-kubeconfig", "restart the agent")
-        self.wait("False", *(("CredentialRejected", cure) for cure in cures))
-        self.log_has("not available: CredentialRejected: ")
-        self.member.kubectl("apply", "-f", str(AGENT_RIGHTS))
-        self.use_token(good.token_file, good.kubeconfig)
-        self.wait("True", *(("Ready", ""),) * 3)
+    def repair_servers(self, clock: ProcessClock) -> None:
+        """Start the API server, and repair the clock; the certificate was good with the right clock."""
+        self.second.resume()
+        clock.set(0)
+        self.certify(begin=-HOUR)
 
-    def use_token(self, token: Path, kubeconfig: Path) -> None:
-        """Replace the token of each cluster; the old agent is started again, as its cure demands."""
-        self.write_token(self.kubeconfig, token.read_text())
-        self.tower.tower("cluster", "set", NODES, "--member-kubeconfig", str(kubeconfig))
-        self.old.program.stop()
-        self.old = self.old_agent(token)
+    def certify(self, begin: float) -> None:
+        """Let the third API server use a new certificate.
 
-    def stop_server(self) -> None:
-        """Stop the API server from running, then end it, and start it again."""
-        process = self.member.info["pids"]["kube-apiserver"]
-        os.kill(process, signal.SIGSTOP)
-        try:
-            self.wait("False", *(("Timeout", "frozen"),) * 3)
-            self.log_has("not available: Timeout: ")
-        finally:
-            os.kill(process, signal.SIGCONT)
-        self.cluster.halt()
-        self.ask(502, 503)
-        self.wait("False", *(("ConnectionRefused|Unreachable", ""),) * 3)
-        for row in self.rows().values():
-            self.assertEqual((row["VERSION"][:3], row["LAST SEEN"]), ("v1.", "now"))
-        self.cluster.resume()
-        self.ask(200)
-        self.wait("True", *(("Ready", ""),) * 3)
-
-    def ask(self, *codes: int) -> None:
-        """Send a user's request to each cluster, whose outcome is a reason to check it at once."""
-        for name in CLUSTERS:
-            self.assertIn(self.tower.person(name, "jane", "--group", "dev").get("/version").status, codes)
+        :param begin: of its validity, s from now.
+        """
+        folder = self.third.member.place / "pki"
+        authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        certificate, own = issue("kube-apiserver", (authority, key), begin=begin)
+        for path, content in (
+            ("kube-apiserver.key", pem_of_key(own)),
+            ("kube-apiserver.crt", pem(certificate)),
+        ):
+            new = folder / f"{path}.new"
+            new.write_bytes(content)
+            new.replace(folder / path)

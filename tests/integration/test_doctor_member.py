@@ -84,7 +84,7 @@ class DoctorMemberTests(harness.TowerTestCase):
         step.write_text(str(HOUR))
         places = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         (line,) = self.on_agent(PYTHONPATH=places, CLOCK_STEP=str(step))
-        self.assertIn("clock: this machine is 36", line)
+        self.assertRegex(line, "clock: this machine is (59|60|61)m ahead")
         self.assertIn("timedatectl set-ntp true", line)
 
     def test_no_rights(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import tempfile
@@ -11,25 +12,83 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from tests.integration import harness
-from tests.integration.member import kubectls, member
+from tests.integration.member import member, oldest_and_newest
 from tests.integration.person import Person
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
+from tests.integration.relay import Relay
 from tests.integration.threaded import ThreadedServer
+from tower.web.gateway.channel_pool import LATE
 
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
-COMMANDS = (("get", "pods"), ("get", "clusters"), ("api-resources",), ("apply", "-f", "-"))
+PODS = ("get", "pods")
+COMMANDS = (PODS, ("version",), ("api-resources",), ("apply", "-f", "-"), ("logs", "shell"))
 CONFIG_MAP = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first-line}\n"
 SOON = 8.0  # s, for a command and all of its requests
 LONG = 30.0  # s, for commands that may take longer
+ROUNDS = 3  # for what must be complete within `LATE`
+
+# The words of kubectl for each status of an answer to a request for discovery, whose text it drops.
+LATE_WORDS = (
+    "the server was unable to return a response in the time allotted, but may still be processing the request"
+)
+WORDS = {
+    401: ("Unauthorized", "the server has asked for the client to provide credentials"),
+    403: ("Forbidden", "unknown"),
+    404: ("NotFound", "the server could not find the requested resource"),
+    502: ("InternalError", 'an error on the server ("unknown") has prevented the request from succeeding'),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", LATE_WORDS),
+}
+VALIDATION = (
+    'error: error validating "STDIN": error validating data: failed to download openapi: {}; '
+    "if you choose to ignore these errors, turn validation off with --validate=false"
+)
+DISCOVERY = re.compile(
+    r"E\d{4} [\d:.]+ +\d+ memcache\.go:\d+\] "
+    r"""(?:"Unhandled Error" err=")?couldn't get current server API group list: (.*?)"?"""
+)
+DEPRECATION = "WARNING: This version information is deprecated and will be replaced"
+
+
+class Output(NamedTuple):
+    """The end of one command; times are in s."""
+
+    code: int
+    out: str
+    error: str
+    took: float
+
+
+def last_line(code: int, command: tuple[str, ...], *, newest: bool) -> str:
+    """Return the line in which kubectl gives up because of an answer to a request for discovery."""
+    reason, words = WORDS[code]
+    if command[0] == "apply" and newest:
+        return VALIDATION.format(words)
+    if (command[0], code) == ("logs", 404) and newest:
+        return f'error: error from server ({reason}): {words} in namespace "default"'
+    return failure(code, words)
+
+
+def failure(code: int, text: str) -> str:
+    """Return the line for an error of the API."""
+    if code == 401:
+        return f"error: You must be logged in to the server ({text})"
+    return f"Error from server ({WORDS[code][0]}): {text}"
 
 
 class FirstLineTests(harness.TowerTestCase):
     """Real kubectl, the oldest and the newest, with an empty cache directory for each command."""
+
+    def setUp(self) -> None:
+        """Find both versions."""
+        super().setUp()
+        self.kubectls = oldest_and_newest()
 
     def new_tower(self) -> harness.Tower:
         """Return one whose keepalives detect nothing within the time of a test."""
@@ -37,26 +96,85 @@ class FirstLineTests(harness.TowerTestCase):
         tower.proxy = tower.proxy_program(harness.PATIENT)
         return tower
 
-    def kubectl(self, kubectl: Path, kubeconfig: Path, *arguments: str) -> tuple[str, float]:
-        """Run one command; return its output and its time, s."""
-        cache = tempfile.mkdtemp(prefix="cache-", dir=self.folder)
-        argv = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}", *arguments]
+    def kubectl(self, kubectl: Path, kubeconfig: Path, *arguments: str, cache: Path | None = None) -> Output:
+        """Run one command; without *cache* with an empty one."""
+        folder = cache or Path(tempfile.mkdtemp(prefix="cache-", dir=self.folder))
+        argv = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *arguments]
         began = time.monotonic()
         done = run(argv, stdin=CONFIG_MAP, timeout=LONG)
-        shutil.rmtree(cache, ignore_errors=True)
-        return (done.stdout + done.stderr).decode(errors="replace"), time.monotonic() - began
+        took = time.monotonic() - began
+        if cache is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        return Output(done.returncode, done.stdout.decode(), done.stderr.decode(), took)
 
-    def assert_reason(
-        self, reason: str, kubeconfig: Path, *commands: tuple[str, ...], within: float = LONG
+    def assert_failure(
+        self,
+        code: int,
+        kubeconfig: Path,
+        *parts: str,
+        commands: tuple[tuple[str, ...], ...] = COMMANDS,
+        within: float = LONG,
     ) -> None:
-        """Check that the oldest and the newest kubectl print *reason* exactly once for each command."""
-        chosen = commands or COMMANDS
-        pairs = [(kubectl, command) for kubectl in (kubectls()[0], kubectls()[-1]) for command in chosen]
+        """Compare the whole output of both versions with the answer of the API, whose text has *parts*.
+
+        kubectl prints the reason once, with the cure and without the request's ID.
+        """
+        text = self.message(code, kubeconfig)
+        for part in parts:
+            self.assertIn(part, text)
+        pairs = [(kubectl, command) for kubectl in self.kubectls for command in commands]
         with ThreadPoolExecutor(2) as threads:
             results = list(threads.map(lambda pair: self.kubectl(pair[0], kubeconfig, *pair[1]), pairs))
-        for (kubectl, command), (output, took) in zip(pairs, results, strict=True):
-            self.assertEqual(output.count(reason), 1, f"{kubectl.name} {command}: {output}")
-            self.assertLess(took, within, f"{kubectl.name} {command}: {output}{self.tower.proxy.tail()}")
+        for (kubectl, command), output in zip(pairs, results, strict=True):
+            context = f"{kubectl} {command}: {output}{self.tower.proxy.tail()}"
+            self.assertEqual(output.code, 1, context)
+            self.assertLess(output.took, within, context)
+            newest = kubectl == self.kubectls[-1]
+            self.assertEqual(
+                self.lines(output, code),
+                [f"Warning: {text}", last_line(code, command, newest=newest)],
+                context,
+            )
+
+    def message(self, code: int, kubeconfig: Path) -> str:
+        """Return the text of Tower's answer to a request for discovery, without the request's ID."""
+        answer = Person(kubeconfig).get("/api")
+        message = json.loads(answer.body)["message"]
+        self.assertEqual(answer.status, code, message)
+        text, _, end = message.partition(" (request ")
+        self.assertEqual(end, f"{answer.headers['X-Request-Id']})")
+        return str(text)
+
+    def lines(self, output: Output, code: int) -> list[str]:
+        """Return the lines of standard error, without those of kubectl alone that repeat its own words."""
+        kept = []
+        for line in output.error.splitlines():
+            match = DISCOVERY.fullmatch(line)
+            if match is not None:
+                self.assertEqual(match[1].replace('\\"', '"'), WORDS[code][1])
+            elif not line.startswith(DEPRECATION):
+                kept.append(line)
+        return kept
+
+    def assert_cached(self, code: int, kubeconfig: Path, cache: Path, *parts: str) -> None:
+        """Compare the whole output of both versions with a discovery cache: the reason, and one ID."""
+        text = self.message(code, kubeconfig)
+        for part in parts:
+            self.assertIn(part, text)
+        for kubectl in self.kubectls:
+            for command in (PODS, ("logs", "shell")):
+                output = self.kubectl(kubectl, kubeconfig, *command, cache=cache / kubectl.name)
+                error, _, request = output.error.partition(" (request ")
+                self.assertEqual(error, failure(code, text).removesuffix(")" if code == 401 else ""))
+                self.assertRegex(request, r"\A[0-9a-f-]{36}\){1,2}\n\Z")
+
+    def filled(self, kubeconfig: Path) -> Path:
+        """Return a directory of discovery caches, one for each version, of a cluster that works."""
+        cache = Path(tempfile.mkdtemp(prefix="filled-", dir=self.folder))
+        for kubectl in self.kubectls:
+            output = self.kubectl(kubectl, kubeconfig, *PODS, cache=cache / kubectl.name)
+            self.assertEqual(output.code, 0, output)
+        return cache
 
     def moved(self, kubeconfig: Path, path: str) -> Path:
         """Return a copy of *kubeconfig* for another path of the front door."""
@@ -69,43 +187,93 @@ class FirstLineTests(harness.TowerTestCase):
         return copy
 
     def test_rejected(self) -> None:
-        """401, 403, 404 and 503 of the proxy."""
-        for name in ("alpha", "beta"):
-            self.tower.tower("cluster", "add", name)
-        jane = self.tower.kubeconfig("alpha", "jane")
-        reason = "is not valid for cluster beta"
-        self.assert_reason(reason, self.moved(jane, "/clusters/beta"))
+        """401, 403, 404 and 503 of the proxy, without a discovery cache and with it."""
+        self.tower.add("alpha", member().agent)
+        self.tower.tower("cluster", "add", "beta")
+        jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
+        cache = self.filled(jane)
+        self.assert_failure(
+            403,
+            self.moved(jane, "/clusters/beta"),
+            "is for cluster alpha and is not valid for cluster beta: request a kubeconfig for cluster beta",
+        )
         (admin,) = self.tower.state.glob("admin*.kubeconfig")
         copied = self.folder / "admin.kubeconfig"
         shutil.copy(admin, copied)
-        self.assert_reason("cluster gamma not found", self.moved(copied, "/clusters/gamma"))
+        missing = self.moved(copied, "/clusters/gamma")
+        self.assert_failure(404, missing, "cluster gamma not found: 'tower cluster list' shows all")
         self.tower.tower("cluster", "disable", "alpha")
-        self.assert_reason("cluster alpha is disabled", jane, within=SOON)
+        disabled = "cluster alpha is disabled: ask an administrator ('tower cluster enable alpha')"
+        self.assert_failure(503, jane, disabled, within=SOON)
+        self.assert_cached(503, jane, cache, disabled)
         self.tower.tower("cluster", "enable", "alpha")
         answer = self.tower.admin().request("GET", f"{GROUP}/credentials")
         (issued,) = [item for item in json.loads(answer.body)["items"] if item["spec"]["cluster"] == "alpha"]
         self.tower.tower("credential", "revoke", issued["metadata"]["name"])
-        self.assert_reason("was revoked", jane)
+        revoked = "the credential of jane for cluster alpha was revoked: request a new kubeconfig"
+        self.assert_failure(401, jane, revoked)
+        self.assert_cached(401, jane, cache, revoked)
 
     def test_unreachable(self) -> None:
-        """503 of an agent that cannot connect; 502 and 504 of API servers that answer nonsense or nothing."""
+        """503 of an agent that cannot connect, and 502 of an API server that answers nonsense."""
         nonsense = Nonsense()
         self.addCleanup(nonsense.close)
-        for name, port in (("alpha", free_port()), ("beta", nonsense.port)):
+        closed = free_port()
+        for name, port, code, parts in (
+            (
+                "alpha",
+                closed,
+                503,
+                (
+                    f'cannot reach the API server: the agent of alpha reports: "{LOOPBACK}:{closed}: ',
+                    "check that the API server runs, and its address in the kubeconfig of the agent",
+                ),
+            ),
+            (
+                "beta",
+                nonsense.port,
+                502,
+                (
+                    "sent an invalid HTTP answer: ",
+                    "check that the kubeconfig of its agent has the address of an API server",
+                ),
+            ),
+        ):
             self.tower.add(name, self.plain(port))
-            jane = self.tower.kubeconfig(name, "jane")
-            reason = "cannot reach the API server" if name == "alpha" else "sent an invalid HTTP answer"
-            self.assert_reason(reason, jane, within=SOON)
-        silent = socket.create_server((LOOPBACK, 0), backlog=0)
-        self.addCleanup(silent.close)
-        fillers = [socket.socket() for _ in range(4)]
-        for filler in fillers:
-            self.addCleanup(filler.close)
-            filler.setblocking(False)
-            filler.connect_ex(silent.getsockname())
-        self.tower.add("gamma", self.plain(silent.getsockname()[1]))
-        jane = self.tower.kubeconfig("gamma", "jane")
-        self.assert_reason("did not answer the agent", jane, ("api-resources",))
+            self.assert_failure(code, self.tower.kubeconfig(name, "jane"), *parts, within=SOON)
+
+    def test_frozen_api_server(self) -> None:
+        """504 of an API server that begins to be silent, the same for all requests of a command."""
+        relay = Relay(int(member().service.rpartition(":")[2]))
+        self.addCleanup(relay.close)
+        kubeconfig = self.folder / "relayed.kubeconfig"
+        kubeconfig.touch(0o600)
+        text = member().agent.read_text()
+        kubeconfig.write_text(text.replace(member().service, f"{LOOPBACK}:{relay.port}"))
+        self.tower.add("alpha", kubeconfig)
+        jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
+        cache = self.filled(jane)
+        text = "the API server did not answer the agent: "
+        cure = "check that the API server runs, and its address in the kubeconfig of the agent"
+        for _ in range(ROUNDS):
+            relay.cut()  # unused connections
+            wait_for("their end", lambda: not relay.open)
+            relay.stall()
+            wait_for("a 504", lambda: Person(jane).get("/api").status == 504)
+            began = time.monotonic()
+            try:
+                self.assert_failure(504, jane, text, cure, within=SOON)
+                self.assert_cached(504, jane, cache, text, cure)
+            except AssertionError:
+                if time.monotonic() - began < LATE:
+                    raise
+            else:
+                break
+            finally:
+                relay.flow()
+            wait_for("an answer", lambda: Person(jane).get("/api").status == 200)
+        else:
+            self.fail("this machine is too slow")
 
     def test_rejected_agent(self) -> None:
         """502 with the cure if the API server rejects the agent's token, or its right to impersonate."""
@@ -113,9 +281,13 @@ class FirstLineTests(harness.TowerTestCase):
         cluster.kubectl("-n", "tower-system", "create", "serviceaccount", "weak-agent")
         self.addCleanup(cluster.kubectl, "-n", "tower-system", "delete", "serviceaccount", "weak-agent")
         token = cluster.kubectl("-n", "tower-system", "create", "token", "weak-agent").strip()
-        for name, secret, reason in (
+        for name, secret, cure in (
             ("alpha", token, "kubectl apply -f deploy/agent-rbac.yaml"),
-            ("beta", "wrong", "kubectl -n tower-system create token tower-agent"),
+            (
+                "beta",
+                "wrong",
+                "renew the agent's token or client certificate; the agent's log has the command",
+            ),
         ):
             kubeconfig = self.folder / f"{name}.kubeconfig"
             kubeconfig.touch(0o600)
@@ -123,13 +295,14 @@ class FirstLineTests(harness.TowerTestCase):
             self.tower.tower("cluster", "add", name)
             self.tower.agent(name, kubeconfig).program.start()
             jane = self.tower.person(name, "jane", "--group", "dev")
-            wait_for("the rejection", partial(self.is_rejected, jane, reason))
-            self.assert_reason(reason, jane.kubeconfig, ("get", "pods"), ("apply", "-f", "-"))
+            parts = f"cluster {name} cannot be used: ", cure
+            wait_for("the rejection", partial(self.is_rejected, jane, parts))
+            self.assert_failure(502, jane.kubeconfig, *parts)
 
-    def is_rejected(self, user: Person, reason: str) -> bool:
-        """Return whether the user gets a 502 with *reason*."""
+    def is_rejected(self, user: Person, parts: tuple[str, ...]) -> bool:
+        """Return whether the user gets a 502 whose text has all *parts*."""
         answer = user.get("/api")
-        return answer.status == 502 and reason in json.loads(answer.body)["message"]
+        return answer.status == 502 and all(part in json.loads(answer.body)["message"] for part in parts)
 
     def plain(self, port: int) -> Path:
         """Return the kubeconfig of an agent whose API server listens on *port* without TLS."""
@@ -143,29 +316,23 @@ class FirstLineTests(harness.TowerTestCase):
         return path
 
     def test_frozen_and_absent_agent(self) -> None:
-        """Commands fail within 8 s while the agent is stopped, work later, and fail once it is killed."""
+        """The first command fails within 8 s while the agent is stopped, and once it is killed."""
         agent = self.tower.add("alpha", member().agent)
         jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
-        pods = ("get", "pods")
-        warm = str(self.folder / "warm")
-        newest = kubectls()[-1]
-        with_cache = [str(newest), f"--kubeconfig={jane}", f"--cache-dir={warm}", *pods]
-        self.assertEqual(run(with_cache).returncode, 0)
-        reason = "its agent is connected but does not answer"
-        agent.program.pause()
-        try:
-            self.assert_reason(reason, jane, pods, ("api-resources",), within=SOON)
-            began = time.monotonic()
-            done = run(with_cache)
-            self.assertEqual(done.stderr.decode().count(reason), 1, done.stderr)
-            self.assertLess(time.monotonic() - began, SOON)
-        finally:
-            agent.program.resume()
-        wait_for("an answer", lambda: not run(with_cache).returncode)
-        output, _ = self.kubectl(newest, jane, *pods)
-        self.assertIn("NAME", output)
-        agent.program.kill()
-        self.assert_reason("no agent of cluster alpha is connected", jane, pods, within=SOON)
+        cache = self.filled(jane)
+        frozen = "cluster alpha: its agent is connected but does not answer: check the agent's process"
+        absent = ("no agent of cluster alpha is connected; one was last seen at ", "check that it runs")
+        for text, begin in (((frozen,), agent.program.pause), (absent, agent.program.kill)):
+            for number, kubectl in enumerate(self.kubectls):
+                if number or begin == agent.program.kill:
+                    agent.program.start() if not agent.program.running() else agent.program.resume()
+                    wait_for("an answer", lambda: Person(jane).get("/api").status == 200)
+                begin()
+                output = self.kubectl(kubectl, jane, *PODS)
+                self.assertLess(output.took, SOON, output)
+                self.assertEqual(output.error.count(text[0]), 1, output)
+            self.assert_failure(503, jane, *text, within=SOON)
+            self.assert_cached(503, jane, cache, *text)
 
 
 class Nonsense(ThreadedServer):

@@ -74,14 +74,17 @@ class Watched:
         (found,) = (each for each in conditions if each["type"] == "Available")
         return found["status"], found["message"]
 
-    def fails(self, *parts: str) -> bool:
-        """Return whether page, log and the proxy's condition name a problem and its cure."""
+    def fails(self, *parts: str, cure: str = "") -> bool:
+        """Return whether page, log and the proxy's condition name a problem and its cure.
+
+        :param cure: of the agent; that of the condition is the proxy's own.
+        """
         code, text = self.page()
-        if code != 503 or any(part not in text for part in parts):
+        if code != 503 or any(part not in text for part in (*parts, cure)):
             return False
         status, message = self.available()
         log = self.agent.program.output()
-        return status == "False" and all(part in log and part in message for part in parts)
+        return status == "False" and cure in log and all(part in log and part in message for part in parts)
 
     def works(self) -> bool:
         """Return whether the page and the proxy's condition show that the cluster can be used."""
@@ -136,7 +139,9 @@ class MemberHealthTests(harness.TowerTestCase):
             wrong_token: ("(401)", "create token"),
             wrong_authority: ("CA that is not trusted", "gamma.kubeconfig"),
         }
-        self.every("the problems", lambda each: each.fails(*cures[each]))
+        self.every("the problems", lambda each: each.fails(cures[each][0], cure=cures[each][1]))
+        self.assertIn(cures[no_rights][1], no_rights.available()[1])
+        self.assertIn("renew the agent's token", wrong_token.available()[1])
         code, text = no_rights.page("/readyz?verbose")
         self.assertEqual(code, 503)
         self.assertEqual(text.splitlines()[:3], ["[+]tunnel ok", "[+]api-server ok", "[+]credential ok"])
@@ -146,7 +151,7 @@ class MemberHealthTests(harness.TowerTestCase):
         for watched in (wrong_token, wrong_authority):
             watched.write()
         self.every("the repairs", Watched.works)
-        self.every("a warning about the clocks", lambda each: "1 h 0 min ahead" in each.page()[1])
+        self.every("a warning about the clocks", lambda each: "60m ahead" in each.page()[1])
         log = no_rights.agent.program.output()
         self.assertEqual(log.count("(ImpersonationDenied)"), 1)
         self.assertEqual(log.count("(ImpersonationAllowed)"), 2)
@@ -167,7 +172,7 @@ class MemberHealthTests(harness.TowerTestCase):
         """End the API server and start it again."""
         self.cluster.halt()
         self.ask(502, 503)
-        self.every("the end", lambda each: each.fails("refuses connections", "start it"))
+        self.every("the end", lambda each: each.fails("refuses connections", "start the API server"))
         self.cluster.resume()
         self.ask(200)
         self.every("the start", lambda each: each.page() == (200, "ok\n"))

@@ -7,17 +7,21 @@ import json
 import re
 import ssl
 import sys
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 from xml.etree import ElementTree
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration import harness
 from tests.integration.member import member
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
-from tests.integration.prometheus import Prometheus, missing, panel_queries, promtool
+from tests.integration.prometheus import Prometheus, panel_queries, promtool, require_prometheus
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -25,51 +29,68 @@ CHARTS = ROOT / "tools" / "monitoring-charts"
 RULES = DEPLOY / "prometheus" / "tower-alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "tower.json"
 
-#: Metrics that must have samples with one agent, no cluster of type ssh and no audit log.
-PROXY = [
-    "tower_cluster_available",
-    "tower_cluster_member_reachable",
-    "tower_cluster_last_seen_timestamp_seconds",
-    "tower_tunnels",
-    "tower_tunnel_rtt_seconds",
-    "tower_tunnel_disconnects_total",
-    "tower_agent_rejections_total",
-    "tower_requests_total",
-    "tower_request_duration_seconds_bucket",
-    "tower_first_byte_seconds_bucket",
-    "tower_requests_inflight",
-    "tower_streams",
-    "tower_stream_bytes_total",
-    "tower_stream_open_failures_total",
-    "tower_stream_stall_seconds_total",
-    "tower_auth_failures_total",
-    "tower_policy_refusals_total",
-    "tower_throttled_total",
-    "tower_certificate_expiry_timestamp_seconds",
-    "tower_member_credential_expiry_timestamp_seconds",
-    "tower_event_loop_lag_seconds_bucket",
-    "tower_buffer_bytes",
-    "tower_build_info",
-    "tower_store_write_seconds_bucket",
-    "process_cpu_seconds_total",
-    "process_open_fds",
-]
-AGENT = [
-    "tower_agent_connected",
-    "tower_agent_reconnects_total",
-    "tower_agent_rtt_seconds",
-    "tower_agent_apiserver_reachable",
-    "tower_agent_impersonation_allowed",
-    "tower_agent_credential_expiry_timestamp_seconds",
-    "tower_agent_streams",
-    "tower_agent_stream_bytes_total",
-    "tower_agent_dial_seconds_bucket",
-    "tower_agent_dial_failures_total",
-    "tower_agent_refusals_total",
-    "tower_event_loop_lag_seconds_bucket",
-    "tower_build_info",
-    "process_cpu_seconds_total",
-]
+Labels: TypeAlias = Mapping[str, tuple[str, ...]]
+
+#: The metrics that must have samples with one agent, no cluster of type ssh and no audit log: their labels,
+#: and all values of those that have few.
+CLUSTER: Labels = {"cluster": ("alpha",)}
+WITH_TOWER: Labels = {"cluster": ("", "alpha")}  # "": Tower's own API
+DIRECTIONS: Labels = {"direction": ("from_member", "to_member")}
+KINDS = ("exec", "logs", "portforward", "raw", "short", "watch")
+TARGET: Labels = {"target": ("kubernetes",)}
+PROXY: dict[str, Labels] = {
+    "tower_cluster_available": CLUSTER,
+    "tower_cluster_member_reachable": CLUSTER,
+    "tower_cluster_last_seen_timestamp_seconds": CLUSTER,
+    "tower_tunnels": {**CLUSTER, "protocol": ("kubesphere-v1", "tower-v2")},
+    "tower_tunnel_rtt_seconds": CLUSTER,
+    "tower_tunnel_disconnects_total": {**CLUSTER, "reason": ()},
+    "tower_agent_rejections_total": {"reason": ()},
+    "tower_requests_total": {
+        **WITH_TOWER,
+        "verb": ("read", "stream", "write"),
+        "code_class": (),
+        "source": ("member", "tower"),
+    },
+    "tower_request_duration_seconds": WITH_TOWER,
+    "tower_first_byte_seconds": WITH_TOWER,
+    "tower_requests_inflight": {**WITH_TOWER, "kind": KINDS},
+    "tower_streams": CLUSTER,
+    "tower_stream_bytes_total": {**CLUSTER, **DIRECTIONS},
+    "tower_stream_open_failures_total": {**CLUSTER, "reason": ()},
+    "tower_stream_stall_seconds_total": CLUSTER,
+    "tower_auth_failures_total": {"reason": ()},
+    "tower_policy_refusals_total": {"reason": ()},
+    "tower_throttled_total": {"scope": ("connections", "memory", "requests", "tunnels")},
+    "tower_certificate_expiry_timestamp_seconds": {"name": ("serving", "serving-ca", "users-ca")},
+    "tower_member_credential_expiry_timestamp_seconds": CLUSTER,
+    "tower_event_loop_lag_seconds": {},
+    "tower_buffer_bytes": {},
+    "tower_build_info": {"program": ("proxy",), "python": (), "version": ()},
+    "tower_store_write_seconds": {},
+    "process_cpu_seconds_total": {},
+    "process_open_fds": {},
+    "process_resident_memory_bytes": {},
+    "process_start_time_seconds": {},
+}
+AGENT: dict[str, Labels] = {
+    "tower_agent_connected": {},
+    "tower_agent_reconnects_total": {"reason": ()},
+    "tower_agent_rtt_seconds": {},
+    "tower_agent_apiserver_reachable": {},
+    "tower_agent_impersonation_allowed": {},
+    "tower_agent_credential_expiry_timestamp_seconds": {},
+    "tower_agent_streams": TARGET,
+    "tower_agent_stream_bytes_total": DIRECTIONS,
+    "tower_agent_dial_seconds": TARGET,
+    "tower_agent_dial_failures_total": {**TARGET, "reason": ()},
+    "tower_agent_refusals_total": {"reason": ()},
+    "tower_event_loop_lag_seconds": {},
+    "tower_build_info": {"program": ("agent",), "python": (), "version": ()},
+    "process_cpu_seconds_total": {},
+}
+#: Number of buckets of a histogram, with the one of all values.
+BUCKETS = 8
 
 #: Series of one cluster are fewer.
 MOST_SERIES = 100
@@ -91,21 +112,25 @@ def page(port: int) -> str:
         connection.close()
 
 
-class MetricsTests(harness.TowerTestCase):
+def families_of(text: str) -> dict[str, list[Sample]]:
+    """Return the samples of a page by the name of their metric."""
+    families: dict[str, list[Sample]] = {}
+    for metric in text_string_to_metric_families(text):
+        for sample in metric.samples:
+            name = metric.name if metric.type == "histogram" else sample.name
+            families.setdefault(name, []).append(sample)
+    return families
+
+
+class MeteredTestCase(harness.TowerTestCase):
     """One agent in front of a real API server."""
 
     def setUp(self) -> None:
-        """Start the programs and Prometheus."""
-        if missing():
-            self.skipTest(f"{missing()} is not installed: apt-get install prometheus")
+        """Start the programs."""
         super().setUp()
         self.member = member()
         self.agent_metrics = free_port()
         self.agent = self.tower.add("alpha", self.member.agent, f"--metrics-port={self.agent_metrics}")
-        jobs = {"tower-proxy": self.metrics, "tower-agent": self.agent_metrics}
-        self.prometheus = Prometheus(self.folder, jobs, RULES)
-        self.addCleanup(self.prometheus.stop)
-        self.prometheus.start()
 
     def new_tower(self) -> harness.Tower:
         """Return a Tower with a metrics port."""
@@ -113,6 +138,49 @@ class MetricsTests(harness.TowerTestCase):
         self.metrics = free_port()
         tower.proxy = tower.proxy_program(f"--metrics-port={self.metrics}")
         return tower
+
+
+class NamesTests(MeteredTestCase):
+    """No user has made a request, and no cluster of type ssh and no audit log exists."""
+
+    def test_names(self) -> None:
+        """Every metric has samples from the beginning, with exactly its labels."""
+        for port, metrics in ((self.metrics, PROXY), (self.agent_metrics, AGENT)):
+            wait_for("the first keepalives", partial(self.has_all, port, metrics))
+            families = families_of(page(port))
+            for name, labels in metrics.items():
+                self.check_labels(name, labels, families)
+
+    def has_all(self, port: int, metrics: Iterable[str]) -> bool:
+        """Return whether a page has samples of all metrics."""
+        return {*metrics} <= {*families_of(page(port))}
+
+    def check_labels(self, name: str, labels: Labels, families: Mapping[str, list[Sample]]) -> None:
+        """Check the labels of all samples of a metric."""
+        samples = families[name]
+        buckets = [sample.labels for sample in samples if sample.name == f"{name}_bucket"]
+        others = [sample.labels for sample in samples if sample.name != f"{name}_bucket"]
+        for found in others:
+            self.assertEqual({*found}, {*labels}, name)
+        for label, values in labels.items():
+            if values:
+                self.assertEqual({found[label] for found in others}, {*values}, (name, label))
+        if buckets:
+            self.assertEqual(len({found["le"] for found in buckets}), BUCKETS, name)
+            self.assertEqual({label for found in buckets for label in found}, {"le", *labels}, name)
+
+
+class MetricsTests(MeteredTestCase):
+    """With requests of users, and a real Prometheus."""
+
+    def setUp(self) -> None:
+        """Start the programs and Prometheus."""
+        require_prometheus()
+        super().setUp()
+        jobs = {"tower-proxy": self.metrics, "tower-agent": self.agent_metrics}
+        self.prometheus = Prometheus(self.folder, jobs, RULES)
+        self.addCleanup(self.prometheus.stop)
+        self.prometheus.start()
 
     def work(self) -> None:
         """Make requests of each kind, and a watch that stays."""
@@ -140,11 +208,13 @@ class MetricsTests(harness.TowerTestCase):
     def test_scraped(self) -> None:
         """Each metric has samples, each panel's query has data, and the rules are evaluated."""
         self.work()
-        for name in PROXY:
-            wait_for(name, partial(self.found, f'{name}{{job="tower-proxy"}}'))
-        for name in AGENT:
-            wait_for(name, partial(self.found, f'{name}{{job="tower-agent"}}'))
-        for title, queries in panel_queries(DASHBOARD).items():
+        for job, metrics in (("tower-proxy", PROXY), ("tower-agent", AGENT)):
+            for name in metrics:
+                wait_for(name, partial(self.found, f'{{__name__=~"{name}(_bucket)?",job="{job}"}}'))
+        panels = panel_queries(DASHBOARD)
+        self.assertGreater(len(panels), 8)
+        for title, queries in panels.items():
+            self.assertTrue(queries, title)
             for query in queries:
                 wait_for(f"panel {title}: {query}", partial(self.found, query))
         self.check_values()
@@ -173,11 +243,16 @@ class MetricsTests(harness.TowerTestCase):
 
     def check_rules(self) -> None:
         """Prometheus evaluates all rules without errors; nothing is wrong, so nothing fires."""
-        groups = self.prometheus.get("rules")["groups"]
-        rules = [rule for group in groups for rule in group["rules"]]
-        self.assertGreater(len(rules), 15)
-        self.assertEqual([rule["name"] for rule in rules if rule["health"] == "err"], [])
+        self.assertGreater(len(self.rule_healths()), 15)
+        wait_for("the rules", lambda: "unknown" not in self.rule_healths().values())
+        healths = self.rule_healths()
+        self.assertEqual(healths, dict.fromkeys(healths, "ok"))
         self.assertEqual(self.prometheus.query('ALERTS{alertstate="firing"}'), [])
+
+    def rule_healths(self) -> dict[str, str]:
+        """Return the result of each rule's last evaluation, by name."""
+        groups = self.prometheus.get("rules")["groups"]
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
     def check_pages(self) -> None:
         """Promtool finds no fault in the pages; a cluster has few series, without names and addresses."""
@@ -185,6 +260,7 @@ class MetricsTests(harness.TowerTestCase):
             text = page(port)
             promtool("check", "metrics", stdin=text.encode())
             labels = re.findall(r'="([^"]*)"', text)
+            self.assertGreater(len(labels), 20)
             self.assertEqual([label for label in labels if FORBIDDEN.search(label)], [])
         series = [line for line in page(self.metrics).splitlines() if 'cluster="alpha"' in line]
         self.assertGreater(len(series), 60)
@@ -201,8 +277,11 @@ class MetricsTests(harness.TowerTestCase):
 
     def check_removed(self) -> None:
         """The series of a removed cluster disappear."""
+        self.assertIn('cluster="alpha"', page(self.metrics))
         self.tower.tower("cluster", "remove", "alpha", "--yes")
-        self.assertNotIn('"alpha"', page(self.metrics))
+        text = page(self.metrics)
+        self.assertNotIn('"alpha"', text)
+        self.assertIn('cluster=""', text)
 
     def test_front_door(self) -> None:
         """Administrators get the page at the front door; users get the one of their cluster, others none."""
@@ -211,8 +290,10 @@ class MetricsTests(harness.TowerTestCase):
         self.assertEqual(answer.status, 200)
         self.assertIn(b"tower_build_info{", answer.body)
         self.assertEqual(answer.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
-        jane = self.tower.person("alpha", "jane")
-        self.assertNotIn(b"tower_build_info", jane.request("GET", "/metrics").body)
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        answer = jane.request("GET", "/metrics")
+        self.assertEqual((answer.status, b"apiserver_request_total{" in answer.body), (200, True))
+        self.assertNotIn(b"tower_build_info", answer.body)
         context = ssl.create_default_context(cadata=admin.ca)
         connection = http.client.HTTPSConnection(
             self.tower.host, self.tower.secure_port, context=context, timeout=30
@@ -226,9 +307,8 @@ class RulesTests(SynchronousTestCase):
     """The files of ``deploy/``, without Tower's programs."""
 
     def setUp(self) -> None:
-        """Skip without promtool."""
-        if missing():
-            self.skipTest(f"{missing()} is not installed: apt-get install prometheus")
+        """Fail without promtool."""
+        require_prometheus()
 
     def test_rules(self) -> None:
         """Promtool accepts the rules, and their own tests pass."""

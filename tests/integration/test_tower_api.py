@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.processes import build
 from tests.integration import harness
-from tests.integration.member import kubectls
+from tests.integration.member import oldest_and_newest
 from tests.integration.programs import Program, run, wait_for
 
 GROUP = "cluster.kubesphere.io"
@@ -222,12 +222,12 @@ class KubectlAdminTests(ToolsTestCase):
         self.assertTrue(json.loads(made)["status"]["token"])
 
     def test_oldest(self) -> None:
-        """The oldest kubectl here."""
-        self.everything(kubectls()[0])
+        """The oldest kubectl that users may have."""
+        self.everything(oldest_and_newest()[0])
 
     def test_newest(self) -> None:
-        """The newest kubectl here."""
-        self.everything(kubectls()[-1])
+        """The newest kubectl."""
+        self.everything(oldest_and_newest()[1])
 
 
 class ControllerTests(ToolsTestCase):
@@ -238,7 +238,7 @@ class ControllerTests(ToolsTestCase):
     def test_controller(self) -> None:
         """It brings each cluster to its desired state, follows changes, and finalizes deletions."""
         program = build(CONTROLLER)
-        newest = kubectls()[-1]
+        _, newest = oldest_and_newest()
         self.kubectl(newest, "create", "-f", "-", stdin=manifest())
         controller = Program("controller", [str(program), f"--tower={self.admin}"], self.folder)
         controller.start()

@@ -185,6 +185,18 @@ class MemberHealthTests(SynchronousTestCase):
         self.health.dialed(None)
         self.assertEqual(len(self.checks), 4)
 
+    def test_doubted(self) -> None:
+        """A request of the proxy causes a check at once, and further ones at most every few seconds."""
+        self.start()
+        for _ in range(100):
+            self.health.doubted()
+        self.assertEqual(len(self.checks), 2)
+        self.end(DENIED)
+        for _ in range(52):
+            self.health.doubted()
+            self.clock.advance(0.1)
+        self.assertEqual(len(self.checks), 3)
+
     def test_failure(self) -> None:
         """A mistake in a check is logged, and the next one runs."""
         self.start()

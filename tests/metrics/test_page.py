@@ -106,7 +106,7 @@ class MetricsPageTests(SynchronousTestCase):
     def test_new_page(self) -> None:
         """A request after the end of the writing gets a new page."""
         clusters = _Clusters(1)
-        page = MetricsPage(Clock(), registry_of(clusters))
+        page = MetricsPage(Clock(), registry_of(clusters), lambda: 0.0)
         self.successResultOf(page.pieces())
         clusters.count = 2
         (text,) = self.successResultOf(page.pieces())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,15 @@ from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import NOW
+from tests.fakes.chains import family, pem
+from tests.fakes.tls_servers import MisdatedServer
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.member_cures import SYNCHRONIZE
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.budget import Budget
@@ -391,6 +395,24 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertNotIn("replace it", running.status().last_error)
         running.tunnels = running.tunneler.tunnels
 
+    def test_misdated(self) -> None:
+        """If the API server's certificate is not valid yet, its clock is read without a credential."""
+        self.clock.advance(time.time() - self.clock.seconds())
+        root = pem(family()[0][0])
+        self.add(KubeAccess("https://tower.example:6443", ca_data=root, token="of-beta"))
+        running: Any = self.nodes.get("beta")
+        server = MisdatedServer(self.clock.seconds())
+        tunnels, running.tunnels = running.tunnels, SimpleNamespace(dial=server.open)
+        checking = Deferred.fromCoroutine(running._checker.check())
+        server.serve()
+        status = self.successResultOf(checking)
+        self.assertEqual(status.api_server.reason, "CertificateNotYetValid")
+        self.assertIn("the clock of the proxy, which is 60m behind", status.api_server.message)
+        self.assertEqual(status.api_server.cure, SYNCHRONIZE)
+        self.assertEqual(server.pipes[0].requests, b"")
+        self.assertNotIn(b"of-beta", server.pipes[1].requests)
+        running.tunnels = tunnels
+
     def test_cannot_be_put_together(self) -> None:
         """A missing configuration is reported, and tried again; once it works it is kept."""
         config = self.folder / "fake.conf"
@@ -469,4 +491,4 @@ class NodeClustersTests(SynchronousTestCase):
         status, reason, message = self.said("NodesSynced") or ("", "", "")
         self.assertEqual((status, reason), ("False", "TooLongAgo"))
         self.assertIn(str(self.folder / "nodes"), message)
-        self.assertEqual(self.nodes.readings()["beta"].since_sync, 615)
+        self.assertEqual(dict(self.nodes.readings())["beta"].since_sync, 615)

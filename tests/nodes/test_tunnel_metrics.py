@@ -28,7 +28,7 @@ class TunnelCollectorTests(SynchronousTestCase):
             "beta": Reading(3, 1, 12, ["open", "open", "failed"]),
             "": Reading(5, 0, None),
         }
-        self.registry = registry_of(TunnelCollector(lambda: self.readings))
+        self.registry = registry_of(TunnelCollector(lambda: sorted(self.readings.items())))
 
     def value(self, name: str, cluster: str, **labels: str) -> float | None:
         """Return one sample."""
@@ -65,7 +65,7 @@ class TunnelCollectorTests(SynchronousTestCase):
 
     def test_registries_are_apart(self) -> None:
         """Two proxies in one process have separate metrics."""
-        other = registry_of(TunnelCollector(dict))
+        other = registry_of(TunnelCollector(list))
         self.assertIsNone(other.get_sample_value("ssh_tunnel_open_count", {"cluster": "beta"}))
 
     def test_exposition(self) -> None:

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tower.drafts import Draft
 from tower.errors import ConfigurationError
 from tower.store import archive, backup
 from tower.store.archive import Backup, SavedFile, read
@@ -106,12 +107,12 @@ class BackupTests(Folders):
     def test_full_disk(self) -> None:
         """A full disk leaves no part of a file, and keeps an existing one."""
 
-        def full(path: Path, data: bytes, mode: int) -> None:
-            path.write_bytes(data[:100])
+        def full(draft: Draft, data: bytes) -> None:
+            draft.path.write_bytes(data[:100])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         self.file.write_bytes(b"precious")
-        with patch.object(backup, "write_new", full):
+        with patch.object(Draft, "write", full):
             error = self.failed(write, take(self.state, NOW), self.file, replace=True)
         self.assertIn("No space left", error)
         self.assertEqual((self.leftovers(), self.file.read_bytes()), (["tower.backup"], b"precious"))
@@ -119,10 +120,10 @@ class BackupTests(Folders):
     def test_verified(self) -> None:
         """A file that differs when it is read again is not kept."""
 
-        def flip(path: Path, data: bytes, mode: int) -> None:
-            path.write_bytes(data[:-40] + bytes(40))
+        def flip(draft: Draft, data: bytes) -> None:
+            draft.path.write_bytes(data[:-40] + bytes(40))
 
-        with patch.object(backup, "write_new", flip):
+        with patch.object(Draft, "write", flip):
             self.assertIn("not a complete backup", self.failed(write, take(self.state, NOW), self.file))
         self.assertEqual(self.leftovers(), [])
 

@@ -105,8 +105,10 @@ class ReplicasTests(SynchronousTestCase):
             (DOWN, True, 1),
             (DOWN, False, 0),
         ):
-            live.note_outcome(tunnels(state)[0], reached=reached)
-            self.assertEqual(len(doubts), count)
+            tunnel = tunnels(state)[0]
+            tunnel.request_check = lambda: doubts.append("the agent")
+            live.note_outcome(tunnel, reached=reached)
+            self.assertEqual(doubts, ["the agent", "alpha"] * count)
             doubts.clear()
 
     def test_report(self) -> None:

@@ -14,7 +14,9 @@ from tests.fakes.receivers import Recorder
 from tests.fakes.sockets import HOST, client_context
 from tests.fakes.tls_pipes import VERSIONS, Ends, Server
 from tower.errors import TunnelLost
+from tower.kube.head_policy import Upstream
 from tower.net.tls.resumption import LOOKS, Resumption
+from tower.tunnels.apiserver_gate import APIServerGate
 from tower.tunnels.tls_handshake import HANDSHAKE_TIMEOUT, TLSHandshake
 from tower.tunnels.tls_pipe import TLSPipe
 
@@ -57,6 +59,30 @@ class HandshakeTests(Ends):
                 reused.append(server.session.object.session_reused)
                 pipe.abort()
             self.assertEqual(reused, [False, True, True])
+
+    def test_verified(self) -> None:
+        """A check of the API server never resumes a session, which would hide an expired certificate."""
+        upstream = Upstream(b"", b"", b"")
+        for version in VERSIONS:
+            gate = APIServerGate(
+                self.clock, client_context(), HOST, lambda: upstream, Resumption(), why_not=""
+            )
+            reused = []
+            for secure in (gate.secure, gate.secure, gate.verify, gate.secure_unverified):
+                near, far = self.channels()
+                server = Server(far, version)
+                far.resume()
+                securing = secure(near)
+                self.muxes.pump()
+                pipe = self.successResultOf(securing)
+                pipe.receiver = recorder = Recorder()
+                pipe.resume()
+                server.send(b"x")
+                self.muxes.pump()
+                self.assertEqual(recorder.got, b"x")
+                reused.append(server.session.object.session_reused)
+                pipe.abort()
+            self.assertEqual(reused, [False, True, False, False])
 
     def test_looks(self) -> None:
         """Sessions are looked at where there may be a new ticket, and not too often: it costs memory."""

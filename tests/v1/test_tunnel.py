@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Coroutine
+from typing import Any, cast
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.chains import family, pem
+from tests.fakes.tls_servers import MisdatedServer
 from tests.fakes.tunnels import FakeSSHTunnel
 from tests.fakes.v1_pairs import GOOD, TOKEN_ID
 from tower.errors import StreamRefused
+from tower.kube.member_cures import SYNCHRONIZE
+from tower.kube.member_status import MemberStatus
 from tower.kube.status import StatusError
 from tower.v1.member_credential import MemberCredential
 from tower.v1.server import V1Agent
@@ -144,3 +151,23 @@ class V1TunnelTests(SynchronousTestCase):
             + b"Host: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n"
             + b"Impersonate-User: joe\r\nCookie: b\r\n\r\n",
         )
+
+    def test_misdated(self) -> None:
+        """If the API server's certificate is not valid yet, its clock is read without a credential."""
+        self.clock.advance(time.time())
+        server = MisdatedServer(self.clock.seconds())
+        under: Any = self.under
+        under.open_channel = server.open
+        tunnel = self.made(kubernetes="tower.example:6443", authority=pem(family()[0][0]))
+        assert tunnel.check_member is not None
+        checking = Deferred.fromCoroutine(cast(Coroutine[Any, Any, MemberStatus], tunnel.check_member()))
+        server.serve()
+        status = self.successResultOf(checking)
+        self.assertEqual(status.api_server.reason, "CertificateNotYetValid")
+        self.assertIn("the clock of the proxy, which is 60m behind", status.api_server.message)
+        self.assertEqual(status.api_server.cure, SYNCHRONIZE)
+        verified, unverified = server.pipes
+        self.assertEqual(verified.requests, b"")
+        self.assertTrue(unverified.requests.startswith(b"GET /version "))
+        self.assertNotIn(b"Authorization", unverified.requests)
+        self.assertTrue(all(pipe.lost or pipe.closing for pipe in server.pipes))

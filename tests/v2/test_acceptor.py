@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -19,9 +20,12 @@ from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
 from tower.v2.acceptor import AgentAcceptor
-from tower.v2.hello import AgentHello
+from tower.v2.hello import CHECK_MEMBER, AgentHello
 from tower.v2.transport import STATUS_REPORT, AgentRefused, ClientTransport
 from tower.websocket.frames import FrameReader, FrameWriter
+
+#: The hello of an agent that checks its API server on request.
+HELLO = AgentHello(version="9.9", capabilities=(CHECK_MEMBER,))
 
 
 class Agent:
@@ -33,9 +37,7 @@ class Agent:
 
     def __init__(self, clock: Clock, host_key: KeyPair, key: KeyPair, token: str | None) -> None:
         self.pipe = MemoryPipe()
-        self.ssh = ssh = ClientTransport(
-            clock, key, "alpha", [host_key.fingerprint], AgentHello(version="9.9"), token=token
-        )
+        self.ssh = ssh = ClientTransport(clock, key, "alpha", [host_key.fingerprint], HELLO, token=token)
         self.tunnel = SSHTunnel(
             clock, self.pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
@@ -192,6 +194,27 @@ class AcceptorTests(SynchronousTestCase):
             self.pump()
             self.assertEqual(tunnel.member_status, read_report(write_report(status), "the agent of alpha"))
         self.assertEqual(changes, ["alpha"] * 3)
+
+    def test_doubt(self) -> None:
+        """An outcome that contradicts the agent's report makes it check, if it can do so."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(token)
+        (tunnel,) = self.bench.tunnels.live("alpha")
+        checks: list[bool] = []
+        agent.ssh.on_check_request = lambda: checks.append(True)
+        self.bench.tunnels.note_outcome(tunnel, reached=True)
+        self.pump()
+        self.assertEqual(checks, [])
+        self.bench.tunnels.note_outcome(tunnel, reached=False)
+        self.pump()
+        self.assertEqual(checks, [True])
+        self.patch(sys.modules[__name__], "HELLO", AgentHello(version="9.8"))
+        old, _ = self.connect(None)
+        old.ssh.on_check_request = lambda: checks.append(True)
+        (tunnel,) = (each for each in self.bench.tunnels.live("alpha") if each.version == "9.8")
+        self.bench.tunnels.note_outcome(tunnel, reached=False)
+        self.pump()
+        self.assertEqual(checks, [True])
 
     def test_hostile_status(self) -> None:
         """An invalid report ends the tunnel."""

@@ -23,6 +23,7 @@ from tower.kube.member_cures import REPORTED_TEXTS, cure_of
 from tower.kube.member_status import API_SERVER, Check, MemberStatus
 from tower.v2.hello import ANNOUNCE, AgentHello, Announcement, ProxyHello
 from tower.v2.transport import (
+    CHECK_REQUEST,
     REPORTS,
     STATUS_REPORT,
     AgentRefused,
@@ -443,6 +444,39 @@ class LiveTests(SynchronousTestCase):
         pair.client.loseConnection()
         pair.pump()
         self.assertIsInstance(pair.lost[pair.client], Closed)
+
+
+class CheckRequestTests(SynchronousTestCase):
+    """Requests for a check of the agent's API server."""
+
+    def test_request(self) -> None:
+        """The agent gets at most one a second, and none after the end."""
+        pair = Pair()
+        checks: list[float] = []
+        pair.connect()
+        pair.client.on_check_request = lambda: checks.append(pair.clock.seconds())
+        for _ in range(40):
+            pair.server.request_check()
+            pair.pump()
+            pair.clock.advance(0.1)
+        self.assertEqual(len(checks), 4)
+        self.assertEqual(pair.lost, {})
+        pair.client.close("done")
+        pair.pump()
+        pair.clock.advance(2)
+        pair.server.request_check()
+        self.assertEqual(len(checks), 4)
+
+    def test_old_agent(self) -> None:
+        """An agent that does not know the request ignores it."""
+        pair = Pair()
+        pair.connect()
+        answers = dict(pair.client.connection.answers)
+        del answers[CHECK_REQUEST]
+        pair.client.connection.answers = answers
+        pair.server.request_check()
+        pair.pump()
+        self.assertEqual(pair.lost, {})
 
 
 class MemberStatusTests(SynchronousTestCase):

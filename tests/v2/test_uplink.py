@@ -15,7 +15,7 @@ from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.kube.member_status import MemberStatus
-from tower.member.member_health import MemberHealth
+from tower.member.member_health import PAUSE, MemberHealth
 from tower.member.outgoing import Outgoing
 from tower.member.stream_tally import StreamTally
 from tower.net.budget import Budget
@@ -146,6 +146,11 @@ class UplinkTests(SynchronousTestCase):
         self.successResultOf(connected)
         self.assertEqual(reports, [health.status])
         self.assertEqual(len(health._followers), 1)
+        checks: list[float] = []
+        self.patch(health._task, "run_soon_at_most_every", checks.append)
+        ssh.request_check()
+        self.pump()
+        self.assertEqual(checks, [PAUSE])
         self.over()
         self.assertEqual(health._followers, [])
 

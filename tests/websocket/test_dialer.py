@@ -176,7 +176,8 @@ class DialerTests(SynchronousTestCase):
         self.failure = ConnectFailed("refused", "tower.example:8080: connection refused")
         self.assertEqual(
             self.failed(self.dial("ws://tower.example:8080")),
-            "cannot reach ws://tower.example:8080: tower.example:8080: connection refused",
+            "cannot reach ws://tower.example:8080: connection refused: check --proxy-server, and that the "
+            "proxy runs there",
         )
 
     def test_status(self) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
-from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.clusters import call_cluster, cluster_path
+from tower.cli.listing import listed_or_watched, selection
 from tower.cli.merging import merge
+from tower.cli.output import note
+from tower.drafts import draft_of
 from tower.escaping import escaped
 
 
@@ -57,7 +60,7 @@ def request_kubeconfig(
 def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
     """Return the issued kubeconfig, or write it to the file of --output or --merge and confirm that.
 
-    The file is replaced as a whole, and has mode 0600.  --output does not replace links and special files.
+    The file is replaced as a whole.  With --output, it has mode 0600, and is not a link or a special file.
 
     :param context: name of the context for --merge.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
@@ -67,6 +70,9 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
         if not options.merge:
             raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
         replaced = merge(options.merge, context, options.user, issue)
+        mode = stat.S_IMODE(os.stat(options.merge).st_mode)
+        if mode & 0o077:
+            note(f"{options.merge} is accessible to other users (mode {mode:03o}): chmod 600 {options.merge}")
         if replaced is None:
             done = f"context {context} written to {options.merge}"
         elif replaced in ("", options.user):
@@ -81,38 +87,29 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:
         raise UsageFailed("--output: the value is empty: give a file name, or omit the option")
-    draft = credential = ""
+    credential = ""
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
             raise CommandFailed(f"--output {path}: exists and is not a regular file: choose another name")
-        descriptor, draft = tempfile.mkstemp(prefix=".kubeconfig.", dir=os.path.dirname(path) or ".")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with draft_of(Path(path)) as draft:
             status = issue()
             credential = str(status["credential"])
-            file.write(str(status["kubeconfig"]).rstrip("\n") + "\n")
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(draft, path)
-        draft = ""
+            draft.write(str(status["kubeconfig"]).rstrip("\n").encode() + b"\n")
+            draft.put()
     except OSError as e:
         cure = f"; revoke it: tower credential revoke {credential}" if credential else ""
         raise CommandFailed(f"--output {path}: {(e.strerror or str(e)).lower()}{cure}") from e
-    finally:
-        if draft:
-            os.unlink(draft)
     return f"kubeconfig written to {path}"
 
 
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
     """List the issued credentials that have not expired."""
-    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else {}
-    if options.selector:
-        query["labelSelector"] = options.selector
-    path, form = f"{GROUP_PATH}/credentials", options.output
-    if form in ("table", "wide"):
-        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
-        return output.table(answer, wide=form == "wide", empty="no credentials")
-    return output.structured(client.call("GET", path, query=query), form)
+    query = selection(options)
+    if options.cluster is not None:
+        cluster_path(options.cluster)
+        query["fieldSelector"] = f"spec.cluster={options.cluster}"
+    fetch = partial(client.call, "GET", f"{GROUP_PATH}/credentials")
+    return listed_or_watched(fetch, query, options, "no credentials")
 
 
 def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:

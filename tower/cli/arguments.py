@@ -13,7 +13,7 @@ from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
-from tower.cli.values import choice, count, listen_address, output_option, selector_option
+from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
@@ -86,7 +86,9 @@ def _join(commands: Commands[Parser]) -> None:
     )
     command.add_argument("name", metavar="NAME", help="name of the cluster")
     choice(command, "--protocol", "v2: Tower's agent; v1: KubeSphere Tower's agent", "v2", "v1")
-    command.add_argument("--ttl", metavar="DURATION", help="v2: lifetime of the token (default: 1h)")
+    command.add_argument(
+        "--ttl", metavar="DURATION", type=duration, help="v2: lifetime of the token (default: 1h)"
+    )
     command.add_argument(
         "--uses",
         metavar="N",
@@ -140,7 +142,10 @@ def _kubeconfig(commands: Commands[Parser], environ: Mapping[str, str]) -> None:
 def _grantee(command: Parser, environ: Mapping[str, str]) -> None:
     command.add_argument("--user", metavar="USER", required=True, help="user name")
     command.add_argument(
-        "--ttl", metavar="DURATION", help="lifetime (default: 8h, at most the proxy's --max-credential-ttl)"
+        "--ttl",
+        metavar="DURATION",
+        type=duration,
+        help="lifetime (default: 8h, at most the proxy's --max-credential-ttl)",
     )
     choice(command, "--auth", "credential type: client certificate or bearer token", "cert", "token")
     place = command.add_mutually_exclusive_group()
@@ -162,8 +167,7 @@ def _credentials(commands: Commands[Parser]) -> None:
     inner = credential.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     listing = add_command(inner, "list", "list the credentials that have not expired")
     listing.add_argument("--cluster", metavar="NAME", help="credentials for this cluster only")
-    selector_option(listing)
-    output_option(listing, "table", "wide", "json", "yaml", "name")
+    list_options(listing)
     listing.set_defaults(run=access.list_credentials)
     revoke = add_command(inner, "revoke", "revoke a credential", "Closes its connections at once.")
     revoke.add_argument("id", metavar="ID", help="id, from 'tower credential list'")
@@ -197,7 +201,8 @@ def _doctor(commands: Commands[Parser]) -> None:
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
         "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
         "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  Each line "
-        "is 'ok | warn | FAIL  check: observation -> command that cures it'.  Exit code 1: a check failed.",
+        "is 'ok | warn | FAIL | skip  check: observation -> command that cures it'; skip: it depends on a "
+        "check that failed.  Exit code 1: a check failed.",
     )
     command.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="name of a cluster to check end to end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tower.cli import clusters
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.ssh import flags as ssh_flags
-from tower.cli.values import choice, count, output_option, selector_option, watch_option
+from tower.cli.values import FORMS, choice, count, list_options, output_option, watch_option
 
 
 def add_cluster_commands(commands: Commands[Parser]) -> None:
@@ -42,7 +42,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
         (
             "agents",
             clusters.agents,
-            "list a cluster's agent keys, tokens of KubeSphere Tower agents, and live tunnels",
+            "list the agent keys, tokens of KubeSphere Tower agents, and live tunnels of clusters",
             "One line for each tunnel, and one for each key or token without a tunnel.",
         ),
         (
@@ -59,11 +59,14 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
         ),
     ):
         command = add_command(inner, name, summary, more)
-        command.add_argument("name", metavar="NAME", help="name of the cluster")
+        if name == "agents":
+            command.add_argument("name", metavar="NAME", nargs="?", help="name of a cluster (default: all)")
+            list_options(command)
+        else:
+            command.add_argument("name", metavar="NAME", help="name of the cluster")
         command.set_defaults(run=run)
-        if name in ("show", "agents"):
-            output_option(command, "table", "wide", "json", "yaml", "name")
         if name == "show":
+            output_option(command, *FORMS)
             watch_option(command)
         if name == "remove":
             command.add_argument(
@@ -89,7 +92,5 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
                 help="key (SHA256:...) or token (v1:...), from 'tower cluster agents'",
             )
     listing = add_command(inner, "list", "list all clusters")
-    output_option(listing, "table", "wide", "json", "yaml", "name")
-    selector_option(listing)
-    watch_option(listing)
+    list_options(listing)
     listing.set_defaults(run=clusters.list_all)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from typing import Any
 
 from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
+from tower.cli.listing import TABLE_ACCEPT, Fetch, listed, listed_or_watched, selection
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
-from tower.web.api.table import TABLES
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -23,13 +24,11 @@ _BRACKETS = str.maketrans("", "", "[]")
 #: Flags that a new cluster of type ssh requires.
 _NEEDED = ("ssh-user", "ssh-keyfile", "member-kubeconfig")
 
-TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
-
 
 def cluster_path(name: str, below: str = "") -> str:
-    """Return the API path of a cluster, or of *below* in it; raise `CommandFailed` if *name* is invalid."""
+    """Return the API path of a cluster, or of *below* in it; raise `UsageFailed` if *name* is invalid."""
     if _LABEL.fullmatch(name) is None:
-        raise CommandFailed(
+        raise UsageFailed(
             f"there is no cluster {name!r}: a name has 1 to 63 lower case letters, digits and dashes"
         )
     return f"{GROUP_PATH}/clusters/{name}{below}"
@@ -107,7 +106,7 @@ def list_all(client: TowerClient, options: argparse.Namespace) -> str:
     """List the clusters that the selector matches."""
     return _listed(
         client,
-        {"labelSelector": options.selector} if options.selector else {},
+        selection(options),
         options,
         empty="no cluster matches the selector"
         if options.selector
@@ -119,12 +118,7 @@ def _listed(client: TowerClient, query: dict[str, str], options: argparse.Namesp
     """Return the clusters that *query* selects in the output format; with ``--watch``, print changes."""
     if options.watch:
         ClusterWatch(client, query, options.output).run()
-        return ""
-    path, form = f"{GROUP_PATH}/clusters", options.output
-    if form in ("table", "wide"):
-        answer = client.call("GET", path, query=query, accept=TABLE_ACCEPT)
-        return output.table(answer, wide=form == "wide", empty=empty)
-    return output.structured(client.call("GET", path, query=query), form)
+    return listed(partial(client.call, "GET", f"{GROUP_PATH}/clusters"), query, options.output, empty)
 
 
 def show(client: TowerClient, options: argparse.Namespace) -> str:
@@ -181,10 +175,14 @@ def _confirm(name: str) -> None:
 
 
 def agents(client: TowerClient, options: argparse.Namespace) -> str:
-    """List a cluster's agent keys and tokens, and its live tunnels."""
-    if options.output in ("table", "wide"):
-        return _agents(client, options.name, wide=options.output == "wide")
-    return output.structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
+    """List agent keys and tokens of one cluster or of all, and their live tunnels."""
+    if options.name is None:
+        empty = "no agent matches the selector" if options.selector else "no agent has joined a cluster yet"
+        fetch: Fetch = partial(client.call, "GET", f"{GROUP_PATH}/agents")
+    else:
+        empty = "no agent matches the selector" if options.selector else _no_agents(options.name)
+        fetch = partial(call_cluster, client, "GET", options.name, "/agents")
+    return listed_or_watched(fetch, selection(options), options, empty)
 
 
 def revoke(client: TowerClient, options: argparse.Namespace) -> str:
@@ -242,9 +240,10 @@ def _conditions(cluster: dict[str, Any]) -> str:
     return output.columns(("Condition", "Status", "Since", "Reason", "Message"), rows) if rows else ""
 
 
-def _agents(client: TowerClient, name: str, *, wide: bool = False) -> str:
-    return output.table(
-        call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
-        wide=wide,
-        empty=f"no agent has joined cluster {name} yet: run the line that 'tower join {name}' prints",
-    )
+def _agents(client: TowerClient, name: str) -> str:
+    answer = call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT)
+    return output.table(answer, empty=_no_agents(name))
+
+
+def _no_agents(name: str) -> str:
+    return f"no agent has joined cluster {name} yet: run the line that 'tower join {name}' prints"

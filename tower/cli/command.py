@@ -25,6 +25,9 @@ _CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
 #: Denial of Tower's API by a cluster's own API server.
 _OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
 
+#: HTTP status of requests with an invalid value.
+_WRONG = (400, 422)
+
 #: The administrator's kubeconfig in the state directory of a running proxy.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 
@@ -53,7 +56,7 @@ def main(
             print(text, flush=True)
     except TowerError as e:
         print(f"tower: {_described(e)}", file=sys.stderr)
-        return USAGE if isinstance(e, UsageFailed) else 1
+        return USAGE if _is_usage(e) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # keeps the interpreter from flushing again when it exits
@@ -121,6 +124,11 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerCl
         return text
     answer = client(find_access(options)).call("GET", "/version")
     return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
+
+
+def _is_usage(error: TowerError) -> bool:
+    """Return whether the command line is wrong, also if only the proxy can find that."""
+    return isinstance(error, UsageFailed) or (isinstance(error, CallFailed) and error.code in _WRONG)
 
 
 def _described(error: TowerError) -> str:

@@ -15,6 +15,9 @@ SHELLS = ("bash", "zsh", "fish")
 #: Names of the command.
 _PROGRAMS = ("tower", "kubectl-tower")
 
+#: Starts zsh's completion system, which ``~/.zshrc`` may lack.
+_ZSH_SYSTEM = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }"
+
 #: Paths of the API, by the argument that its objects complete.
 _PATHS = {"NAME": f"{GROUP_PATH}/clusters", "ID": f"{GROUP_PATH}/credentials"}
 
@@ -26,7 +29,10 @@ def script(shell: str) -> str:
     """Return the lines that make *shell* complete the command."""
     from argcomplete.shell_integration import shellcode
 
-    return str(shellcode(_PROGRAMS, shell=shell)).strip("\n")
+    lines = str(shellcode(_PROGRAMS, shell=shell)).strip("\n").split("\n")
+    if shell == "zsh":
+        lines.insert(1, _ZSH_SYSTEM)
+    return "\n".join(lines)
 
 
 def complete(

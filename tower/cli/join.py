@@ -11,7 +11,7 @@ from typing import Any
 from tower.cli.client import CommandFailed, TowerClient, UsageFailed
 from tower.cli.clusters import call_cluster
 from tower.cli.manifest import IMAGE, v1_manifest
-from tower.escaping import escaped
+from tower.cli.output import note
 
 #: Options for the agents of one protocol only, and that protocol.
 _ONLY_FOR = {"ttl": "v2", "uses": "v2", "token_file": "v1", "ca_file": "v1", "image": "v1"}
@@ -82,18 +82,18 @@ def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
         return v1_manifest(name, status, options.image or IMAGE)
     if ca_file is not None:
         _write_ca(Path(ca_file), status["certificateAuthority"])
-    _note(f"the token does not expire; to revoke it, run 'tower cluster revoke {name} {status['agent']}'")
-    _note(
+    note(f"the token does not expire; to revoke it, run 'tower cluster revoke {name} {status['agent']}'")
+    note(
         "in a pod of the cluster, run the line unchanged; on another machine add --kubeconfig FILE, which "
         "must contain a client certificate: this agent supports neither tokens nor other files in it"
     )
     if ca_file is None and status["proxyServer"].startswith("https:"):
-        _note(
+        note(
             f"the proxy has no plain port, so this agent uses {status['proxyServer']} and verifies it with "
             "the system's CAs; with --ca-file FILE, it verifies it with the proxy's CA"
         )
     elif ca_file is None:
-        _note(
+        note(
             "this agent does not verify SSH host keys: over http it sends its cluster's credential to any "
             f"server at {status['proxyServer']}; with --ca-file FILE, it uses https and verifies this proxy"
         )
@@ -141,7 +141,3 @@ def _write_ca(path: Path, pem: str) -> None:
         path.write_text(pem, encoding="ascii")
     except OSError as e:
         raise CommandFailed(f"--ca-file {path}: {(e.strerror or str(e)).lower()}") from e
-
-
-def _note(text: str) -> None:
-    print(f"tower: note: {escaped(text)}", file=sys.stderr)

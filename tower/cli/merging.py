@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tower.cli.client import CommandFailed
+from tower.drafts import draft_of
 from tower.kube.kubeconfig import FILE_LIMIT
 
 #: Lists of a kubeconfig, and the key of their entries' content.
@@ -32,7 +33,8 @@ def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) 
 
     Return the user of the context that was replaced; empty: unknown; None: the context is new.
 
-    The file is replaced as a whole and gets mode 0600; a link to it stays.
+    The file is replaced as a whole and keeps its mode; a new one has mode 0600.  A link to it stays.  A
+    change by a program that does not use kubectl's lock is lost only during the last milliseconds.
 
     :param user: of the new kubeconfig.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
@@ -42,16 +44,16 @@ def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) 
     credential = ""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with _locked(path), _draft(path) as draft:
-            content = _read(path)
+        with _locked(path), draft_of(Path(path)) as draft:
+            _read(path)
             status = issue()
             credential = str(status["credential"])
+            content, previous = _read(path)
             replaced = _add(content, yaml.safe_load(status["kubeconfig"]), name, user)
-            with open(draft, "w", encoding="utf-8") as file:
-                yaml.safe_dump(content, file, sort_keys=False, allow_unicode=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
+            draft.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+            if previous is not None:
+                draft.resemble(previous)
+            draft.put()
             return replaced
     except OSError as e:
         raise CommandFailed(f"--merge {path}: {(e.strerror or str(e)).lower()}{_cure(credential)}") from e
@@ -83,30 +85,30 @@ def _locked(path: str) -> Iterator[None]:
         os.unlink(lock)
 
 
-@contextmanager
-def _draft(path: str) -> Iterator[str]:
-    """Provide a new private file, which is removed unless it was renamed."""
-    descriptor, draft = tempfile.mkstemp(prefix=".kubeconfig.", dir=os.path.dirname(path))
-    os.close(descriptor)
-    try:
-        yield draft
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
+class _PlainLoader(yaml.SafeLoader):
+    """Keeps times as texts, which JSON has too: written as YAML times they get another form."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
-def _read(path: str) -> dict[str, Any]:
-    """Return the kubeconfig at *path*; an empty one if there is no file."""
+def _read(path: str) -> tuple[dict[str, Any], os.stat_result | None]:
+    """Return the kubeconfig at *path* and its status; an empty one and None if there is no file."""
     if not os.path.exists(path):
-        return {"apiVersion": "v1", "kind": "Config", **{section: [] for section in _SECTIONS}}
+        return {"apiVersion": "v1", "kind": "Config", **{section: [] for section in _SECTIONS}}, None
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise _CannotMerge("is not a regular file: choose another name")
+    if not os.access(path, os.W_OK):
+        raise _CannotMerge(f"is read-only: chmod u+w {path}, or choose another file")
     with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
         data = file.read(FILE_LIMIT + 1)
     if len(data) > FILE_LIMIT:
         raise _CannotMerge(f"is larger than {FILE_LIMIT} B: choose another file")
     try:
-        content = yaml.safe_load(data)
+        content = yaml.load(data, _PlainLoader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
@@ -122,7 +124,7 @@ def _read(path: str) -> dict[str, Any]:
                 f"is not a kubeconfig, {section} is not a list of entries: repair it, or choose another file"
             )
         content[section] = entries
-    return content
+    return content, status
 
 
 def _add(content: dict[str, Any], issued: dict[str, Any], name: str, user: str) -> str | None:
@@ -172,6 +174,11 @@ def _check_own(name: str, old: dict[str, dict[str, Any] | None], new: dict[str, 
     context = (old["contexts"] or {}).get("context") or {}
     if old["contexts"] is not None and (context.get("cluster"), context.get("user")) != (name, name):
         raise _CannotMerge(f"has a context {name}, which was not made by --merge: {cure}")
+    if old["users"] is not None and old["contexts"] is None and old["clusters"] is None:
+        raise _CannotMerge(
+            f"has a user {name}, which was not made by --merge: delete it with 'kubectl config delete-user "
+            f"{name}', or use --output"
+        )
     if old["clusters"] is not None:
         cluster = old["clusters"].get("cluster") or {}
         key = "certificate-authority-data"

@@ -1,10 +1,11 @@
-"""Arguments of ``tower rotate``, ``tower backup`` and ``tower restore``."""
+"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore`` and ``tower install-systemd``."""
 
 from __future__ import annotations
 
 from tower.cli import backup, rotate
 from tower.cli.parser import Commands, Parser, add_command
-from tower.cli.values import output_option
+from tower.cli.systemd.install import install_systemd
+from tower.cli.values import duration, list_options
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -30,6 +31,33 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     )
     restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
     restoring.set_defaults(text=backup.restore)
+    _install_systemd(commands)
+
+
+def _install_systemd(commands: Commands[Parser]) -> None:
+    command = add_command(
+        commands,
+        "install-systemd",
+        "install the proxy or the agent of this machine as a systemd service",
+        "Writes a sandboxed unit, its user and /etc/tower/PROGRAM.env for the options, and reloads systemd.  "
+        "Run it again after an update of Tower: it replaces the unit, and keeps the options.",
+    )
+    programs = ("proxy", "agent")
+    command.add_argument("program", metavar="PROGRAM", choices=programs, help=" or ".join(programs))
+    command.add_argument(
+        "--enable", action="store_true", help="start the service at each boot, and now if it has its options"
+    )
+    command.add_argument(
+        "--low-ports", action="store_true", help="proxy: allow ports below 1024, such as 443"
+    )
+    command.add_argument(
+        "--root", metavar="DIR", help="write to the image of a machine in DIR; nothing is started"
+    )
+    command.add_argument("--dry-run", action="store_true", help="print the files and commands only")
+    command.add_argument(
+        "--uninstall", action="store_true", help="stop and remove the service; options and state are kept"
+    )
+    command.set_defaults(text=install_systemd)
 
 
 def _rotate(commands: Commands[Parser]) -> None:
@@ -38,10 +66,12 @@ def _rotate(commands: Commands[Parser]) -> None:
     for target, (summary, more) in rotate.TARGETS.items():
         one = add_command(inner, target, summary, more)
         end = one.add_mutually_exclusive_group()
-        end.add_argument("--after", metavar="DURATION", help="latest end, such as 30d (default: none)")
+        end.add_argument(
+            "--after", metavar="DURATION", type=duration, help="latest end, such as 30d (default: none)"
+        )
         end.add_argument("--now", action="store_true", help="finish now, even if the old key is still needed")
         end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")
-    output_option(status, "table", "wide", "json", "yaml")
+    list_options(status)
     status.set_defaults(run=rotate.status)

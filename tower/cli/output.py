@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -102,6 +103,11 @@ def as_yaml(value: dict[str, Any]) -> str:
 def as_json(value: dict[str, Any]) -> str:
     """Return *value* as indented JSON."""
     return readable_json(value)
+
+
+def note(text: str) -> None:
+    """Print a line that is not part of the result."""
+    print(f"tower: note: {escaped(text)}", file=sys.stderr)
 
 
 def _cell(value: object) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
-from tower.cli import output
 from tower.cli.client import GROUP_PATH, TowerClient
-from tower.cli.clusters import TABLE_ACCEPT
+from tower.cli.listing import listed_or_watched, selection
 from tower.escaping import escaped
 
 #: Targets of rotations: summary and description of their commands.
@@ -59,12 +59,12 @@ def rotate(client: TowerClient, options: argparse.Namespace) -> str:
 
 def status(client: TowerClient, options: argparse.Namespace) -> str:
     """Show the rotations in progress and the last finished ones."""
-    if options.output in ("json", "yaml"):
-        return output.structured(client.call("GET", _PATH), options.output)
-    table = client.call("GET", _PATH, accept=TABLE_ACCEPT)
-    text = output.table(table, wide=options.output == "wide", empty="there are no rotations")
-    items = client.call("GET", _PATH)["items"] if table.get("rows") else []
-    return "\n".join([text, *(line for item in items for line in _agents(item))])
+    query, fetch = selection(options), partial(client.call, "GET", _PATH)
+    empty = "no rotation matches the selector" if query else "there are no rotations"
+    text = listed_or_watched(fetch, query, options, empty)
+    if options.output not in ("table", "wide") or text == empty:
+        return text
+    return "\n".join([text, *(line for item in fetch(query=query)["items"] for line in _agents(item))])
 
 
 def _described(item: dict[str, Any]) -> str:

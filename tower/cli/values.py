@@ -6,6 +6,11 @@ import argparse
 import ipaddress
 import re
 
+from tower.options.values import parse_duration
+
+#: Output formats of objects.
+FORMS = ("table", "wide", "json", "yaml", "name")
+
 
 def output_option(command: argparse.ArgumentParser, *forms: str) -> None:
     """Add ``--output`` with *forms*, the default first."""
@@ -18,8 +23,9 @@ def choice(command: argparse.ArgumentParser, flags: str, text: str, *choices: st
     command.add_argument(*flags.split(), choices=choices, default=choices[0], help=text)
 
 
-def selector_option(command: argparse.ArgumentParser) -> None:
-    """Add ``--selector``, for lists."""
+def list_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of all lists: ``--output``, ``--selector`` and ``--watch``."""
+    output_option(command, *FORMS)
     command.add_argument(
         "-l",
         "--selector",
@@ -27,6 +33,7 @@ def selector_option(command: argparse.ArgumentParser) -> None:
         default="",
         help="only objects with these labels, such as env=prod,tier!=test",
     )
+    watch_option(command)
 
 
 def watch_option(command: argparse.ArgumentParser) -> None:
@@ -34,6 +41,15 @@ def watch_option(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-w", "--watch", action="store_true", help="after the list, print each change until Ctrl-C"
     )
+
+
+def duration(text: str) -> str:
+    """Return *text*, if it is a duration."""
+    try:
+        parse_duration(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} {e}") from e
+    return text
 
 
 def count(text: str) -> int:

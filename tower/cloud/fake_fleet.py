@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, CloudError
 from tower.cloud.gcfg import parse
 from tower.cloud.interfaces import EXTERNAL_IP, HOSTNAME, Instance, NodeAddress, Zone
+from tower.drafts import draft_of
 from tower.errors import ConfigurationError
 from tower.net.addresses import parse_address
 from tower.options.values import parse_duration
@@ -160,14 +159,8 @@ def _add_line(path: Path, public: PublicKey, comment: str) -> None:
             return
     if old and not old.endswith(b"\n"):
         old += b"\n"
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if status is not None and os.geteuid() == 0:
-                os.fchown(descriptor, status.st_uid, status.st_gid)
-            os.fchmod(descriptor, _NEW_MODE if status is None else stat.S_IMODE(status.st_mode))
-            file.write(old + public.line.encode() + b" " + comment.encode() + b"\n")
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    with draft_of(path) as draft:
+        draft.write(old + public.line.encode() + b" " + comment.encode() + b"\n", _NEW_MODE)
+        if status is not None:
+            draft.resemble(status)
+        draft.put()

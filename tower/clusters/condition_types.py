@@ -9,6 +9,9 @@ from tower.kube.member_status import CHECK_KINDS
 #: The sum: whether users' requests reach the cluster's API server and are answered there.
 AVAILABLE: Final = "Available"
 
+#: Its reason if only some of the agents can be used.
+AGENT_DEGRADED: Final = "AgentDegraded"
+
 #: An agent is connected, as in upstream's CRD; of clusters with an agent.
 AGENT_AVAILABLE: Final = "AgentAvailable"
 

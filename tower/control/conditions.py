@@ -9,6 +9,7 @@ from tower.clusters import Cluster, ConditionStatus
 from tower.clusters.cluster import Condition
 from tower.clusters.condition_types import (
     AGENT_AVAILABLE,
+    AGENT_DEGRADED,
     AVAILABLE,
     MEMBER_CHECKS,
     NODES_AVAILABLE,
@@ -128,7 +129,7 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
             f"{len(broken)} of {len(tunnels)} agents cannot be used and get no requests.  "
             f"Agent at {tunnel.peer}: {failed.text}"
         )
-        return _made(AVAILABLE, "True", "AgentDegraded", text)
+        return _made(AVAILABLE, "True", AGENT_DEGRADED, text)
     for kind in kinds:
         if found[kind].reason in WARNINGS:
             return _made(AVAILABLE, "True", found[kind].reason, found[kind].message)

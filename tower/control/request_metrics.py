@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from weakref import WeakSet
 
 from prometheus_client import Metric
@@ -38,14 +39,17 @@ POLICY = "tower_policy_refusals_total"
 
 _REQUESTS_TEXT = (
     "Finished requests by whether Tower or the member made the answer; code_class none: the client "
-    "disconnected before it."
+    "disconnected before it; aborted: the member or Tower broke it off."
 )
 #: Values of the label ``verb``: classes of verbs; streams are requests of a kind other than short.
 READ, WRITE, STREAM = "read", "write", "stream"
 
+#: Number of current requests whose kinds are counted at once.
+_PIECE = 100
+
 _READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _KINDS = (SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW)
-_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "aborted")
 
 #: Verb, class of the status, whether the member answered: always exported, so that rates begin at 0.
 _ALWAYS = tuple(
@@ -160,16 +164,24 @@ class RequestMetrics(Collector):
             if name and self._clusters.get(name) is None:
                 del self._counters[name]
 
-    def _inflight(self) -> dict[str, dict[str, float]]:
-        """Return the number of current requests by cluster and kind."""
+    def _inflight(self, names: Sequence[str]) -> Iterator[Metric]:
+        """Yield the numbers of current requests; before them, empty metrics while these are counted.
+
+        The caller may let the reactor run at each: the kind of a watch takes some microseconds.
+        """
+        text = "Current requests."
         numbers: dict[str, dict[str, float]] = {}
-        for gateway in list(self._gateways):
-            for request in gateway.current:
+        current = chain.from_iterable([gateway.current for gateway in self._gateways])
+        while piece := list(islice(current, _PIECE)):
+            for request in piece:
                 kinds = numbers.get(request.cluster)
                 if kinds is None:
                     kinds = numbers[request.cluster] = dict.fromkeys(_KINDS, 0)
                 kinds[request_kind(request.method, request.target, request.fields.upgrade)] += 1
-        return numbers
+            yield Metric(INFLIGHT, text, "gauge")
+        none = dict.fromkeys(_KINDS, 0.0)
+        for name in names:
+            yield gauges(INFLIGHT, text, "kind", numbers.get(name, none), cluster=name)
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric of each cluster, all clusters of one metric in succession."""
@@ -187,9 +199,7 @@ class RequestMetrics(Collector):
         for name, counters in every:
             text = "Time from the request's head to the head of the answer."
             yield histogram(FIRST_BYTE, text, counters.first_bytes, cluster=name)
-        inflight, none = self._inflight(), dict.fromkeys(_KINDS, 0.0)
-        for name in names:
-            yield gauges(INFLIGHT, "Current requests.", "kind", inflight.get(name, none), cluster=name)
+        yield from self._inflight(names)
         text = "Requests without a valid credential."
         yield counters_of(AUTH, text, "reason", self._auth_failures)
         text = "Requests of authenticated users that Tower itself denied."

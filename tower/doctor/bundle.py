@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tower import __version__
 from tower.doctor.findings import Finding, as_json, as_text
+from tower.drafts import draft_of
 from tower.errors import ConfigurationError
 from tower.escaping import escaped
-from tower.trust.statedir import write_new
 
 #: Part of each log that is included, its end, B.
 LOG_LIMIT = 4 << 20
@@ -98,7 +98,9 @@ def write_bundle(
             member.size, member.mode = len(data), 0o600
             file.addfile(member, io.BytesIO(data))
     try:
-        write_new(path, archive.getvalue(), 0o600)
+        with draft_of(path) as draft:
+            draft.write(archive.getvalue())
+            draft.put(replace=False)
     except FileExistsError as e:
         raise ConfigurationError(f"--bundle {path}: exists: choose another name") from e
     except OSError as e:

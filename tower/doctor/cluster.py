@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from attrs import define, field
 
+from tower.clusters.condition_types import AGENT_DEGRADED, AVAILABLE
 from tower.doctor.api import (
     GROUP,
     SILENT_PROXY,
@@ -88,6 +89,7 @@ class _Cluster:
             Step("cluster", self._cluster),
             Step("tunnels", self._tunnels),
             *(Step(kind.condition, partial(self._condition, kind)) for kind in CHECK_KINDS),
+            Step(AVAILABLE, self._available),
         ]
 
     @property
@@ -166,6 +168,16 @@ class _Cluster:
             cure = cure_of(kind, reason, self._texts) or _UNKNOWN.get(reason, _ON_AGENT)
             return warn(without(text, cure) or "unknown", cure)
         return (fail if status == "False" else warn)(*self._judged(kind, reason, text))
+
+    def _available(self) -> Verdict:
+        """Return the verdict about the sum, which also shows that one of several agents has a problem."""
+        found = self._conditions().get(AVAILABLE, {})
+        status, reason, text = (str(found.get(key, "")) for key in ("status", "reason", "message"))
+        if status == "False":
+            return fail(text, f"tower cluster show {self._name}")
+        if reason == AGENT_DEGRADED:
+            return warn(text, _ON_AGENT)
+        return ok(text or reason) if status == "True" else warn(text or "not known yet", _WAIT)
 
     def _judged(self, kind: CheckKind, reason: str, text: str) -> tuple[str, str]:
         """Return the message of a condition, and its cure, which depends on the reason alone."""

@@ -11,9 +11,6 @@ from tower.doctor.findings import Step, Verdict, fail, ok, warn
 from tower.kube.member_cures import is_warning
 from tower.kube.member_status import Check, MemberStatus
 
-#: Remaining lifetime of a credential that is worth a warning, s; a pod's token is renewed each hour.
-_SOON = 600.0
-
 
 @define(eq=False)
 class AgentMemberSteps:
@@ -51,7 +48,9 @@ class AgentMemberSteps:
         return compare_clocks(offset, "the API server")
 
     def _end(self) -> Verdict:
-        return lasts("it", self._status.credential_expires, self._now(), self._renewal, _SOON)
+        status = self._status
+        soon = status.credential.reason == "CredentialExpiresSoon"
+        return lasts("it", status.credential_expires, self._now(), self._renewal, soon=soon)
 
 
 def _verdict(check: Check) -> Verdict:

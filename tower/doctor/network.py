@@ -199,12 +199,3 @@ class Network:
 
 class _TooSlow(TowerError):
     """The peer did not answer in time."""
-
-
-def unverified_context() -> ssl.SSLContext:
-    """Return a TLS context that verifies nothing: to read a clock, never to send a secret."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
-    return context

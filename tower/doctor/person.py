@@ -17,9 +17,6 @@ from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 
 _NEW = "get a new kubeconfig: tower kubeconfig CLUSTER --user USER"
 
-#: Remaining lifetime that is worth a warning, s.
-_SOON = 600.0
-
 #: The cluster in the path of its server.
 _CLUSTER = re.compile(r"/clusters/([a-z0-9.-]+)")
 
@@ -69,7 +66,7 @@ def _credential(access: KubeAccess, token: str, now: float) -> Verdict:
         return fail(f"the {facts.kind} is not valid yet", "set the clock of this machine")
     if end is None:
         return ok(f"a {facts.kind}; only the proxy knows its expiry")
-    return lasts(f"the {facts.kind}", end, now, _NEW, _SOON)
+    return lasts(f"the {facts.kind}", end, now, _NEW, soon=facts.expires_soon(now))
 
 
 async def _user(server: TowerServer, ask: str) -> Verdict:

@@ -24,7 +24,9 @@ from tower.doctor.route import names_of
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.rotation.rotation import TARGETS
+from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
+from tower.trust.expiry import AUTHORITY_SOON, CREDENTIAL_SOON, SERVING_SOON
 from tower.trust.pki import load_certificates
 from tower.trust.serving_certificate import STATE_FILE
 from tower.trust.vault import UnsealFailed, Vault
@@ -133,7 +135,7 @@ class _State:
         return [json.loads(value) for (value,) in rows]
 
     def _credentials(self) -> Verdict:
-        now, known = self._now(), self._records("memberaccess")
+        now, known = self._now(), self._records(MEMBER_ACCESS)
         ends = [(each["expires"], str(each["cluster"])) for each in known if each.get("expires")]
         if not ends:
             return ok("none expires")
@@ -143,12 +145,13 @@ class _State:
             end,
             now,
             f"tower cluster set {name} --member-kubeconfig FILE",
+            soon=CREDENTIAL_SOON,
         )
 
     def _host_key(self) -> Verdict:
         path = self._path / _HOST_KEY
         text = self._files.read(_HOST_KEY)
-        if text is None and self._records("agentkeys"):
+        if text is None and self._records(AGENT_KEYS):
             return fail(f"{path} is missing", f"{_RESTORE}; with a new key, every agent has to join again")
         if text is None:
             return ok(f"{path} does not exist yet; tower-proxy creates it")
@@ -159,7 +162,7 @@ class _State:
 
     def _secrets_key(self) -> Verdict:
         path = self._path / _SECRETS_KEY
-        sealed = self._records("memberaccess")
+        sealed = self._records(MEMBER_ACCESS)
         if not path.exists():
             if sealed:
                 cure = f"{_RESTORE}, or set the credentials of {len(sealed)} clusters again"
@@ -181,10 +184,10 @@ class _State:
             return fail(f"{self._path / name} has no certificate in PEM", _RESTORE)
         end = min(each.not_valid_after_utc.timestamp() for each in certificates)
         target = name.removesuffix(".pem")
-        cure = f"tower rotate {target if target in TARGETS else 'status'}"
+        cure, soon = f"tower rotate {target if target in TARGETS else 'status'}", AUTHORITY_SOON
         if name == STATE_FILE:
-            cure = "start tower-proxy, which renews it"
-        return lasts("it", end, self._now(), cure)
+            cure, soon = "start tower-proxy, which renews it", SERVING_SOON
+        return lasts("it", end, self._now(), cure, soon=soon)
 
     def _published(self) -> Verdict:
         names = _published(self._path)

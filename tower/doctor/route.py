@@ -11,11 +11,13 @@ from cryptography import x509
 
 from tower.doctor.expiry import compare_clocks, describe, lasts
 from tower.doctor.findings import Step, Verdict, fail, ok, warn
-from tower.doctor.network import Network, unverified_context
+from tower.doctor.network import Network
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
 from tower.net.tls.ca_pinning import ChainUnknown, NotThePinnedCA, find_authority, pinned_context
+from tower.net.tls.unverified import unverified_context
+from tower.trust.expiry import SERVING_SOON
 
 #: Name of the check of this machine's clock.
 CLOCK = "clock"
@@ -194,7 +196,8 @@ class ServerRoute:
             (await self._verified()).abort()
         except ConnectFailed as e:
             return fail(str(e), self.trust.cure)
-        return lasts("the server's certificate", end, now, "restart tower-proxy, which renews it")
+        cure = "restart tower-proxy, which renews it"
+        return lasts("the server's certificate", end, now, cure, soon=SERVING_SOON)
 
     @property
     def _verifies_nothing(self) -> bool:

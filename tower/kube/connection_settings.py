@@ -12,10 +12,8 @@ from attrs import field, frozen
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.tls.client_certificate import load_pair
+from tower.trust.expiry import credential_ends_soon
 from tower.trust.pki import load_certificates
-
-#: A credential is about to expire in this last part of its life, s.
-EXPIRES_SOON = 7 * 86_400.0
 
 #: Latest plausible expiry, s since the epoch (the year 9999).
 _LATEST = 253402300799.0
@@ -131,8 +129,5 @@ class CredentialFacts:
         return cls(problem=problem)
 
     def expires_soon(self, now: float) -> bool:
-        """Return whether less than a tenth of its life is left, and less than `EXPIRES_SOON`."""
-        begin, end = self.lifetime.begin, self.lifetime.end
-        if end is None:
-            return False
-        return end - now < (EXPIRES_SOON if begin is None else min(EXPIRES_SOON, (end - begin) / 10))
+        """Return whether the credential ends soon; see `tower.trust.expiry`."""
+        return credential_ends_soon(self.lifetime.begin, self.lifetime.end, now)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tower.http.paths import has_dot_segment, leaves_prefix
 from tower.kube.head_fields import FORM, RefusedHead, check_fields
@@ -79,6 +79,10 @@ class Upstream:
     prefix: bytes
     host_line: bytes
     credential_line: bytes = field(repr=False)
+
+    def without_credential(self) -> Upstream:
+        """Return the values for a server that is not verified."""
+        return evolve(self, credential_line=b"")
 
 
 class HeadPolicy:

@@ -31,13 +31,16 @@ from tower.kube.member_answers import (
     text_of,
 )
 from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_dates
-from tower.kube.member_failures import late, misdated, skewed, unreached
+from tower.kube.member_failures import compared, late, misdated, skewed, slow, unreached
 from tower.kube.member_status import API_SERVER, CREDENTIAL, IMPERSONATION, Check, CheckKind, MemberStatus
 from tower.kube.timestamps import timestamp
 from tower.reactor.timers import within
 
 #: Time limit of one check, s.
 TIMEOUT = 8.0
+
+#: First request's duration from which on an unfinished check means a slow API server, s; else it is frozen.
+SLOW = 1.0
 
 #: Largest answer to a request of a check, B.
 CHECK_LIMIT = 1024 * 1024
@@ -79,12 +82,19 @@ class MemberChecker:
     async def check(self) -> MemberStatus:
         """Return the status, within `TIMEOUT`."""
         run = _Run(
-            self._api, self._server(), self._facts(), self._texts, self._epoch, impersonate=self._impersonate
+            self._clock,
+            self._api,
+            self._server(),
+            self._facts(),
+            self._texts,
+            self._epoch,
+            impersonate=self._impersonate,
         )
         try:
             await within(self._clock, TIMEOUT, Deferred.fromCoroutine(run.run()), _Late)
         except _Late:
-            run.status = evolve(run.status, api_server=late(run.server, self._texts))
+            state = slow if run.first_answer >= SLOW else late
+            run.status = evolve(run.status, api_server=state(run.server, self._texts))
         finally:
             self._api.close()
         status = run.status
@@ -118,8 +128,10 @@ class _Run:
     """One check.
 
     :ivar status: what is known so far.
+    :ivar first_answer: how long the API server took for its first answer, s; 0 before it.
     """
 
+    _clock: IReactorTime
     _api: APIClient
     server: str
     facts: CredentialFacts
@@ -127,6 +139,7 @@ class _Run:
     _epoch: Callable[[], float]
     _impersonate: bool = field(kw_only=True)
     status: MemberStatus = field(factory=MemberStatus, init=False)
+    first_answer: float = field(default=0.0, init=False)
     _user: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -145,9 +158,10 @@ class _Run:
     # The API server
 
     async def _is_answering(self) -> bool:
-        began = self._epoch()
+        began, start = self._epoch(), self._clock.seconds()
         answer = await self._api.request("GET", "/version")
         offset = clock_offset(answer, began, self._epoch())
+        self.first_answer = self._clock.seconds() - start
         version = object_in(answer).get("gitVersion")
         if isinstance(version, str) and version.isprintable():
             self._set(version=shortened(version, VERSION_LIMIT))
@@ -171,6 +185,9 @@ class _Run:
         if not self.status.version and object_in(answer).get("kind") != "Status":
             text = f"it answers {answer.code} to /version ({text_of(answer)})"
             return found(API_SERVER, "NotAnAPIServer", f"{server} is not an API server: {text}", texts)
+        if answer.code == 429:
+            text = f"API server {server} answers 429 to the checks ({text_of(answer)})"
+            return found(API_SERVER, "TooManyRequests", text, texts)
         if offset is not None and abs(offset) >= LARGE_OFFSET:
             return skewed(server, offset, texts)
         return found(API_SERVER, "Reachable", f"API server {server} answers", texts)
@@ -213,7 +230,10 @@ class _Run:
             text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}"
             return found(CREDENTIAL, "CredentialExpired", text, self._texts)
         text = f"API server {self.server} rejects the {facts.kind} of {checker} (401){self._unused_files()}"
-        return found(CREDENTIAL, "CredentialRejected", text, self._texts)
+        offset = self.status.clock_offset
+        if offset is not None and abs(offset) >= LARGE_OFFSET:
+            text += f", and {compared(offset, self._texts)}"
+        return found(CREDENTIAL, "CredentialRejected", text, self._texts, offset=offset)
 
     def _anonymous(self) -> Check:
         checker, kind = self._texts.checker, self.facts.kind

@@ -15,6 +15,7 @@ from tower.kube.member_check import CHECK_LIMIT, TIMEOUT, MemberChecker
 from tower.kube.member_cures import MemberTexts
 from tower.net.connecting import connect
 from tower.net.pipes import Pipe
+from tower.net.tls.unverified import unverified_context
 from tower.reactor.interfaces import ISocketReactor
 
 _PROGRAM = b"tower-agent"
@@ -48,10 +49,9 @@ def create_checker(
         material = member.material
         return CredentialFacts.of(material.certificate, material.token, member.problem)
 
-    def without_credential() -> Upstream:
-        upstream = member.upstream()
-        return Upstream(upstream.prefix, upstream.host_line, b"")
-
+    unverified = client(
+        lambda: open_with(unverified_context()), lambda: member.upstream().without_credential()
+    )
     return MemberChecker(
         reactor,
         client(lambda: open_with(member.tls), member.upstream),
@@ -60,14 +60,5 @@ def create_checker(
         texts,
         epoch=epoch,
         impersonate=impersonate,
-        unverified=client(lambda: open_with(_unverified()), without_credential),
+        unverified=unverified,
     )
-
-
-def _unverified() -> ssl.SSLContext:
-    """Return a context that accepts every certificate, and that has none."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
-    return context

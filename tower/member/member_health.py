@@ -19,7 +19,7 @@ from tower.reactor.repeating import RepeatingTask
 #: Time between two checks, s.
 PERIOD = 15.0
 
-#: Shortest time between checks because of streams, s.
+#: Shortest time between checks because of streams or requests, s; a proxy accepts a report every 2 s.
 PAUSE = 5.0
 
 #: Time limit of one check, s: twice that of `tower.kube.member_check`, which may read the clock as well.
@@ -74,6 +74,10 @@ class MemberHealth(Service):
             return
         if (error is None) is not (self.status.api_server.status == "True"):
             self._task.run_soon_at_most_every(PAUSE)
+
+    def doubted(self) -> None:
+        """Check soon: an answer that the proxy relayed contradicts the status."""
+        self._task.run_soon_at_most_every(PAUSE)
 
     # The state
 

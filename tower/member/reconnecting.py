@@ -228,7 +228,7 @@ class Reconnecting(Service):
         wait = self._backoff.slow() if permanent else self._backoff.wait(long=long)
         if logged:
             often = f"; the same error is logged every {LOG_PERIOD:g} s" if permanent else ""
-            self._log.info("retrying in {wait:.1f} s{often}, or at SIGHUP", wait=wait, often=often)
+            self._log.info("retrying in {wait:.1f} s, or at SIGHUP{often}", wait=wait, often=often)
         self._timer = self._clock.callLater(wait, self._try)
 
     # Stopping

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ConfigurationError, StreamRefused
@@ -19,9 +21,13 @@ from tower.net.tls.resumption import Resumption
 from tower.nodes.tunnels.context import NodeDialer
 from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.apiserver_gate import APIServerGate
+from tower.tunnels.live import TunnelChannel
 
 #: Time limit for a direct connection to the API server, s.
 DIRECT_TIMEOUT = 10.0
+
+
+_Secure: TypeAlias = Callable[[APIServerGate, TunnelChannel], Deferred[Any]]
 
 
 @frozen
@@ -105,9 +111,10 @@ class MemberAPIServer:
             raise ConfigurationError(self.problem)
         return self._current
 
-    async def open(self, dialer: NodeDialer) -> Pipe:
+    async def open(self, dialer: NodeDialer, secure: _Secure = APIServerGate.secure) -> Pipe:
         """Return a pipe to the API server, opened with *dialer*, TLS up in it if it has TLS.
 
+        :param secure: the method that does so.
         :raise StreamRefused: the API server was not reached, or there is no usable credential.
         :raise TunnelLost: the tunnel was lost meanwhile.
         :raise ClusterUnreachable: no node's tunnel is open.
@@ -116,7 +123,7 @@ class MemberAPIServer:
         if current is None:
             raise StreamRefused("failed", self.problem)
         channel = await dialer.dial(current.server.host, current.server.port)
-        pipe: Pipe = await current.gate.secure(channel)
+        pipe: Pipe = await secure(current.gate, channel)
         return pipe
 
     async def open_directly(self) -> Pipe:

@@ -42,6 +42,7 @@ from tower.reactor.poller import Poller
 from tower.reactor.timers import Clock
 from tower.store import IStore
 from tower.tunnels import Tunnels
+from tower.tunnels.apiserver_gate import APIServerGate
 
 
 class NodeCluster:
@@ -124,7 +125,10 @@ class NodeCluster:
             reactor, self.apiserver.open_directly, self.apiserver.upstream, persistent=False
         )
         self._check_api = APIClient(
-            reactor, lambda: self.apiserver.open(self.tunnels), self.apiserver.upstream, limit=CHECK_LIMIT
+            reactor,
+            lambda: self.apiserver.open(self.tunnels, APIServerGate.verify),
+            self.apiserver.upstream,
+            limit=CHECK_LIMIT,
         )
         self._checker = MemberChecker(
             reactor,
@@ -133,6 +137,12 @@ class NodeCluster:
             lambda: self.apiserver.facts,
             proxy_texts(cluster.name),
             epoch=epoch,
+            unverified=APIClient(
+                reactor,
+                lambda: self.apiserver.open(self.tunnels, APIServerGate.secure_unverified),
+                lambda: self.apiserver.upstream().without_credential(),
+                limit=CHECK_LIMIT,
+            ),
         )
         self.cluster_tunnel = SSHClusterTunnel(cluster.name, self.login.user, self.tunnels, self.apiserver)
         self.cluster_tunnel.check_member = self._check_member
@@ -343,7 +353,7 @@ class NodeCluster:
         """Return the state of the nodes, and the last error."""
         status, state = self.tunneler.status(), self._unusable() or self.cluster_tunnel.member_status
         if state is not None and state.credential.status == "False":
-            return evolve(status, last_error=state.credential.message)
+            return evolve(status, last_error=state.credential.text)
         return status
 
     # Callbacks of the parts

@@ -43,6 +43,7 @@ class SSHClusterTunnel:
         self.member_status: MemberStatus | None = None
         self.check_member: CheckMember | None = None
         self.on_change: Callable[[], None] = lambda: None
+        self.request_check: Callable[[], None] = lambda: None
         self.targets: Mapping[str, tuple[str, int]] = {}
         self.kubelets: Kubelets | None = None
         self._tunnels = tunnels

@@ -91,9 +91,10 @@ class NodeClusters(Service):
         problem = self._problems.get(name)
         return None if problem is None else SSHStatus(last_error=problem)
 
-    def readings(self) -> dict[str, Reading]:
-        """Return the values of the metrics, by cluster."""
-        return {each.cluster.name: Reading.of(each.tunneler) for each in self}
+    def readings(self) -> Iterator[tuple[str, Reading]]:
+        """Yield the values of the metrics, by cluster, in the order of names."""
+        for each in sorted(self, key=lambda each: each.cluster.name):
+            yield each.cluster.name, Reading.of(each.tunneler)
 
     def kubelets(self, name: str) -> Kubelets | None:
         """Return the kubelets of a cluster; None while they are turned off."""

@@ -20,6 +20,7 @@ from tower.net.addresses import join_address
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption
+from tower.net.tls.unverified import unverified_context
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelet_address import LOOPBACK, KubeletAddresses
 from tower.nodes.tunnels.context import HealthCheck
@@ -172,7 +173,7 @@ def kubelet_health(url: str, clock: IReactorTime, authority: ssl.SSLContext | No
     if parts.scheme not in {"http", "https"} or not host or not url.isascii() or not url.isprintable():
         raise ConfigurationError(f"health URL {url!r} is not like https://127.0.0.1:10250/healthz")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    context = None if parts.scheme == "http" else authority or _unverified()
+    context = None if parts.scheme == "http" else authority or unverified_context()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host_line = f"Host: {join_address(host, port)}\r\n".encode()
 
@@ -200,13 +201,6 @@ def kubelet_health(url: str, clock: IReactorTime, authority: ssl.SSLContext | No
             raise Unhealthy(f"Get {url}: {error}") from error
 
     return check
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 async def _secured(channel: Channel, context: ssl.SSLContext | None, host: str, clock: IReactorTime) -> Pipe:

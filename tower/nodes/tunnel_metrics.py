@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
 from attrs import field, frozen
@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tower.clusters.node_status import NodeState
+from tower.metrics.families import counter, gauge, gauges
 from tower.nodes.tunneler import SSHTunneler
 
 OPEN_COUNT = "ssh_tunnel_open_count"
@@ -19,6 +20,7 @@ SYNC_DURATION = "apiserver_proxy_tunnel_sync_duration_seconds"
 SYNC_LATENCY = "apiserver_proxy_tunnel_sync_latency_secs"
 #: Not from kube-apiserver.
 NODE_TUNNELS = "tower_node_tunnels"
+_OPEN_HELP = "Counter of ssh tunnel total open attempts"
 _SYNC_HELP = "The time since the last successful synchronization of the SSH tunnels for proxy requests."
 
 
@@ -52,27 +54,31 @@ class Reading:
 class TunnelCollector(Collector):
     """Collects the metrics of all clusters.
 
-    :param read: called at each scrape; returns the values by cluster.
+    Each metric of each cluster is made alone, and the reactor may run in between; see `tower.metrics.page`.
+
+    :param read: called at each scrape; returns the values by cluster, and may make them one by one.
     """
 
-    def __init__(self, read: Callable[[], Mapping[str, Reading]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[tuple[str, Reading]]]) -> None:
         self._read = read
 
-    def collect(self) -> Iterable[Metric]:
-        """Return all metrics, with their exact names."""
-        opens = Metric(OPEN_COUNT, "Counter of ssh tunnel total open attempts", "counter")
-        failures = Metric(OPEN_FAIL_COUNT, "Counter of ssh tunnel failed open attempts", "counter")
-        duration = Metric(SYNC_DURATION, _SYNC_HELP, "gauge")
-        latency = Metric(SYNC_LATENCY, f"(Deprecated) {_SYNC_HELP}", "gauge")
-        tunnels = Metric(NODE_TUNNELS, "Number of nodes by the state of their SSH tunnel.", "gauge")
-        for cluster, reading in sorted(self._read().items()):
-            labels = {"cluster": cluster}
-            opens.add_sample(OPEN_COUNT, labels, reading.opens)
-            failures.add_sample(OPEN_FAIL_COUNT, labels, reading.failures)
-            if reading.since_sync is not None:
-                duration.add_sample(SYNC_DURATION, labels, reading.since_sync)
-                latency.add_sample(SYNC_LATENCY, labels, reading.since_sync)
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric of each cluster, with its exact name, after empty ones while values are read."""
+        found: list[tuple[str, Reading]] = []
+        for pair in self._read():
+            found.append(pair)
+            yield Metric(OPEN_COUNT, _OPEN_HELP, "counter")
+        for cluster, reading in found:
+            yield counter(OPEN_COUNT, _OPEN_HELP, reading.opens, cluster=cluster)
+        for cluster, reading in found:
+            text = "Counter of ssh tunnel failed open attempts"
+            yield counter(OPEN_FAIL_COUNT, text, reading.failures, cluster=cluster)
+        for name, text in ((SYNC_DURATION, _SYNC_HELP), (SYNC_LATENCY, f"(Deprecated) {_SYNC_HELP}")):
+            for cluster, reading in found:
+                if reading.since_sync is not None:
+                    yield gauge(name, text, reading.since_sync, cluster=cluster)
+        for cluster, reading in found:
             numbers = Counter(reading.states)
-            for state in get_args(NodeState):
-                tunnels.add_sample(NODE_TUNNELS, {**labels, "state": state}, numbers[state])
-        return opens, failures, duration, latency, tunnels
+            states: dict[str, float] = {state: numbers[state] for state in get_args(NodeState)}
+            text = "Number of nodes by the state of their SSH tunnel."
+            yield gauges(NODE_TUNNELS, text, "state", states, cluster=cluster)

@@ -23,11 +23,17 @@ EXIT_CODE = 128
 
 @define(eq=False)
 class Reloads:
-    """Reloadable parts of a program, in order."""
+    """Reloadable parts of a program, in order.
+
+    :ivar on_begin: called before a reload.
+    :ivar on_end: called after it.
+    """
 
     _log = Logger(namespace="tower.signals")
 
     _entries: dict[str, Reload] = field(factory=dict)
+    on_begin: Callable[[], object] = field(default=lambda: None, init=False)
+    on_end: Callable[[], object] = field(default=lambda: None, init=False)
 
     def add(self, name: str, reload: Reload) -> None:
         """Reload *name* too; *reload* must not disturb what is in use, and may raise."""
@@ -36,6 +42,7 @@ class Reloads:
     def run(self) -> None:
         """Reload everything; an error is logged, and keeps what was in use."""
         done = []
+        self.on_begin()
         for name, reload in self._entries.items():
             try:
                 result = reload()
@@ -46,6 +53,7 @@ class Reloads:
             else:
                 done.append(f"{name} ({result})" if result else name)
         self._log.info("SIGHUP: reloaded {reloaded}", reloaded=", ".join(done) or "nothing")
+        self.on_end()
 
 
 class Signals(Service):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -16,11 +15,12 @@ from contextlib import closing
 from pathlib import Path
 
 from tower import __version__
+from tower.drafts import draft_of
 from tower.errors import ConfigurationError
 from tower.files import read_plain
-from tower.store.archive import COUNT_LIMIT, DATABASE, Backup, SavedFile, read
+from tower.store.archive import COUNT_LIMIT, DATABASE, Backup, SavedFile, disk_problem, read
 from tower.store.sqlite_file import checked_copy, explained
-from tower.trust.statedir import FILE_LIMIT, LOCK, RESTORING, sync, write_new
+from tower.trust.statedir import FILE_LIMIT, LOCK, RESTORING
 
 #: Files that a backup omits: the proxy makes them again.
 _OMITTED = (LOCK, RESTORING, "admin.kubeconfig", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
@@ -40,12 +40,12 @@ def take(directory: Path, now: float, *, with_secrets: bool = True) -> Backup:
     :raise ConfigurationError: it is not a proxy's state directory, or cannot be read.
     """
     path = directory / DATABASE
+    if (directory / RESTORING).exists():
+        raise ConfigurationError(f"{directory}: a restore was interrupted: finish it before a backup")
     if not path.is_file():
         raise ConfigurationError(
             f"{path} not found: set --state-dir to the state directory of a tower-proxy on this machine"
         )
-    if (directory / RESTORING).exists():
-        raise ConfigurationError(f"{directory}: a restore was interrupted: finish it before a backup")
     if not with_secrets:
         return Backup(__version__, now, has_secrets=False, files={DATABASE: _database(path)})
     before = _files(directory)
@@ -64,25 +64,18 @@ def write(backup: Backup, path: Path, *, replace: bool = False) -> None:
     :param replace: whether a file of this name may be replaced.
     :raise ConfigurationError: it cannot be written, as on a full disk; no part of it stays.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         if os.path.lexists(path) and not replace:
             raise FileExistsError
-        try:
-            write_new(draft, backup.encode(), 0o600)
-            if read(draft) != backup:
+        with draft_of(path) as draft:
+            draft.write(backup.encode())
+            if read(draft.path) != backup:
                 raise ConfigurationError(f"{path}: the backup differs when it is read again: check the disk")
-            if replace:
-                draft.replace(path)
-            else:
-                os.link(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync(path.parent)
+            draft.put(replace=replace)
     except FileExistsError as e:
         raise ConfigurationError(f"{path} exists: choose another name, or add --force to replace it") from e
     except OSError as e:
-        raise ConfigurationError(f"cannot write {path}: {e.strerror}") from e
+        raise ConfigurationError(f"cannot write {path}: {disk_problem(e)}") from e
 
 
 def _database(path: Path) -> SavedFile:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tower.drafts import draft_of, sync
 from tower.errors import ConfigurationError
-from tower.store.archive import DATABASE, Backup, SavedFile
+from tower.store.archive import DATABASE, Backup, SavedFile, disk_problem
 from tower.store.sqlite import SIZE_LIMIT
 from tower.store.sqlite_file import SQLiteFile
-from tower.trust.statedir import LOCK, RESTORING, StateDir, sync, write_new
+from tower.trust.statedir import LOCK, RESTORING, StateDir
 
 
 def restore(backup: Backup, directory: Path) -> None:
@@ -37,7 +38,7 @@ def restore(backup: Backup, directory: Path) -> None:
         finally:
             state.remove(RESTORING)
     except OSError as e:
-        raise ConfigurationError(f"cannot restore into {directory}: {e.strerror}") from e
+        raise ConfigurationError(f"cannot restore into {directory}: {disk_problem(e)}") from e
     finally:
         state.close()
 
@@ -49,13 +50,9 @@ def _write(directory: Path, name: str, file: SavedFile, written: list[Path]) -> 
         if not folder.exists():
             folder.mkdir(mode=0o700)
             written.append(folder)
-    try:
-        write_new(path, file.data, file.mode)
-    except FileExistsError:
-        raise
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    with draft_of(path) as draft:
+        draft.write(file.data, file.mode)
+        draft.put(replace=False)
     written.append(path)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 from pathlib import Path
 
+from tower.drafts import draft_of, sync
 from tower.errors import ConfigurationError
 
 #: Largest file that is read, B.
@@ -119,15 +119,10 @@ class StateDir:
         :raise ConfigurationError: the file cannot be written, as on a full disk; the old content stays.
         """
         path = self.path / _plain(name)
-        draft = self.path / f".{name}.{secrets.token_hex(6)}"
         try:
-            try:
-                write_new(draft, data, mode)
-                draft.replace(path)
-            except OSError:
-                draft.unlink(missing_ok=True)
-                raise
-            sync(self.path)
+            with draft_of(path) as draft:
+                draft.write(data, mode)
+                draft.put()
         except OSError as e:
             raise ConfigurationError(f"cannot write {path}: {e.strerror}") from e
 
@@ -163,22 +158,3 @@ def _plain(name: str) -> str:
     if not name or "/" in name or name.startswith(".") or name == LOCK:
         raise ValueError(f"{name!r} cannot name a state file")
     return name
-
-
-def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not exist, durably, with *mode*."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fchmod(descriptor, mode)  # regardless of the umask
-        os.fsync(descriptor)
-
-
-def sync(directory: Path) -> None:
-    """Make a rename or removal in *directory* durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

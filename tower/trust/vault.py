@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from tower.drafts import draft_of
 from tower.errors import ConfigurationError
-from tower.trust.statedir import sync, write_new
 
 #: Largest key file that is read, B.
 FILE_LIMIT = 64 * 1024
@@ -128,15 +127,10 @@ class Vault:
 
     def _write(self, data: bytes) -> None:
         path = self.path.resolve()  # a link stays
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         try:
-            try:
-                write_new(draft, data, 0o600)
-                draft.replace(path)
-            except OSError:
-                draft.unlink(missing_ok=True)
-                raise
-            sync(path.parent)
+            with draft_of(path) as draft:
+                draft.write(data)
+                draft.put()
         except OSError as e:
             raise VaultError(
                 f"cannot write key file {path}: {e.strerror}: make it and its directory writable by Tower"
@@ -192,14 +186,10 @@ class Vault:
 
     def _create(self) -> None:
         """Create the file; keep one that another process creates at the same time."""
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
-            try:
-                write_new(draft, new_key() + b"\n", 0o600)
-                os.link(draft, self.path)
-            finally:
-                draft.unlink(missing_ok=True)
-            sync(self.path.parent)  # without the key, everything that it sealed is lost
+            with draft_of(self.path) as draft:
+                draft.write(new_key() + b"\n")
+                draft.put(replace=False)  # durable: without the key, everything that it sealed is lost
         except FileExistsError:
             return
         except OSError as e:

@@ -22,6 +22,7 @@ from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
+from tower.net.tls.unverified import unverified_context
 from tower.reactor.timers import Clock
 from tower.tunnels.live import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
@@ -65,11 +66,30 @@ class APIServerGate:
         :raise StreamRefused: the handshake failed; through the Deferred.
         :raise TunnelLost: through the Deferred.
         """
-        if self._context is None:
+        return self._handshake(channel, self._context, self._resumption)
+
+    def verify(self, channel: TunnelChannel) -> Deferred[Any]:
+        """Return the same after a full handshake: a resumed one does not check the certificate again.
+
+        :raise StreamRefused: the handshake failed; through the Deferred.
+        :raise TunnelLost: through the Deferred.
+        """
+        return self._handshake(channel, self._context, None)
+
+    def secure_unverified(self, channel: TunnelChannel) -> Deferred[Any]:
+        """Return the same without verification: to read the API server's clock, never with a credential.
+
+        :raise StreamRefused: the handshake failed; through the Deferred.
+        :raise TunnelLost: through the Deferred.
+        """
+        return self._handshake(channel, self._context and unverified_context(), None)
+
+    def _handshake(
+        self, channel: TunnelChannel, context: ssl.SSLContext | None, resumption: Resumption | None
+    ) -> Deferred[Any]:
+        if context is None:
             return succeed(channel)
-        pipe = TLSHandshake(
-            channel, self._context, self._server_name, self._clock, self._resumption, owner=self
-        )
+        pipe = TLSHandshake(channel, context, self._server_name, self._clock, resumption, owner=self)
         securing: Deferred[Any] = pipe.secured
         return securing.addErrback(not_secured)
 

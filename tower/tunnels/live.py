@@ -27,6 +27,7 @@ class Tunnel(Protocol):
     :ivar draining: whether it accepts no new streams.
     :ivar member_status: the state of the API server behind it, as the agent or the proxy found it; None: not
         known yet, or the agent does not report it.
+    :ivar request_check: requests that the agent checks the API server now; no-op if `check_member` does.
     :ivar on_change: called when `draining` or `member_status` changes.
     """
 
@@ -39,6 +40,7 @@ class Tunnel(Protocol):
     draining: bool
     member_status: MemberStatus | None
     on_change: Callable[[], None]
+    request_check: Callable[[], None]
 
     @property
     def server(self) -> bytes:

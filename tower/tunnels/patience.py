@@ -41,6 +41,11 @@ class Patience:
             end = ends[client] = now + self._limit - spent
         return max(end - now, 0.0)
 
+    def is_spent(self, cluster: str, client: str) -> bool:
+        """Return whether the period of *client* has ended."""
+        end = self._ends.get(cluster, {}).get(client)
+        return end is not None and end <= self._seconds()
+
     def spend(self, cluster: str, client: str) -> None:
         """End the period of *client*, which has waited for *cluster* elsewhere."""
         self.left(cluster, client, self._limit)

@@ -159,6 +159,7 @@ class Tunnels:
     def note_outcome(self, tunnel: Tunnel, *, reached: bool) -> None:
         """Compare whether a stream reached the API server behind *tunnel* with the last check."""
         if reached != (problem(tunnel.member_status) is None):
+            tunnel.request_check()
             self.on_doubt(tunnel.name)
 
     def report(self, cluster: str, status: MemberStatus | None) -> None:

@@ -83,14 +83,26 @@ class V1Tunnel:
         self.member_status: MemberStatus | None = None
         self.check_member: CheckMember | None = MemberChecker(
             clock,
-            APIClient(clock, lambda: self.open(KUBERNETES), lambda: credential.upstream, limit=CHECK_LIMIT),
+            APIClient(
+                clock,
+                lambda: self._open_api_server().addCallback(self._gate.verify),
+                lambda: credential.upstream,
+                limit=CHECK_LIMIT,
+            ),
             lambda: credential.address,
             lambda: credential.facts,
             old_agent_texts(agent.name),
             epoch=epoch,
             impersonate=impersonate,
+            unverified=APIClient(
+                clock,
+                lambda: self._open_api_server().addCallback(self._gate.secure_unverified),
+                credential.upstream.without_credential,
+                limit=CHECK_LIMIT,
+            ),
         ).check
         self.on_change: Callable[[], None] = lambda: None
+        self.request_check: Callable[[], None] = lambda: None
 
     @property
     def round_trip(self) -> float:
@@ -120,10 +132,13 @@ class V1Tunnel:
         :raise TunnelLost: through the Deferred.
         """
         if target == KUBERNETES:
-            return self._tunnel.open_channel(CHANNEL, self._kubernetes).addCallback(self._gate.secure)
+            return self._open_api_server().addCallback(self._gate.secure)
         if target == KUBESPHERE and self._kubesphere:
             return self._tunnel.open_channel(CHANNEL, self._kubesphere)
         return fail(StreamRefused("no-such-target", f'an agent of kubesphere-v1 has no target "{target}"'))
+
+    def _open_api_server(self) -> Deferred[Any]:
+        return self._tunnel.open_channel(CHANNEL, self._kubernetes)
 
     def rewrite_for(self, target: str) -> Rewrite | None:
         """See `APIServerGate.rewrite`."""

@@ -21,6 +21,7 @@ from tower.conch.transport.limits import HandshakeTimeout, TooManyTunnels
 from tower.conch.tunnel.endings import CONNECTION_LOST, PROTOCOL_ERROR, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
+from tower.kube.member_answers import name_of
 from tower.kube.member_status import MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import prove
@@ -30,6 +31,7 @@ from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.tunnels.limits import TunnelSlot, TunnelSlots
+from tower.v2.hello import CHECK_MEMBER
 from tower.v2.transport import AgentPeer, AuthenticationFailed, ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
@@ -129,7 +131,9 @@ class AgentAcceptor(Service):
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
         ssh.on_member_status = partial(_reported, tunnel)
-        tunnel.host = peer.hello.name
+        if CHECK_MEMBER in peer.hello.capabilities:
+            tunnel.request_check = ssh.request_check
+        tunnel.host = name_of(peer.hello.name)
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
     def _register(self, accepted: tuple[LiveTunnel, str | None], tunnel: SSHTunnel, pipe: Pipe) -> None:

@@ -19,6 +19,8 @@ from tower.escaping import VERSION_LIMIT, shortened
 HELLO = b"hello@tower.kubesphere.io"
 #: Capability of both sides: the agent reports the state of its API server.
 MEMBER_STATUS = "member-status"
+#: Capability of the agent: it checks its API server when the proxy requests that.
+CHECK_MEMBER = "check-member"
 #: Name of the proxy's request that updates the pins of its hello.
 ANNOUNCE = b"announce@tower.kubesphere.io"
 #: Longest hello accepted, B.

@@ -33,6 +33,10 @@ from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 #: Name of the request with a `MemberStatus`.
 STATUS_REPORT = b"member-status@tower.kubesphere.io"
 
+#: Name of the request of a proxy for a check of the member, and the shortest time between two of them, s.
+CHECK_REQUEST = b"check-member@tower.kubesphere.io"
+CHECK_PAUSE = 1.0
+
 #: Status reports accepted from an agent: burst, and rate per second.
 REPORTS = 20.0
 REPORTS_RATE = 0.5
@@ -115,6 +119,14 @@ def _ignore(status: MemberStatus) -> None:
     """No-op: no tunnel follows the connection."""
 
 
+def _connection_over(failure: Failure) -> None:
+    failure.trap(Unanswered)
+
+
+def _check_nothing() -> None:
+    """No-op: nothing checks the member."""
+
+
 def _refuse(_: Announcement) -> None:
     raise RequestRefused("announcements are not stored")
 
@@ -129,7 +141,16 @@ class ServerTransport(Server):
     :ivar on_member_status: called for each status that the agent reports.
     """
 
-    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "_reports", "on_member_status", "ready")
+    __slots__ = (
+        "_accepted_at",
+        "_answer",
+        "_claim",
+        "_hello",
+        "_next_check",
+        "_reports",
+        "on_member_status",
+        "ready",
+    )
 
     def __init__(
         self,
@@ -149,6 +170,7 @@ class ServerTransport(Server):
         self._accepted_at = 0.0
         self._hello: AgentHello | None = None
         self._reports: TokenBucket | None = None
+        self._next_check = 0.0
         self.on_member_status: Callable[[MemberStatus], None] = _ignore
 
     @property
@@ -178,6 +200,13 @@ class ServerTransport(Server):
         self.on_member_status(read_report(data, self.peer))
         return b""
 
+    def request_check(self) -> None:
+        """Request that the agent checks its API server now, at most every `CHECK_PAUSE` s."""
+        now = self.clock.seconds()
+        if now >= self._next_check:
+            self._next_check = now + CHECK_PAUSE
+            self.request(CHECK_REQUEST, want_reply=False).addErrback(_connection_over)
+
     answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet, STATUS_REPORT: _report}
 
     def answered(self, name: bytes) -> None:
@@ -197,10 +226,6 @@ class ServerTransport(Server):
             self.ready.errback(Failure(reason))
 
 
-def _connection_over(failure: Failure) -> None:
-    failure.trap(Unanswered)
-
-
 class ClientTransport(Client):
     """The agent's end.
 
@@ -208,10 +233,19 @@ class ClientTransport(Client):
     :param token: a join token, if the key is not enrolled yet.
     :param keepalive: interval of keepalives, s.
     :ivar ready: fires with a `ProxyPeer`, or fails with the reason.
+    :ivar on_check_request: called when the proxy has a reason to check the member.
     :ivar on_announcement: stores what pins the proxy after a rotation, or raises `RequestRefused`.
     """
 
-    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "on_announcement", "ready")
+    __slots__ = (
+        "_asked_at",
+        "_cluster",
+        "_hello",
+        "_pinned",
+        "on_announcement",
+        "on_check_request",
+        "ready",
+    )
 
     def __init__(
         self,
@@ -234,6 +268,7 @@ class ClientTransport(Client):
         self._hello = hello
         self._asked_at = 0.0
         self.on_announcement: Callable[[Announcement], None] = _refuse
+        self.on_check_request: Callable[[], None] = _check_nothing
         self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
     @property
@@ -254,7 +289,15 @@ class ClientTransport(Client):
         self.on_announcement(Announcement.decode(data))
         return b""
 
-    answers: ClassVar[Mapping[bytes, Answer]] = {**Client.answers, ANNOUNCE: _announced}
+    def _check_requested(self, _: bytes) -> bytes:
+        self.on_check_request()
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {
+        **Client.answers,
+        ANNOUNCE: _announced,
+        CHECK_REQUEST: _check_requested,
+    }
 
     def _accepted(self) -> None:
         self.start_connection()
@@ -289,6 +332,6 @@ class ClientTransport(Client):
     def ended(self, reason: Exception) -> None:
         """Fail `ready`."""
         super().ended(reason)
-        self.on_announcement = _refuse
+        self.on_announcement, self.on_check_request = _refuse, _check_nothing
         if not self.ready.called:
             self.ready.errback(Failure(reason))

@@ -103,6 +103,7 @@ class Uplink:
         self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
         if self._health is not None and MEMBER_STATUS in proxy.hello.capabilities:
             tunnel.lost.addCallback(self._follow(self._health, ssh))
+            ssh.on_check_request = self._health.doubted
         return tunnel
 
     @staticmethod

@@ -13,6 +13,7 @@ from cryptography import x509
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tower.net.addresses import join_address
 from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection, ConnectionEnded
@@ -33,6 +34,9 @@ ANSWER_TIMEOUT = 10.0
 
 #: OpenSSL's errors about a server that does not speak TLS.
 _NO_TLS = ("wrong version number", "record layer failure", "packet length too long", "http request")
+
+#: Cure of an error without TLS.
+_UNREACHABLE = ": check --proxy-server, and that the proxy runs there"
 
 T = TypeVar("T")
 
@@ -80,14 +84,15 @@ class Dialer:
         except ConnectFailed as e:
             raise await self._explained(e) from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
-            raise self._failed(f"{e}{tls_cure(str(e), self.url, pinned=True)}", permanent=e.permanent) from e
+            cure = tls_cure(str(e), self.url, pinned=True)
+            raise self._failed(f"{e}{cure}", permanent=e.permanent or bool(cure)) from e
         return connection, await self._shake_hands(connection, protocol)
 
     async def _explained(self, error: ConnectFailed) -> DialFailed:
         """Return the error of a dial with its cure."""
-        text = str(error)
+        text = str(error).removeprefix(f"{self.url.authority}: ")
         if error.kind != "tls":
-            return self._failed(text, permanent=False)
+            return self._failed(f"{text}{'' if self._proxy else _UNREACHABLE}", permanent=False)
         cure = tls_cure(text, self.url, pinned=bool(self._hashes))
         if is_about_dates(text):
             try:
@@ -151,7 +156,8 @@ class Dialer:
         except ConnectFailed as e:
             name = proxy.variable
             cure = f": correct or unset {name}, or add {url.host} to NO_PROXY" if name else ""
-            raise ConnectFailed(e.kind, f"the HTTP proxy {proxy} cannot be reached: {e}{cure}") from e
+            text = str(e).removeprefix(f"{join_address(proxy.host, proxy.port)}: ")
+            raise ConnectFailed(e.kind, f"the HTTP proxy {proxy} cannot be reached: {text}{cure}") from e
         await self._within(connect_through(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
         if tls is None:
             return connection

@@ -118,7 +118,7 @@ class AddTests(NodesTestCase):
             self.good("cluster", "set", "beta", *words)
             spec = self.spec()
             self.assertEqual((spec.nodes, spec.nodes_from_api, spec.cloud_provider), fields, words)
-        refusal = self.bad("cluster", "set", "beta", "--nodes", "n1", "--nodes-from-api")
+        refusal = self.wrong("cluster", "set", "beta", "--nodes", "n1", "--nodes-from-api")
         self.assertIn("--nodes-from-api: --nodes lists the nodes already", refusal)
 
     def test_relative_paths(self) -> None:
@@ -226,7 +226,7 @@ class AddTests(NodesTestCase):
             for text in texts:
                 self.assertIn(text, said)
         self.member.write_bytes(self_contained(evolve(by_token(), server="http://h:1")))
-        self.assertIn("--member-kubeconfig: server", self.bad("cluster", "add", "beta", *self.least))
+        self.assertIn("--member-kubeconfig: server", self.wrong("cluster", "add", "beta", *self.least))
         self.assertEqual(self.clusters.list(), [])
 
     def test_exists(self) -> None:
@@ -310,8 +310,8 @@ class SetTests(NodesTestCase):
         self.add("alpha")
         self.assertIn("tower cluster set --help", self.wrong("cluster", "set", "beta"))
         self.assertIn("there is no cluster nope", self.bad("cluster", "set", "nope", "--ssh-user", "u"))
-        self.assertIn("alpha is of type 'proxy'", self.bad("cluster", "set", "alpha", "--ssh-user", "u"))
-        self.assertIn("--ssh-user: required", self.bad("cluster", "set", "beta", "--ssh-user", ""))
+        self.assertIn("alpha is of type 'proxy'", self.wrong("cluster", "set", "alpha", "--ssh-user", "u"))
+        self.assertIn("--ssh-user: required", self.wrong("cluster", "set", "beta", "--ssh-user", ""))
         self.assertIn("--port", self.wrong("cluster", "set", "beta", "--port", "6001"))
         self.assertIn("is an empty list", self.wrong("cluster", "set", "beta", "--nodes", ","))
         said = self.wrong("cluster", "set", "beta", "--member-kubeconfig", "")
@@ -442,7 +442,7 @@ class ShowTests(NodesTestCase):
         """The output never suggests starting an agent."""
         self.added()
         for words in (("join", "beta"), ("join", "beta", "--protocol", "v1"), ("cluster", "agents", "beta")):
-            said = self.bad(*words)
+            said = self.wrong(*words)
             self.assertIn("cluster beta is of type ssh", said)
             self.assertIn("tower cluster show beta", said)
 
@@ -470,4 +470,4 @@ class ShowTests(NodesTestCase):
             self.assertIn(text, self.bad("cluster", "forget-host-key", "beta", "n2"))
         self.assertIn("cluster nope not found", self.bad("cluster", "forget-host-key", "nope", "n2"))
         self.add("alpha")
-        self.assertIn("of type proxy", self.bad("cluster", "forget-host-key", "alpha", "n2"))
+        self.assertIn("of type proxy", self.wrong("cluster", "forget-host-key", "alpha", "n2"))

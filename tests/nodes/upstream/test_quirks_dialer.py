@@ -30,7 +30,7 @@ class MetricsTests(TunnelerCase):
     def scrape(self) -> list[str]:
         """Return the lines of the page that a client receives."""
         reactor = MemoryReactorClock()
-        registry = registry_of(TunnelCollector(lambda: {"beta": Reading.of(self.tunneler)}))
+        registry = registry_of(TunnelCollector(lambda: [("beta", Reading.of(self.tunneler))]))
         port = MetricsPort(reactor, MetricsPage(reactor, registry), "127.0.0.1", 21899)
         port.startService()
         protocol: Any = reactor.tcpServers[0][1].buildProtocol(PEER)

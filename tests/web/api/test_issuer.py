@@ -145,7 +145,7 @@ class UnpublishedTests(ApiTestCase):
         """Neither join tokens nor kubeconfigs are issued, and the text names the option."""
         self.add("alpha")
         for path, body in ((TOKENS, {}), (TOKENS, {"spec": {"protocol": "v1"}}), (KUBECONFIGS, JANE)):
-            refusal = self.refused(422, "POST", path, body)
+            refusal = self.refused(409, "POST", path, body)
             self.assertIn("--publish-service-address", str(refusal))
         for kind in ("jointokens", "v1tokens", "credentials"):
             self.assertEqual(dict(self.store.snapshot(kind)), {})

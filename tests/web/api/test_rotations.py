@@ -40,6 +40,15 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(error.code, code)
         return str(error)
 
+    def test_selected(self) -> None:
+        """Selectors apply to the list, so that a delete by labels leaves the others; watches are refused."""
+        self.begin(target="host-key")
+        self.assertEqual(self.get(ROTATIONS, labelSelector="a=b")["items"], [])
+        self.assertEqual(self.get(ROTATIONS, fieldSelector="metadata.name=users-ca")["items"], [])
+        self.assertEqual(len(self.get(ROTATIONS, labelSelector="!a")["items"]), 1)
+        self.refused(405, "GET", ROTATIONS, watch="true")
+        self.assertEqual(self.get(f"{BASE}/clusters/alpha/agents", labelSelector="a=b")["items"], [])
+
     def test_invalid(self) -> None:
         """The details of an Invalid Status have the kind."""
         error = self.refused(422, "POST", ROTATIONS, {"metadata": {"name": "x"}, "spec": {"target": "y"}})

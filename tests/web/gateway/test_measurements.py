@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -9,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.observers import FakeObserver
 from tower.errors import Forbidden
+from tower.web.gateway.measurements import ABORTED
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, RawStream, Relay, Response, StreamingResponse
 
@@ -59,6 +61,7 @@ class ObserverTests(SynchronousTestCase):
                     "by_member": True,
                     "bytes_up": len(wire),
                     "bytes_down": sent,
+                    "aborted": "",
                 },
             )
 
@@ -113,4 +116,41 @@ class ObserverTests(SynchronousTestCase):
         """A request ends once, also if the client disconnects before the answer."""
         self.user.deliver(get(PODS))
         self.user.lose()
-        self.assertEqual(self.seen()["code"], 0)
+        facts = self.seen()
+        self.assertEqual((facts["code"], facts["aborted"]), (0, "client"))
+
+    def test_aborted(self) -> None:
+        """The client, the member or Tower aborts an answer that has begun; the status is that of its head."""
+        for by, end in (
+            ("client", lambda kit: kit.user.lose()),
+            ("member", lambda kit: kit.pipe.lose()),
+            ("member", lambda kit: kit.pipe.deliver(b"no chunk\r\n")),
+            ("tower", lambda kit: kit.sessions.inside[0][2]("the credential of jane was revoked")),
+        ):
+            kit = Kit(self.route)
+            meter: Any = SimpleNamespace(finished=[], refused=lambda error: None)
+            kit.gateway.meter, kit.gateway.observer = meter, self.observer
+            kit.user.deliver(get(PODS))
+            kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            end(kit)
+            kit.user.lose()
+            facts = self.seen()
+            self.assertEqual((facts["code"], facts["aborted"], facts["by_member"]), (200, by, True))
+            ((_, _, _, _, code, *_),) = meter.finished
+            self.assertEqual(code, 200 if by == "client" else ABORTED)
+
+    def test_aborted_stream(self) -> None:
+        """A stream that the member or Tower breaks off is aborted; one that ends is not."""
+        for by, end in (
+            ("member", lambda kit: kit.pipe.lose()),
+            ("tower", lambda kit: kit.sessions.inside[0][2]("the credential of jane was revoked")),
+            ("", lambda kit: (kit.pipe.end(), kit.pipe.lose())),
+        ):
+            kit = Kit(self.route)
+            kit.gateway.observer = self.observer
+            kit.user.deliver(get(PODS, b"Connection: Upgrade", b"Upgrade: websocket"))
+            kit.pipe.deliver(b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            end(kit)
+            kit.user.lose()
+            facts = self.seen()
+            self.assertEqual((facts["code"], facts["aborted"]), (101, by))

@@ -17,7 +17,7 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
-from tower.web.gateway.channel_pool import LATE
+from tower.web.gateway.channel_pool import LATE, SENT_WAIT
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.gateway.relay import ProxyClientFactory
@@ -848,6 +848,46 @@ class OpeningTests(SynchronousTestCase):
         kit.user.deliver(get())
         kit.pipe.deliver(ok())
         self.assertIn(b" 200 ", kit.user.taken())
+
+    def test_api_server_freezes_after_the_request(self) -> None:
+        """A request that was sent to an API server known not to answer fails after 25 s, the next at once."""
+        for method, code, end in ((b"GET", b" 503 ", ""), (b"POST", b" 504 ", "; it may have the request")):
+            kit = Kit()
+            kit.user.deliver(get(method=method))
+            for number in range(int(SENT_WAIT)):
+                self.assertEqual(kit.user.taken(), b"")
+                kit.tunnel.bytes_in = number  # the agent answers probes
+                if number == 20:
+                    kit.tunnel.member_status = MemberStatus(Check("False", "Timeout", "a:6443 is late"))
+                kit.sweep(1)
+            answer = kit.user.taken()
+            self.assertIn(code, answer)
+            message = status_of(answer)["message"].partition(" (request ")[0]
+            self.assertEqual(message, f"cluster alpha: a:6443 is late{end}")
+            self.assertTrue(kit.pipe.aborted)
+
+    def test_series_at_a_frozen_api_server(self) -> None:
+        """Further requests of the client on idle channels fail within a second, but watches wait."""
+        kit = Kit()
+        users = [kit.user, kit.connect(), kit.connect()]
+        for user in users:
+            user.deliver(get())
+        for pipe in list(kit.tunnel.pipes):
+            pipe.deliver(ok())
+        for user in users:
+            user.taken()
+        kit.tunnel.member_status = MemberStatus(Check("False", "Timeout", "a:6443 is late"))
+        kit.user.deliver(get())
+        for number in range(int(SENT_WAIT)):
+            kit.tunnel.bytes_in = number
+            kit.sweep(1)
+        self.assertIn(b" 503 ", kit.user.taken())
+        users[1].deliver(get())
+        users[2].deliver(get(b"/clusters/alpha/api/v1/pods?watch=1"))
+        kit.tunnel.bytes_in = 100
+        kit.sweep(1)
+        self.assertIn(b" 503 ", users[1].taken())
+        self.assertEqual(users[2].taken(), b"")
 
     def test_slow_api_server(self) -> None:
         """An API server whose state is unknown, or failed for another reason, has the usual time."""

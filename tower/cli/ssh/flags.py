@@ -244,7 +244,7 @@ def errors_by_flag() -> Iterator[None]:
         text = _FIELD.sub(lambda field: _FIELDS.get(field[0], field[0]), str(e))
         if text == str(e):
             raise
-        raise CommandFailed(re.sub(r"^--target\.", "--target ", text)) from e
+        raise CallFailed(e.code, e.reason, re.sub(r"^--target\.", "--target ", text), e.kind) from e
 
 
 def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:

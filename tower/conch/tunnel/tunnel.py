@@ -34,6 +34,7 @@ class SSHTunnel:
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar member_status: the state of the API server that the peer reported; None: none so far.
+    :ivar request_check: requests that the peer checks its API server now; no-op if it does not support this.
     :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
     :ivar lost: fires with the reason when the tunnel is lost.
     """
@@ -54,6 +55,7 @@ class SSHTunnel:
         "on_change",
         "outlet",
         "peer",
+        "request_check",
         "server",
         "since",
         "version",
@@ -80,6 +82,7 @@ class SSHTunnel:
         self.draining = False
         self.member_status: Any = None
         self.on_change: Callable[[], None] = do_nothing
+        self.request_check: Callable[[], None] = do_nothing
         self.lost: Deferred[Exception] = Deferred()
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
         self.peer = f"{address.host}:{address.port}" if address is not None else ""

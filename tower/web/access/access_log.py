@@ -42,7 +42,8 @@ _PREFIX = re.compile(rb"/clusters/[^/?]+(?=[/?])")
 
 
 #: The facts of one line, without the request, which ends before the line is made: begin and end, ID,
-#: ``traceparent``, arguments of `_shared`, status, whether the member answered, bytes up and down.
+#: ``traceparent``, arguments of `_shared`, status, whether the member answered, bytes up and down, which side
+#: aborted the answer.
 _Entry: TypeAlias = tuple[
     float,
     float,
@@ -53,6 +54,7 @@ _Entry: TypeAlias = tuple[
     bool,
     int,
     int,
+    str,
 ]
 
 
@@ -100,6 +102,7 @@ class AccessLog:
                 request.by_member,
                 observation.bytes_up,
                 observation.bytes_down,
+                observation.aborted,
             )
         )
         if len(self._entries) >= MANY:
@@ -140,12 +143,15 @@ class AccessLog:
 
 
 def _line(entry: _Entry, offset: float) -> str:
-    began, ended, request_id, trace, facts, code, by_member, up, down = entry
+    began, ended, request_id, trace, facts, code, by_member, up, down, aborted = entry
     shared = _shared if len(facts[-2]) <= _LONGEST_CACHED else _shared.__wrapped__
+    end = f',"aborted":"{aborted}"' if aborted else ""
+    if trace is not None:
+        end += _trace(trace)
     return (
         f'{{"time":"{moment(began + offset)}","requestID":"{request_id}",{shared(*facts)}'
         f'"code":{code},"source":"{"member" if by_member else "tower"}","duration":{ended - began:.6f},'
-        f'"bytesUp":{up},"bytesDown":{down}{"" if trace is None else _trace(trace)}}}\n'
+        f'"bytesUp":{up},"bytesDown":{down}{end}}}\n'
     )
 
 

@@ -16,12 +16,10 @@ from tower.kube.status import StatusError
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.calls.media_types import JSON
 from tower.web.api.issue import JoinTokensApi
-from tower.web.api.objects import list_response
-from tower.web.api.selectors import CLUSTER_FIELD, NAME_FIELD, Selection
+from tower.web.api.objects import list_response, selected
+from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object
 from tower.web.outcome import Outcome
-
-_FIELDS = NAME_FIELD | CLUSTER_FIELD
 
 _CLUSTER = Column("Cluster", "The cluster.", lambda item, _: item["spec"]["cluster"])
 
@@ -53,14 +51,12 @@ class AcrossClusters:
             raise not_found()
         if call.method not in ("GET", "HEAD"):
             raise method_not_allowed(call)
-        if call.flag("watch"):
-            raise StatusError(405, "these objects cannot be watched: list them again")
-        selection = Selection(call.query, _FIELDS)
         items = [item for cluster in self._clusters.list() for item in self._listed.objects(cluster)]
-        selected = [item for item in items if selection.matches(item)]
         name, *others = self._columns
         columns = (name, _CLUSTER, *others)
-        return list_response(call, self._kind, selected, columns, self._clock.seconds(), self._rows)
+        return list_response(
+            call, self._kind, selected(call, items, CLUSTER_FIELD), columns, self._clock.seconds(), self._rows
+        )
 
 
 @frozen(eq=False)

@@ -17,7 +17,7 @@ from tower.errors import Invalid, NotFound
 from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response
+from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.table import Column, Object, name_column, round_trip
 from tower.web.outcome import Outcome, Response
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -61,7 +61,8 @@ class AgentsApi:
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 now = self._clock.seconds()
-                return list_response(call, "Agent", self.objects(cluster), AGENT_COLUMNS, now, rows_by_tunnel)
+                items = selected(call, self.objects(cluster), {})
+                return list_response(call, "Agent", items, AGENT_COLUMNS, now, rows_by_tunnel)
             case (("GET" | "HEAD"), (name,)):
                 return Response.of_json(self._object(cluster, self._find(cluster, name)))
             case "DELETE", (name,):
@@ -100,7 +101,11 @@ class AgentsApi:
         return {
             "apiVersion": API_VERSION,
             "kind": "Agent",
-            "metadata": {"name": agent.name, "creationTimestamp": timestamp(agent.since)},
+            "metadata": {
+                "name": agent.name,
+                "creationTimestamp": timestamp(agent.since),
+                **({"labels": dict(cluster.labels)} if cluster.labels else {}),
+            },
             "spec": {"cluster": cluster.name, "protocol": agent.protocol},
             "status": {"tunnels": [_tunnel(tunnel) for tunnel in tunnels], **self._removal(cluster, agent)},
         }

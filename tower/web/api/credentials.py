@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters import API_VERSION
+from tower.clusters import API_VERSION, Clusters
 from tower.clusters.credentials import Credential, Credentials
 from tower.durations import human_duration
 from tower.errors import NotFound
-from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.store import IStore
+from tower.store.kinds import CREDENTIALS
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response
-from tower.web.api.selectors import CLUSTER_FIELD, NAME_FIELD, Selection
+from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
@@ -21,8 +23,11 @@ from tower.web.outcome import Outcome, Response
 class CredentialsApi:
     """`credentials`: the valid credentials of users; a delete revokes one."""
 
-    def __init__(self, store: IStore, credentials: Credentials, clock: IReactorTime) -> None:
+    def __init__(
+        self, store: IStore, credentials: Credentials, clusters: Clusters, clock: IReactorTime
+    ) -> None:
         self._store = store
+        self._clusters = clusters
         self._credentials = credentials
         self._clock = clock
 
@@ -30,12 +35,10 @@ class CredentialsApi:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                if call.flag("watch"):
-                    raise StatusError(405, "credentials cannot be watched: list them again")
-                items, now = self._select(call), self._clock.seconds()
+                items, now = selected(call, self._objects(), _CREDENTIAL_FIELDS), self._clock.seconds()
                 return list_response(call, "Credential", items, CREDENTIAL_COLUMNS, now)
             case (("GET" | "HEAD"), (name,)):
-                item = _credential(self._find(name))
+                item = self._object(self._find(name))
                 if call.table:
                     now = self._clock.seconds()
                     return Response.of_json(table(CREDENTIAL_COLUMNS, [item], now, media=call.table))
@@ -48,14 +51,16 @@ class CredentialsApi:
                 raise method_not_allowed(call)
         raise not_found()
 
-    def _select(self, call: Call) -> list[Object]:
-        selection = Selection(call.query, _CREDENTIAL_FIELDS)
+    def _objects(self) -> list[Object]:
         now = self._clock.seconds()
-        names = sorted(self._store.snapshot("credentials"))
+        names = sorted(self._store.snapshot(CREDENTIALS))
         found = [self._credentials.get(name) for name in names]
         valid = [credential for credential in found if credential is not None and credential.valid(now)]
-        items = [_credential(credential) for credential in sorted(valid, key=lambda one: one.issued)]
-        return [item for item in items if selection.matches_fields(item) and selection.matches_labels(item)]
+        return [self._object(credential) for credential in sorted(valid, key=lambda one: one.issued)]
+
+    def _object(self, credential: Credential) -> Object:
+        cluster = self._clusters.get(credential.cluster)
+        return _credential(credential, {} if cluster is None else cluster.labels)
 
     def _find(self, name: str) -> Credential:
         credential = self._credentials.get(name)
@@ -65,17 +70,21 @@ class CredentialsApi:
 
 
 _CREDENTIAL_FIELDS = {
-    **NAME_FIELD,
     **CLUSTER_FIELD,
     "spec.user": lambda item: str(item["spec"]["user"]),
 }
 
 
-def _credential(credential: Credential) -> Object:
+def _credential(credential: Credential, labels: Mapping[str, str]) -> Object:
+    """Return the object of a credential, with the *labels* of its cluster."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Credential",
-        "metadata": {"name": credential.id, "creationTimestamp": timestamp(credential.issued)},
+        "metadata": {
+            "name": credential.id,
+            "creationTimestamp": timestamp(credential.issued),
+            **({"labels": dict(labels)} if labels else {}),
+        },
         "spec": {
             "cluster": credential.cluster,
             "user": credential.user,

@@ -12,7 +12,7 @@ from tower.clusters import Cluster, Clusters
 from tower.clusters.credentials import ADMINS, Credential, Credentials
 from tower.clusters.join_tokens import MAX_TTL, JoinTokens
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
-from tower.errors import ConfigurationError, Invalid
+from tower.errors import ConfigurationError, Conflict, Invalid
 from tower.kube.kubeconfig import kubeconfig
 from tower.net.addresses import is_wildcard, join_address
 from tower.options.base import public_host
@@ -49,12 +49,12 @@ class Published:
     def authority(self, port: int | None = None) -> str:
         """Return host and port of the front door, or of another *port*.
 
-        :raise Invalid: the address is not known; the text names the option.
+        :raise Conflict: the address is not known; the text names the option.
         """
         try:
             host = public_host(self.host, self.address)
         except ConfigurationError as e:
-            raise Invalid(str(e)) from e
+            raise Conflict(str(e)) from e
         return join_address(host, port or self.secure_port)
 
     def cluster_url(self, name: str) -> str:

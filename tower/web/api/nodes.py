@@ -17,7 +17,7 @@ from tower.kube.timestamps import timestamp
 from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response
+from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.table import Column, Object, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome
 
@@ -78,7 +78,8 @@ class NodesApi:
         _require_ssh(cluster)
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                return list_response(call, "Node", self.objects(cluster), NODE_COLUMNS, self._clock.seconds())
+                items = selected(call, self.objects(cluster), {})
+                return list_response(call, "Node", items, NODE_COLUMNS, self._clock.seconds())
             case _, ():
                 raise method_not_allowed(call)
         raise not_found()
@@ -105,7 +106,7 @@ class HostKeysApi:
         pins = Pins(self._store, cluster.name, cluster.uid)
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                items = self.objects(cluster)
+                items = selected(call, self.objects(cluster), {})
                 return list_response(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
             case "DELETE", (node,):
                 try:

@@ -10,6 +10,7 @@ from tower.errors import Invalid
 from tower.kube.status import StatusError
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
+from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, table
 from tower.web.outcome import JSON_TYPE, Response
 
@@ -29,6 +30,17 @@ def list_response(
     return Response.of_json(
         {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": {}, "items": items}
     )
+
+
+def selected(call: Call, items: list[Object], fields: Fields) -> list[Object]:
+    """Return the items that the selectors of *call* match; *fields* are supported in addition to the name.
+
+    :raise StatusError: *call* is a watch, which these objects do not have.
+    """
+    if call.flag("watch"):
+        raise StatusError(405, "these objects cannot be watched: list them again")
+    selection = Selection(call.query, NAME_FIELD | fields)
+    return [item for item in items if selection.matches(item)]
 
 
 async def read_spec(call: Call, below: tuple[str, ...], kind: str, known: set[str]) -> dict[str, Any]:

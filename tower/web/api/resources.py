@@ -66,7 +66,7 @@ def tower_api(
                 check_files=check_files,
             ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
-            "credentials": CredentialsApi(store, records.credentials, clock),
+            "credentials": CredentialsApi(store, records.credentials, clusters, clock),
             "agents": AcrossClusters(clusters, "Agent", agents, AGENT_COLUMNS, clock, rows_by_tunnel),
             "nodes": AcrossClusters(clusters, "Node", nodes, NODE_COLUMNS, clock),
             "hostkeys": AcrossClusters(clusters, "HostKey", host_keys, HOST_KEY_COLUMNS, clock),

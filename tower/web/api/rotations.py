@@ -13,7 +13,7 @@ from tower.options.values import parse_duration
 from tower.rotation.rotation import TARGETS, Remaining, Rotation
 from tower.rotation.rotations import Rotations
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response, read_spec
+from tower.web.api.objects import delete_response, list_response, read_spec, selected
 from tower.web.api.table import Column, Object, age_column, name_column, table
 from tower.web.outcome import Outcome, Response
 
@@ -33,7 +33,7 @@ class RotationsApi:
         now = self._clock.seconds()
         match call.method, below:
             case (("GET" | "HEAD"), ()):
-                items = [self._object(each) for each in self._rotations.all()]
+                items = selected(call, [self._object(each) for each in self._rotations.all()], {})
                 return list_response(call, "Rotation", items, ROTATION_COLUMNS, now)
             case (("GET" | "HEAD"), (name,)):
                 item = self._object(self._find(name))

@@ -28,6 +28,9 @@ from tower.tunnels.targets import KUBERNETES
 #: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
 
+#: How long a request that was sent to an API server known not to answer waits, s.
+SENT_WAIT = 25.0
+
 #: How long the error of an API server that did not answer is repeated to clients whose patience is spent, s:
 #: until its agent has checked it.
 LATE = 10.0
@@ -264,17 +267,28 @@ class ChannelPool:
 
         :param age: how long the request has waited, s.
         """
-        tunnel = attempt.tunnel
-        if tunnel is None:
+        late = None if attempt.tunnel is None else self._late_error(cluster, attempt.tunnel)
+        if late is None or self._patience.left(cluster, attempt.client, age):
             return None
+        return late
+
+    def unanswered_since(self, cluster: str, attempt: Attempt, age: float) -> StatusError | None:
+        """Return the same for a request that was sent, which a slow API server may still answer."""
+        late = None if attempt.tunnel is None else self._late_error(cluster, attempt.tunnel)
+        if late is None or not (age >= SENT_WAIT or self._patience.is_spent(cluster, attempt.client)):
+            return None
+        self._patience.spend(cluster, attempt.client)
+        return late
+
+    def _late_error(self, cluster: str, tunnel: Tunnel) -> StatusError | None:
+        """Return the error if the API server behind *tunnel* is known not to answer."""
         until, text = self._late.get(tunnel, (0.0, ""))
         if self._seconds() < until:
-            late = StatusError(504, text)
-        elif (status := tunnel.member_status) is not None and status.api_server.reason == TIMEOUT:
-            late = StatusError(503, f"cluster {cluster}: {status.api_server.text}")
-        else:
+            return StatusError(504, text)
+        status = tunnel.member_status
+        if status is None or status.api_server.reason != TIMEOUT:
             return None
-        return None if self._patience.left(cluster, attempt.client, age) else late
+        return StatusError(503, f"cluster {cluster}: {status.api_server.text}")
 
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""

@@ -361,6 +361,8 @@ class HTTPChannel(UserConnection):
     def end(self, refusal: StatusError) -> None:
         """End the connection and its request; answer with *refusal* if no answer has begun."""
         if self._released:
+            if self._request is not None:
+                self._request.aborted("tower")
             self.connection.abort()
         elif self._request is None:
             self.close()

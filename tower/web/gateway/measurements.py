@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
 #: Facts of a finished request: cluster, method, target, ``b"upgrade"`` for an upgrade, status (0: none was
-#: sent), whether the member answered, and the times of the head, of the answer's head (0.0: that of the end)
-#: and of the end, s.
+#: sent; `ABORTED`), whether the member answered, and the times of the head, of the answer's head (0.0: that
+#: of the end) and of the end, s.
 Finished: TypeAlias = tuple[str, bytes, bytes, bytes, int, bool, float, float, float]
+
+#: In place of the status: the answer had begun, and the member or Tower aborted it.
+ABORTED = 600
 
 #: Number of finished requests that are counted at once.
 BATCH = 256
@@ -50,8 +53,11 @@ class RequestMeter(Protocol):
         """Count and remove all of `finished`; called when there are `BATCH`."""
 
 
-def measure(request: Request) -> None:
-    """Give the facts of a finished request to the meter; there is one if the request has times."""
+def measure(request: Request, code: int = 0) -> None:
+    """Give the facts of a finished request to the meter; there is one if the request has times.
+
+    :param code: in place of the status.
+    """
     began, request.began = request.began, 0.0
     meter = request.channel.gateway.meter
     assert meter is not None, "a request has times only with a meter"
@@ -64,7 +70,7 @@ def measure(request: Request) -> None:
             request.method,
             target,
             upgrade and b"upgrade",
-            request.code,
+            code or request.code,
             request.by_member,
             began,
             request.answered_at,
@@ -85,18 +91,19 @@ class RequestObserver(Protocol):
 class Observation:
     """The facts about one request that the request itself does not keep.
 
+    :ivar aborted: which side aborted the answer, ``client``, ``member`` or ``tower``; else empty.
     :ivar address: the client's IP address.
     :ivar began: when the head was complete, monotonic, s.
     :ivar target: of the cluster: ``kubernetes``, ``kubelet/NODE`` or a name; empty for Tower itself, and if
         the request was rejected before.
     """
 
-    __slots__ = ("_received", "_sent", "address", "began", "request", "target")
+    __slots__ = ("_received", "_sent", "aborted", "address", "began", "request", "target")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.began = request.began or monotonic()
-        self.target = ""
+        self.target = self.aborted = ""
         channel = request.channel
         self.address = channel.peer.address
         connection = channel.connection

@@ -14,6 +14,7 @@ from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
 from tower.web.gateway.member_errors import LONGEST, member_error
 from tower.web.gateway.raw_streams import go_raw
+from tower.web.gateway.refusals import break_off
 
 if TYPE_CHECKING:
     from tower.web.gateway.channel_pool import ClusterUpstream
@@ -122,7 +123,10 @@ class ProxyClient:
 
     def drained(self) -> None:
         """Resume reading the request's body."""
-        self.channel.taker_drained()
+        try:
+            self.channel.taker_drained()
+        except Exception as e:  # noqa: BLE001 - see `_contain`
+            self._contain(e)
 
     # The answer
 
@@ -147,6 +151,8 @@ class ProxyClient:
                 self._read_heads(0)
         except (BadResponse, BadBody) as e:
             self._break(f"sent an invalid HTTP answer: {e}: {self._cure}")
+        except Exception as e:  # noqa: BLE001 - see `_contain`
+            self._contain(e)
 
     def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
         """Forward an answer whose head needs no change; *data* is usually the whole answer."""
@@ -336,14 +342,20 @@ class ProxyClient:
 
     def ended(self) -> None:
         """End an answer that is delimited by the end of the stream; any other one is broken."""
-        if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
-            self._finish(in_step=False)
-        else:
-            self._lost()
+        try:
+            if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
+                self._finish(in_step=False)
+            else:
+                self._lost()
+        except Exception as e:  # noqa: BLE001 - see `_contain`
+            self._contain(e)
 
     def closed(self, reason: Exception) -> None:
         """See `tower.net.pipes.Receiver.closed`."""
-        self._lost()
+        try:
+            self._lost()
+        except Exception as e:  # noqa: BLE001 - see `_contain`
+            self._contain(e)
 
     def _lost(self) -> None:
         self._over = True
@@ -370,7 +382,18 @@ class ProxyClient:
         """Discard the channel and answer 502: the cluster did *what* (verb and object)."""
         self._over = True
         self.upstream.discard()
-        self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))
+        try:
+            self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))
+        except Exception as e:  # noqa: BLE001 - see `_contain`
+            self._contain(e)
+
+    def _contain(self, error: Exception) -> None:
+        """End this exchange after an unexpected error, which would end the tunnel if it went further."""
+        self._over = True
+        self.factory.client = None
+        if self.upstream.channel.receiver is self:
+            self.upstream.discard()
+        break_off(self.request, error, self.factory.relay.cluster)
 
     def abandon(self) -> None:
         """Close the channel, which also ends the request at the far end."""

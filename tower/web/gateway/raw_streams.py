@@ -37,11 +37,26 @@ class _UserSplice(Splice):
         self._channel.forget()
 
 
+class _MemberSplice(Splice):
+    """The member's half of a splice; records that the member or the tunnel broke the stream off."""
+
+    def __init__(self, pipe: Pipe, channel: HTTPChannel) -> None:
+        super().__init__(pipe, channel.connection)
+        self._channel = channel
+
+    def closed(self, reason: Exception) -> None:
+        """See `tower.net.pipes.Receiver.closed`."""
+        request = self._channel.request
+        if self.other is not None and not self._ended and request is not None:
+            request.aborted("member")
+        super().closed(reason)
+
+
 def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
     """Send *first* to the user, then pass bytes both ways between the user and *pipe*."""
     early = channel.release()
     user = channel.connection
-    there, back = _UserSplice(channel, pipe), Splice(pipe, user)
+    there, back = _UserSplice(channel, pipe), _MemberSplice(pipe, channel)
     there.other, back.other = back, there
     user.receiver, pipe.receiver = there, back
     pipe.pause()

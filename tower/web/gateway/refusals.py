@@ -33,6 +33,26 @@ def record_refusal(request: Request, error: BaseException, refusal: StatusError)
     gateway.failures += 1
 
 
+def break_off(request: Request, error: Exception, cluster: str) -> None:
+    """End one request: Tower failed to handle the answer of *cluster*, so *error* is a bug.
+
+    The client gets a 502, or loses its connection if an answer has begun.  Never raises, because the caller
+    handles an event of a tunnel, which other users share.
+    """
+    what = f"Tower failed to handle the answer of cluster {cluster}"
+    try:
+        request.log.failure("request {id}: {what}", Failure(error), id=request.request_id, what=what)
+        if request.over:
+            request.channel.connection.abort()
+        else:
+            if request.started:
+                request.aborted("tower")
+            request.fail(StatusError(502, f"{what}; the proxy's log has the reason"))
+    except Exception:  # noqa: BLE001 - see above
+        request.log.failure("request {id} cannot be answered", id=request.request_id)
+        request.channel.connection.abort()
+
+
 def _log(request: Request, code: int, text: str) -> None:
     """Log a refusal, or count it in a summary if the connection is unauthenticated."""
     channel = request.channel

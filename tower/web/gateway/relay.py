@@ -20,6 +20,7 @@ from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
+from tower.web.gateway.refusals import break_off
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
@@ -88,8 +89,13 @@ class ProxyClientFactory(Exchange):
 
     def _opened(self, upstream: ClusterUpstream) -> None:
         self._opening = None
-        self.client = client = self.protocol(self, upstream)
-        client.begin(self._head, self.relay.plain)
+        try:
+            self.client = client = self.protocol(self, upstream)
+            client.begin(self._head, self.relay.plain)
+        except Exception as e:  # noqa: BLE001 - in a Deferred, it would let the client wait
+            if self.client is None and upstream.shelf is None:
+                upstream.discard()
+            break_off(self.request, e, self.relay.cluster)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
@@ -132,20 +138,31 @@ class ProxyClientFactory(Exchange):
         if self._is_silent():
             self._give_tunnel_up()
             return
-        attempt, cluster = self._attempt, self.relay.cluster
-        if client is None and attempt is not None and self.relay.target == KUBERNETES:
-            error = self.pool.unanswered(cluster, attempt, age)
-            if error is not None:
-                self.abandon()
-                self.request.fail(error)
-                return
-        limit = self.request.channel.gateway.limits.answer
-        if age <= limit:
+        error = self._unanswered(age) if self.relay.target == KUBERNETES else None
+        if error is not None:
+            self.abandon()
+            self.request.fail(error)
             return
-        target = relative_target(self.request.target, self.relay.prefix)
-        if client is None or not parse_request_info(self.request.method, target).is_long_running:
+        limit = self.request.channel.gateway.limits.answer
+        if age > limit and not (client is not None and self._is_long_running):
             text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s: check its load"
             self.request.fail(StatusError(504, text))
+
+    @property
+    def _is_long_running(self) -> bool:
+        target = relative_target(self.request.target, self.relay.prefix)
+        return parse_request_info(self.request.method, target).is_long_running
+
+    def _unanswered(self, age: int) -> StatusError | None:
+        """Return the error if the API server is known not to answer, and the request need not wait."""
+        client, cluster = self.client, self.relay.cluster
+        if client is None:
+            return None if self._attempt is None else self.pool.unanswered(cluster, self._attempt, age)
+        attempt = Attempt(self.request.client, tunnel=client.upstream.tunnel)
+        error = self.pool.unanswered_since(cluster, attempt, age)
+        if error is None or self._is_long_running or self.request.fields.upgrade:
+            return None
+        return error if client.is_safe else StatusError(504, f"{error.message}; it may have the request")
 
     def _is_silent(self) -> bool:
         """Return whether the tunnel that the request waits for does not answer."""

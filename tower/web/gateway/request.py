@@ -14,7 +14,7 @@ from tower.kube.status import StatusError, refusal_of
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.inflight import count_in_flight, uncount
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading
-from tower.web.gateway.measurements import Observation, measure
+from tower.web.gateway.measurements import ABORTED, Observation, measure
 from tower.web.gateway.outcomes import carry_out, carry_out_later
 from tower.web.gateway.refusals import record_refusal, refusal_answer
 from tower.web.gateway.relay import ProxyClientFactory
@@ -248,6 +248,7 @@ class Request:
         record_refusal(self, error, refusal)
         channel = self.channel
         if self.started:
+            self.aborted("member" if refusal.code in (502, 504) else "tower")
             channel.connection.abort()
             return
         self.over = True
@@ -256,6 +257,13 @@ class Request:
         self.begun(refusal.code, refusal.reason, refusal.message)
         channel.send(refusal_answer(self, refusal, close=not keep))
         self.finish_with_body(keep=keep)
+
+    def aborted(self, by: str) -> None:
+        """Record which side aborts the answer: ``client``, ``member`` or ``tower``; the first call counts."""
+        if self.observation is not None and not self.observation.aborted:
+            self.observation.aborted = by
+        if self.began and by != "client":
+            measure(self, ABORTED)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
         """Record that the head of the final answer is about to be sent.
@@ -318,6 +326,8 @@ class Request:
     def abandon(self) -> None:
         """Release everything: the client disconnected."""
         self.over = True
+        if not isinstance(self.exchange, BodyDiscarding):  # the answer is complete
+            self.aborted("client")
         uncount(self)
         self._release()
         self.forget()
