@@ -22,7 +22,7 @@ from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
 from tower.tunnels.live import TunnelChannel
 from tower.tunnels.patience import Patience
-from tower.tunnels.silence import Silences
+from tower.tunnels.silence import CURE, Silences
 from tower.tunnels.targets import KUBERNETES
 
 #: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
@@ -131,6 +131,7 @@ class ChannelPool:
     A ``TimerService(SWEEP_PERIOD, pool.sweep)`` closes old ones; `stop` closes all.
 
     :param seconds: returns monotonic time, s.
+    :param silences: of the tunnels; shared with `tower.tunnels.silence_watch`.
     :param wait: see `WAIT`.
     :ivar opened: number of channels opened.
     :ivar taken: number of requests that reused one.
@@ -140,6 +141,7 @@ class ChannelPool:
         self,
         tunnels: Tunnels,
         seconds: Callable[[], float],
+        silences: Silences,
         *,
         wait: float = WAIT,
         idle: float = IDLE,
@@ -147,7 +149,7 @@ class ChannelPool:
     ) -> None:
         self._tunnels = tunnels
         self._patience = Patience(wait, seconds)
-        self._silences = Silences(seconds)
+        self._silences = silences
         self._seconds = seconds
         self._late: WeakKeyDictionary[Tunnel, tuple[float, str]] = WeakKeyDictionary()
         self._idle = idle
@@ -318,10 +320,7 @@ class ChannelPool:
 
 def silent_text(cluster: str) -> str:
     """Return the error text for a cluster whose agents do not answer."""
-    return (
-        f"cluster {cluster}: its agent is connected but does not answer: check the agent's process and the "
-        "network between it and this proxy"
-    )
+    return f"cluster {cluster}: its agent is connected but does not answer: {CURE}"
 
 
 def _without_frames(failure: Failure) -> Failure:
