@@ -94,8 +94,8 @@ VALID = {
     "rotate secrets-key": "",
     "rotate status": "",
     "backup": "file",
-    "install-systemd": "proxy",
     "restore": "file",
+    "install-systemd": "proxy",
     "completion": "bash",
     "version": "",
 }
