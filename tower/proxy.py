@@ -348,13 +348,14 @@ class Proxy(MultiService):
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
-            Availability(reactor, clusters, tunnels),
-            MemberChecks(reactor, tunnels),
             notices,
             AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
             acceptor,
             nodes,
+            # stop before the tunnels, whose end is not a state of the clusters
+            Availability(reactor, clusters, tunnels),
+            MemberChecks(reactor, tunnels),
             metrics.lag,
             *ports.services(reactor),
             periodic(reactor, SWEEP_PERIOD, admission.sweep),

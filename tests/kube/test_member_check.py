@@ -264,6 +264,15 @@ class ServerTests(CheckCase):
         self.is_true(status.api_server, "Slow", "so slowly", "load")
         self.assertEqual(status.credential, UNCHECKED)
 
+    def test_slow_later(self) -> None:
+        """An API server that becomes slow during the check is not regarded as frozen, either."""
+        checking = self.begin()
+        self.member.pipes[0].serve()
+        self.member.clock.advance(4.0)
+        self.member.pipes[0].serve()
+        self.member.clock.pump([TIMEOUT - 4.0, 0.0])
+        self.is_true(self.successResultOf(checking).api_server, "Slow")
+
     def test_closed(self) -> None:
         """A connection that ends without an answer is reported."""
         checking = self.begin()

@@ -39,7 +39,7 @@ from tower.reactor.timers import within
 #: Time limit of one check, s.
 TIMEOUT = 8.0
 
-#: First request's duration from which on an unfinished check means a slow API server, s; else it is frozen.
+#: Duration of a request, s, from which on an unfinished check means a slow API server, not a frozen one.
 SLOW = 1.0
 
 #: Largest answer to a request of a check, B.
@@ -93,7 +93,7 @@ class MemberChecker:
         try:
             await within(self._clock, TIMEOUT, Deferred.fromCoroutine(run.run()), _Late)
         except _Late:
-            state = slow if run.first_answer >= SLOW else late
+            state = slow if run.slowest >= SLOW else late
             run.status = evolve(run.status, api_server=state(run.server, self._texts))
         finally:
             self._api.close()
@@ -128,7 +128,7 @@ class _Run:
     """One check.
 
     :ivar status: what is known so far.
-    :ivar first_answer: how long the API server took for its first answer, s; 0 before it.
+    :ivar slowest: the longest time until an answer, s.
     """
 
     _clock: IReactorTime
@@ -139,7 +139,7 @@ class _Run:
     _epoch: Callable[[], float]
     _impersonate: bool = field(kw_only=True)
     status: MemberStatus = field(factory=MemberStatus, init=False)
-    first_answer: float = field(default=0.0, init=False)
+    slowest: float = field(default=0.0, init=False)
     _user: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -158,10 +158,9 @@ class _Run:
     # The API server
 
     async def _is_answering(self) -> bool:
-        began, start = self._epoch(), self._clock.seconds()
-        answer = await self._api.request("GET", "/version")
+        began = self._epoch()
+        answer = await self._request("GET", "/version")
         offset = clock_offset(answer, began, self._epoch())
-        self.first_answer = self._clock.seconds() - start
         version = object_in(answer).get("gitVersion")
         if isinstance(version, str) and version.isprintable():
             self._set(version=shortened(version, VERSION_LIMIT))
@@ -171,7 +170,7 @@ class _Run:
             self._set(credential=self._rejected())
             return False
         if check.status == "True":
-            failed = failed_checks(await self._api.request("GET", "/readyz"))
+            failed = failed_checks(await self._request("GET", "/readyz"))
             if failed:
                 text = f"API server {self.server} is not ready ({failed})"
                 self._set(api_server=found(API_SERVER, "NotReady", text, self._texts))
@@ -297,4 +296,11 @@ class _Run:
         return found(IMPERSONATION, "ImpersonationRestricted", text, self._texts, user=user)
 
     async def _post(self, path: str, review: Any) -> APIResponse:
-        return await self._api.request("POST", path, json.dumps(review).encode(), repeatable=True)
+        return await self._request("POST", path, json.dumps(review).encode(), repeatable=True)
+
+    async def _request(self, *arguments: Any, **options: Any) -> APIResponse:
+        """Return the answer; see `APIClient.request`."""
+        start = self._clock.seconds()
+        answer = await self._api.request(*arguments, **options)
+        self.slowest = max(self.slowest, self._clock.seconds() - start)
+        return answer
