@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 from tower import __version__
 from tower.clusters.availability_summary import availability_summary
 from tower.clusters.records import Records
-from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
@@ -53,6 +52,7 @@ from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
+from tower.store.kinds import V1_TOKENS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -348,13 +348,14 @@ class Proxy(MultiService):
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
-            Availability(reactor, clusters, tunnels),
-            MemberChecks(reactor, tunnels),
             notices,
             AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
             acceptor,
             nodes,
+            # stop before the tunnels, whose end is not a state of the clusters
+            Availability(reactor, clusters, tunnels),
+            MemberChecks(reactor, tunnels),
             metrics.lag,
             *ports.services(reactor),
             periodic(reactor, SWEEP_PERIOD, admission.sweep),

@@ -94,13 +94,15 @@ VALID = {
     "rotate secrets-key": "",
     "rotate status": "",
     "backup": "file",
+    "install-systemd": "proxy",
     "restore": "file",
+    "install-systemd": "proxy",
     "completion": "bash",
     "version": "",
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "completion")
+LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "completion")
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -98,6 +98,15 @@ class StoppedTests(ProxyTestCase):
         key.chmod(0o600)
         self.assertIn("not an unencrypted OpenSSH private key", self.failed(self.look()))
 
+    def test_users_ca(self) -> None:
+        """A missing CA of users is a failure once it has signed a certificate."""
+        (self.path / "users-ca.pem").unlink()
+        self.assertNotIn("users-ca.pem", self.look())
+        self.record("credentials", "c-1", {"user": "jane"})
+        line = self.failed(self.look())
+        self.assertIn(f"users-ca.pem: {self.path / 'users-ca.pem'} is missing -> restore it", line)
+        self.assertIn("users need new kubeconfigs", line)
+
     def test_database(self) -> None:
         """A damaged database, and that of a newer Tower, are failures."""
         database = self.path / "tower.db"

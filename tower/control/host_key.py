@@ -5,6 +5,7 @@ from __future__ import annotations
 from tower.conch.transport.keys import KeyPair
 from tower.errors import ConfigurationError
 from tower.rotation.host_key import FILE
+from tower.store.kinds import AGENT_KEYS
 from tower.store.store import IStore
 from tower.trust.statedir import StateDir
 
@@ -17,7 +18,7 @@ def check_host_key(state: StateDir, store: IStore, *, new_allowed: bool) -> None
     """
     path = state.path / FILE
     text = state.read(FILE)
-    count = len(store.snapshot("agentkeys"))
+    count = len(store.snapshot(AGENT_KEYS))
     if text is None:
         if count and not new_allowed:
             agents = "1 enrolled agent accepts" if count == 1 else f"{count} enrolled agents accept"

@@ -312,6 +312,9 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
                 host,
                 f"is not an address of this machine ({reason}): set one of its addresses, or 0.0.0.0 for all",
             ) from e
+        if e.errno == errno.EACCES:
+            cure = "choose a port above 1023, or allow it: tower install-systemd proxy --low-ports"
+            raise OptionError(name, str(port), f"is not permitted to this user: {cure}") from e
         owner = port_owner(port) if e.errno == errno.EADDRINUSE else ""
         shown = f"{reason.lower()} by {owner}" if owner else reason.lower()
         raise OptionError(

@@ -24,6 +24,7 @@ from tower.doctor.route import names_of
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.rotation.rotation import TARGETS
+from tower.store.kinds import AGENT_KEYS, CREDENTIALS, MEMBER_ACCESS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 from tower.trust.expiry import AUTHORITY_SOON, CREDENTIAL_SOON, SERVING_SOON
 from tower.trust.pki import load_certificates
@@ -35,6 +36,7 @@ from tower.web.api.discovery import git_version
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 _DATABASE, _HOST_KEY, _SECRETS_KEY = "tower.db", "ssh_host_ed25519_key", "secrets.key"
+_USERS_CA = "users-ca.pem"
 _RESTORE = "restore it from a backup"
 
 
@@ -94,6 +96,8 @@ class _State:
         ]
         names = sorted(path.name for path in self._path.glob("*.pem")) if os.path.isdir(self._path) else []
         courses += [Course([Step(name, partial(self._certificates, name))]) for name in names]
+        if _USERS_CA not in names and self._records(CREDENTIALS):
+            courses.append(Course([Step(_USERS_CA, self._no_users_ca)]))
         if STATE_FILE in names:
             courses.append(Course([Step("published names", self._published)]))
         return courses
@@ -134,7 +138,7 @@ class _State:
         return [json.loads(value) for (value,) in rows]
 
     def _credentials(self) -> Verdict:
-        now, known = self._now(), self._records("memberaccess")
+        now, known = self._now(), self._records(MEMBER_ACCESS)
         ends = [(each["expires"], str(each["cluster"])) for each in known if each.get("expires")]
         if not ends:
             return ok("none expires")
@@ -150,7 +154,7 @@ class _State:
     def _host_key(self) -> Verdict:
         path = self._path / _HOST_KEY
         text = self._files.read(_HOST_KEY)
-        if text is None and self._records("agentkeys"):
+        if text is None and self._records(AGENT_KEYS):
             return fail(f"{path} is missing", f"{_RESTORE}; with a new key, every agent has to join again")
         if text is None:
             return ok(f"{path} does not exist yet; tower-proxy creates it")
@@ -161,7 +165,7 @@ class _State:
 
     def _secrets_key(self) -> Verdict:
         path = self._path / _SECRETS_KEY
-        sealed = self._records("memberaccess")
+        sealed = self._records(MEMBER_ACCESS)
         if not path.exists():
             if sealed:
                 cure = f"{_RESTORE}, or set the credentials of {len(sealed)} clusters again"
@@ -187,6 +191,10 @@ class _State:
         if name == STATE_FILE:
             cure, soon = "start tower-proxy, which renews it", SERVING_SOON
         return lasts("it", end, self._now(), cure, soon=soon)
+
+    def _no_users_ca(self) -> Verdict:
+        path = self._path / _USERS_CA
+        return fail(f"{path} is missing", f"{_RESTORE}; with a new CA, users need new kubeconfigs")
 
     def _published(self) -> Verdict:
         names = _published(self._path)
