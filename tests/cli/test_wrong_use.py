@@ -94,7 +94,6 @@ VALID = {
     "rotate secrets-key": "",
     "rotate status": "",
     "backup": "file",
-    "install-systemd": "proxy",
     "restore": "file",
     "install-systemd": "proxy",
     "completion": "bash",
