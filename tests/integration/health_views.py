@@ -120,7 +120,7 @@ class Views:
             return not wrong
 
         try:
-            wait_for(what, is_shown, NOTICED, 0.2)
+            wait_for(what, is_shown, NOTICED, 0.5)
         except AssertionError as e:
             raise AssertionError("\n".join([str(e), *wrong])) from e
 
