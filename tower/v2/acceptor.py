@@ -32,7 +32,8 @@ from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.tunnels.limits import TunnelSlot, TunnelSlots
 from tower.v2.hello import CHECK_MEMBER
-from tower.v2.transport import AgentPeer, AuthenticationFailed, ServerTransport
+from tower.v2.peers import AgentPeer, AuthenticationFailed
+from tower.v2.transport import ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
 

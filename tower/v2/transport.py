@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
-from attrs import frozen
 from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -28,6 +27,7 @@ from tower.kube.member_status import MemberStatus
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
 from tower.v2.hello import ANNOUNCE, HELLO, MEMBER_STATUS, AgentHello, Announcement, ProxyHello
+from tower.v2.peers import AgentPeer, AgentRefused, AuthenticationFailed, HostKeyMismatch, ProxyPeer
 from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 
 #: Name of the request with a `MemberStatus`.
@@ -40,68 +40,6 @@ CHECK_PAUSE = 1.0
 #: Status reports accepted from an agent: burst, and rate per second.
 REPORTS = 20.0
 REPORTS_RATE = 0.5
-
-
-class HostKeyMismatch(PeerError):
-    """The proxy has none of the pinned host keys.
-
-    :ivar fingerprint: of the key that it has.
-    """
-
-    for_peer = "host key not accepted"
-    permanent = True
-
-    def __init__(self, seen: str, pinned: Collection[str]) -> None:
-        super().__init__(
-            f"the proxy's host key is {seen}, not {' or '.join(sorted(pinned))}: "
-            "either this is not your proxy, or its key was changed: then set --host-key to the new one, "
-            "which 'tower join' prints"
-        )
-        self.fingerprint = seen
-
-
-class AgentRefused(PeerError):
-    """The proxy rejects both the key and the token of this agent."""
-
-    for_peer = "authentication rejected"
-    permanent = True
-
-
-class AuthenticationFailed(PeerError):
-    """An agent's requests were rejected, and it or we closed the connection; only for the proxy's log.
-
-    :ivar cluster: name of the claimed cluster.
-    """
-
-    def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
-        super().__init__(f"for cluster {cluster!r}: {'; '.join(refusals)}")
-        self.cluster = cluster
-
-
-@frozen
-class AgentPeer:
-    """The authenticated peer of a `ServerTransport`.
-
-    :ivar name: name of the cluster.
-    :ivar fingerprint: of the agent's key.
-    """
-
-    name: str
-    fingerprint: str
-    hello: AgentHello
-
-
-@frozen
-class ProxyPeer:
-    """The authenticated peer of a `ClientTransport`.
-
-    :ivar name: name of the cluster that this agent serves.
-    :ivar fingerprint: of the proxy's host key.
-    """
-
-    name: str
-    fingerprint: str
-    hello: ProxyHello
 
 
 @lru_cache(maxsize=16)
