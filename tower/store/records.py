@@ -20,6 +20,7 @@ CLUSTER_KINDS = (
     "jointokens",
     "v1tokens",
     "agentkeys",
+    "revokedkeys",
     "credentials",
     "memberaccess",
     "nodes",

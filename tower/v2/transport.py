@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower import __version__
+from tower.clusters.agent_rejection import AGENT_REJECTIONS, DISABLED, REVOKED, AgentRejected
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
 from tower.conch.connection.server import Server
@@ -61,21 +62,49 @@ class HostKeyMismatch(PeerError):
 
 
 class AgentRefused(PeerError):
-    """The proxy rejects both the key and the token of this agent."""
+    """The proxy rejects both the key and the token of this agent.
+
+    :param notice: see `UserAuthClient`.
+    :param has_token: whether the agent has a join token.
+    :ivar is_disabled: whether the cluster is disabled, so that the agent only has to wait.
+    """
 
     for_peer = "authentication rejected"
     permanent = True
+
+    def __init__(self, cluster: str, fingerprint: str, notice: str, *, has_token: bool) -> None:
+        join, key = f"run 'tower join {cluster}' for a new one", f"key {fingerprint}"
+        if notice == DISABLED:
+            text = f"the cluster is disabled: run 'tower cluster enable {cluster}'"
+        elif notice == REVOKED and has_token:
+            text = f"its {key} was revoked, and its join token is unknown, expired or used up: {join}"
+        elif notice == REVOKED:
+            text = f"its {key} was revoked, and it has no join token: {join}"
+        elif has_token:
+            text = (
+                f"its join token is unknown, expired or used up, and its {key} is not enrolled; or the "
+                f"cluster was removed or disabled: {join}"
+            )
+        else:
+            text = f"it has no join token, and its {key} is not enrolled, or the cluster was removed: {join}"
+        super().__init__(f"the proxy rejected this agent for cluster {cluster!r}: {text}")
+        self.is_disabled = notice == DISABLED
 
 
 class AuthenticationFailed(PeerError):
     """An agent's requests were rejected, and it or we closed the connection; only for the proxy's log.
 
     :ivar cluster: name of the claimed cluster.
+    :ivar fingerprint: of the agent's key; empty: it has proven none.
+    :ivar kind: the main one of the reasons: one of `AGENT_REJECTIONS`.
     """
 
-    def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
-        super().__init__(f"for cluster {cluster!r}: {'; '.join(refusals)}")
+    def __init__(self, cluster: str, refusals: Sequence[AgentRejected], fingerprint: str = "") -> None:
+        reasons = dict.fromkeys(refusal.reason for refusal in refusals)
+        super().__init__(f"for cluster {cluster!r}: {'; '.join(reasons)}")
         self.cluster = cluster
+        self.fingerprint = fingerprint
+        self.kind = min((refusal.kind for refusal in refusals), key=AGENT_REJECTIONS.index)
 
 
 @frozen
@@ -221,7 +250,7 @@ class ServerTransport(Server):
         super().ended(reason)
         self.on_member_status = _ignore
         if isinstance(auth, UserAuthServer) and auth.refusals:
-            reason = AuthenticationFailed(auth.cluster, auth.refusals)
+            reason = AuthenticationFailed(auth.cluster, auth.refusals, auth.fingerprint)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 
@@ -240,7 +269,9 @@ class ClientTransport(Client):
     __slots__ = (
         "_asked_at",
         "_cluster",
+        "_has_token",
         "_hello",
+        "_key",
         "_pinned",
         "on_announcement",
         "on_check_request",
@@ -264,6 +295,8 @@ class ClientTransport(Client):
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[ProxyPeer] = Deferred()
         self._cluster = cluster
+        self._key = key.fingerprint
+        self._has_token = token is not None
         self._pinned = frozenset(pinned)
         self._hello = hello
         self._asked_at = 0.0
@@ -319,15 +352,9 @@ class ClientTransport(Client):
         else:
             failure.trap(Unanswered)
 
-    def _refused(self) -> None:
-        self.fail(
-            AgentRefused(
-                f"the proxy rejected this agent for cluster {self._cluster!r}: its key is not enrolled, and "
-                "its join token is missing, unknown, expired or used up, or the cluster was removed: "
-                f"run 'tower join {self._cluster}' for a new one"
-            ),
-            DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
-        )
+    def _refused(self, notice: str) -> None:
+        error = AgentRefused(self._cluster, self._key, notice, has_token=self._has_token)
+        self.fail(error, DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE)
 
     def ended(self, reason: Exception) -> None:
         """Fail `ready`."""
