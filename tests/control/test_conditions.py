@@ -139,6 +139,10 @@ class PartsTests(SynchronousTestCase):
         )
         self.tunnels.remember("alpha", 1_800_000_000 - 60, "")
         self.assertIn("last seen at 2027-01-15T07:59:00Z", link_down(ALPHA, self.tunnels).message)
+        self.tunnels.note_revoked("alpha", "SHA256:k")
+        text = link_down(ALPHA, self.tunnels).message
+        self.assertIn("The agent with key SHA256:k is rejected, because that key was revoked", text)
+        self.assertIn("'tower join alpha'", text)
 
     def test_sentences(self) -> None:
         """A message begins with a capital letter, unless it begins with a name or a path."""

@@ -250,9 +250,9 @@ class AgentTable(harness.TowerTestCase):
         other_cluster.argv.append("--name=omega")
         late = tower.tower("join", "alpha", "--format", "env", "--ttl", "0.1s").split()
         rejected = (
-            "the proxy rejected this agent for cluster '{0}': its key is not enrolled, and its join token is "
-            "missing, unknown, expired or used up, or the cluster was removed: run 'tower join {0}' for a "
-            "new one"
+            "the proxy rejected this agent for cluster '{0}': its join token is unknown, expired or used up, "
+            "and its key <key> is not enrolled; or the cluster was removed or disabled: run 'tower join {0}' "
+            "for a new one"
         )
         table: list[tuple[Program, str]] = [
             (
