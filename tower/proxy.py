@@ -21,7 +21,6 @@ from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
 from tower.control.default_cluster import ensure_default_cluster, read_access
 from tower.control.event_recorder import EventRecorder
-from tower.control.host_key import check_host_key
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
@@ -29,6 +28,7 @@ from tower.control.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
+from tower.control.state_files import DATABASE, check_database, check_keys
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -66,10 +66,10 @@ from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
-from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import SharedLimits
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
@@ -141,11 +141,16 @@ class Proxy(MultiService):
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
-        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
-        check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
+        check_database(state)
+        self._store = store = SQLiteStore(reactor, state.path / DATABASE)
+        given = given_ca(options, epoch())
+        new_host_key, new_ca = bool(options["new-host-key"]), bool(options["new-ca"])
+        check_keys(
+            state, store, epoch(), new_host_key=new_host_key, new_ca=new_ca, is_given=given is not None
+        )
 
         # Authorities, certificates, host keys
-        keys = ProxyKeys.load(state, given_ca(options, epoch()), epoch())
+        keys = ProxyKeys.load(state, given, epoch())
         users, authority = keys.users, keys.authority
         names = serving_names(published.address, host)
         serving = ServingCertificate(state, authority.current, users, names, epoch)

@@ -188,6 +188,10 @@ class Options(NodeOptions):
             "Insecure: no authentication on the ports of clusters with KubeSphere Tower agents.",
         ),
         flag(
+            "new-ca",
+            "Create a new CA if its file is missing, although kubeconfigs and join lines are invalid then.",
+        ),
+        flag(
             "new-host-key",
             "Create a new SSH host key if its file is missing, although every agent has to join again then.",
         ),

@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get
 from tower.kube.status import request_id_lines
-from tower.web.gateway.request import DISCARD_LIMIT, Request
+from tower.web.gateway.received_request import DISCARD_LIMIT
+from tower.web.gateway.request import Request
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
@@ -160,6 +161,14 @@ class BodyTests(SynchronousTestCase):
         self.user.deliver(get(b"/", b"Content-Length: 30", method=b"POST", body=b"a" * 21))
         self.assertIn(b" 413 ", self.user.taken())
         self.assertTrue(self.user.closing)
+
+    def test_declared_too_long(self) -> None:
+        """A declared length beyond the limit is a 413 before the body, also instead of 100 Continue."""
+        for expect in ((), (b"Expect: 100-continue",)):
+            kit = Kit(self.echo)
+            kit.user.deliver(get(b"/", b"Content-Length: 30", *expect, method=b"POST"))
+            self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 413 "))
+            self.assertTrue(kit.user.closing)
 
     def test_continue(self) -> None:
         """A client that expects 100 Continue gets it when the body is read."""
