@@ -26,6 +26,7 @@ from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
 from tower.tunnels import Tunnels
+from tower.tunnels.silence import Silences
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
@@ -87,7 +88,7 @@ class MemoryTower:
         self.budget = Budget(32 << 20)
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
-        self.pool = ChannelPool(self.tunnels, machine.seconds)
+        self.pool = ChannelPool(self.tunnels, machine.seconds, Silences(machine.seconds))
         self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,

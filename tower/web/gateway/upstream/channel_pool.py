@@ -61,6 +61,7 @@ class ChannelPool:
     A ``TimerService(SWEEP_PERIOD, pool.sweep)`` closes old ones; `stop` closes all.
 
     :param seconds: returns monotonic time, s.
+    :param silences: of the tunnels; shared with `tower.tunnels.silence_watch`.
     :param wait: see `WAIT`.
     :ivar opened: number of channels opened.
     :ivar taken: number of requests that reused one.
@@ -70,6 +71,7 @@ class ChannelPool:
         self,
         tunnels: Tunnels,
         seconds: Callable[[], float],
+        silences: Silences,
         *,
         wait: float = WAIT,
         idle: float = IDLE,
@@ -77,7 +79,7 @@ class ChannelPool:
     ) -> None:
         self._tunnels = tunnels
         self._patience = Patience(wait, seconds)
-        self._silences = Silences(seconds)
+        self._silences = silences
         self._late = LateServers(seconds)
         self._idle = idle
         self._kept = kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tower.errors import StreamRefused
 from tower.kube.status import StatusError
 from tower.tunnels import SSH, Tunnel
+from tower.tunnels.silence import CURE
 from tower.tunnels.targets import KUBERNETES
 
 _CODES = {
@@ -33,7 +34,4 @@ def open_failure(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel
 
 def silent_text(cluster: str) -> str:
     """Return the error text for a cluster whose agents do not answer."""
-    return (
-        f"cluster {cluster}: its agent is connected but does not answer: check the agent's process and the "
-        "network between it and this proxy"
-    )
+    return f"cluster {cluster}: its agent is connected but does not answer: {CURE}"
