@@ -144,7 +144,7 @@ class Agent(MultiService):
         # Its health
         time_of_day = TimeOfDay(reactor).seconds
         impersonate = not (options["no-impersonation"] or options.may_speak_v1)
-        texts = agent_texts(str(options["kubeconfig"] or ""))
+        texts = agent_texts(str(options["kubeconfig"] or ""), member.access)
         checker = create_checker(reactor, sockets, member, texts, epoch=time_of_day, impersonate=impersonate)
         self.member_health = health = MemberHealth(reactor, checker.check)
 

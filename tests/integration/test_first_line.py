@@ -286,7 +286,7 @@ class FirstLineTests(harness.TowerTestCase):
         self.addCleanup(cluster.kubectl, "-n", "tower-system", "delete", "serviceaccount", "weak-agent")
         token = cluster.kubectl("-n", "tower-system", "create", "token", "weak-agent").strip()
         for name, secret, cure in (
-            ("alpha", token, "kubectl apply -f deploy/agent-rbac.yaml"),
+            ("alpha", token, "tower rbac agent | kubectl apply -f -"),
             (
                 "beta",
                 "wrong",

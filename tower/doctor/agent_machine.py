@@ -107,7 +107,7 @@ class _AgentMachine:
             self._network.reactor,
             self._network.reactor,
             server,
-            agent_texts(str(kubeconfig or "")),
+            agent_texts(str(kubeconfig or ""), server.access),
             epoch=self._now,
             impersonate=not options["no-impersonation"],
         )
