@@ -1,15 +1,54 @@
-"""Pages that name tests as their proof."""
+"""Pages name only tests, files, modules, options, commands and links that exist."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.cli.arguments import parser
+from tower.options.variables import OPTIONS
+
 ROOT = Path(__file__).parent.parent
 NAMED = re.compile(r"`(tests(?:\.\w+)+)`")
+PAGES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"```(?:\w*)\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+FILE = re.compile(r"(?<![\w/.-])(?:tower|tests|docs|deploy|benchmarks|demo|tools|twisted)/[\w./*-]*\w")
+MODULE = re.compile(r"tower(?:\.[a-z_0-9]+)+(?:\.[A-Z]\w*)?(?:\.\w+)?")
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
+PROGRAM = re.compile(r"(?:^|[\s|/])(tower-proxy|tower-agent|tower)((?: +[^\s|]+)*)")
+LINK = re.compile(r"\[[^]]+\]\(([^)\s]+)\)")
+#: Names in code that look like paths or modules.
+NOT_FILES = {"deploy/tower-agent", "tower.example.org", "tower.example.com", "tower.cloud_providers"}
+#: Options of other programs that pages name without the program: of kubectl, CPython's build, HAProxy's PROXY
+#: protocol, cloud commands, and of the runners of tests and benchmarks.
+OTHER_OPTIONS = frozenset(
+    [
+        "as",
+        "as-group",
+        "server-side",
+        "raw",
+        "enable-optimizations",
+        "with-lto",
+        "proxy-header",
+        "http-put-response-hop-limit",
+        "os-cloud",
+        "unmask",
+        "profile",
+        "property",
+        "address",
+        "chance",
+        "replay",
+        "silence",
+        "limit",
+        "json",
+        "read",
+    ]
+)
 LEAST = 40  # names on the page: with fewer the expression has missed them
 
 
@@ -42,3 +81,123 @@ def _defines(body: list[ast.stmt], names: list[str]) -> bool:
         and _defines(node.body, names[1:])
         for node in body
     )
+
+
+class NamesTests(SynchronousTestCase):
+    """Names in code on all pages."""
+
+    def test_files(self) -> None:
+        """Files and folders exist; a test may be named by its path below tests or tower."""
+        found = [(page.name, name) for page in PAGES for code in _code(page) for name in FILE.findall(code)]
+        self.assertGreater(len(found), LEAST)
+        wrong = [each for each in found if each[1] not in NOT_FILES and not list(ROOT.glob(each[1]))]
+        self.assertEqual(wrong, [])
+
+    def test_modules(self) -> None:
+        """Modules exist; a class or function may follow the module."""
+        found = [(page.name, code) for page in PAGES for code in _code(page) if MODULE.fullmatch(code)]
+        self.assertGreater(len(found), 2)
+        self.assertEqual([each for each in found if each[1] not in NOT_FILES and not _is_module(each[1])], [])
+
+    def test_options(self) -> None:
+        """Options are those of the programs and of the command."""
+        known = OPTIONS | OTHER_OPTIONS | {name for names in _commands().values() for name in names}
+        found = [
+            (page.name, option)
+            for page in PAGES
+            for code in _code(page)
+            for option in OPTION.findall(code)
+            if not _is_foreign(code)
+        ]
+        self.assertGreater(len(found), 10 * LEAST)
+        self.assertEqual([each for each in found if each[1] not in known], [])
+
+    def test_commands(self) -> None:
+        """Lines with the command `tower` name a command that exists, with options that it has."""
+        commands = _commands()
+        checked, wrong = 0, []
+        for page in PAGES:
+            for code in _code(page):
+                for name, options in _uses(code, commands):
+                    checked += 1
+                    if name is None or not options <= commands[name]:
+                        wrong.append((page.name, code, name, options))
+        self.assertGreater(checked, LEAST)
+        self.assertEqual(wrong, [])
+
+    def test_links(self) -> None:
+        """Links lead to files and headings that exist."""
+        checked, wrong = 0, []
+        for page in PAGES:
+            for link in LINK.findall(CODE.sub("", page.read_text())):
+                if not link.startswith("http"):
+                    checked += 1
+                    if not _leads(page, link):
+                        wrong.append((page.name, link))
+        self.assertGreater(checked, LEAST)
+        self.assertEqual(wrong, [])
+
+
+def _leads(page: Path, link: str) -> bool:
+    file, _, anchor = link.partition("#")
+    target = page.parent / file if file else page
+    if not anchor:
+        return target.exists()
+    heads = re.findall(r"(?m)^#+ (.*)$", target.read_text()) if target.is_file() else []
+    return anchor in [re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads]
+
+
+def _is_module(name: str) -> bool:
+    parts = name.split(".")
+    paths = [ROOT.joinpath(*parts[:count]) for count in range(len(parts), 1, -1)]
+    return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths[:3])
+
+
+def _is_foreign(code: str) -> bool:
+    """Return whether the code is a command of another program."""
+    first = code.strip().removeprefix("$ ").split()[:1]
+    return (
+        bool(first)
+        and re.fullmatch(r"kubectl|helm|aws|gcloud|az|openstack|ssh\S*|promtool", first[0]) is not None
+    )
+
+
+def _commands() -> dict[tuple[str, ...], set[str]]:
+    """Return the options of each command, by its words."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def walk(command: argparse.ArgumentParser, words: tuple[str, ...], before: set[str]) -> None:
+        own = before | {name.lstrip("-") for each in command._actions for name in each.option_strings}
+        found[words] = own
+        for action in command._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for word, inner in action.choices.items():
+                    walk(inner, (*words, word), own)
+
+    walk(parser({}), (), set())
+    return found
+
+
+def _uses(
+    code: str, commands: dict[tuple[str, ...], set[str]]
+) -> Iterator[tuple[tuple[str, ...] | None, set[str]]]:
+    """Yield command and long options of each use of `tower` in a line; None: there is no such command."""
+    for program, rest in PROGRAM.findall(code):
+        words = rest.split()
+        while words and words[0] in ("--state-dir", "--kubeconfig", "--context"):
+            words = words[2:]
+        if program != "tower" or not words or not re.fullmatch(r"[a-z-]+", words[0]) or words[0][0] == "-":
+            continue
+        name: tuple[str, ...] = ()
+        for word in words:
+            if (*name, word) not in commands:
+                break
+            name = (*name, word)
+        options = set(OPTION.findall(" ".join(words).partition(" --agent")[0]))
+        yield (name or None), options
+
+
+def _code(page: Path) -> Iterator[str]:
+    """Yield the code on a page: spans, and lines of blocks; continued lines are joined."""
+    for block, span in CODE.findall(page.read_text()):
+        yield from (block.replace("\\\n", " ").splitlines() if block else [span])

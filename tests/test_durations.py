@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.durations import human_duration
+from tower.durations import describe_offset, human_duration
 
 
 class DurationTests(SynchronousTestCase):
@@ -31,3 +31,13 @@ class DurationTests(SynchronousTestCase):
             (800 * 86400, "2y70d"),
         ):
             self.assertEqual(human_duration(seconds), text, seconds)
+
+    def test_offset(self) -> None:
+        """An offset is described in two units at most, with its direction."""
+        for offset, text in (
+            (-75, "75s behind"),
+            (301, "5m1s ahead of"),
+            (-3599.7, "60m behind"),
+            (2 * 86400 + 3 * 3600 + 59, "2d3h ahead of"),
+        ):
+            self.assertEqual(describe_offset(offset), text)

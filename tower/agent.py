@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -34,12 +34,12 @@ from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
 from tower.options.errors import one_line_errors
-from tower.program import run
-from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.program import installed_reactor, run
+from tower.reactor.clock import TimeOfDay
 from tower.reactor.interfaces import IReactor
 from tower.reactor.memory import LOOK, FreedMemory
 from tower.reactor.poller import Poller
-from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.reactor.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
 from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
@@ -50,7 +50,7 @@ from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
 from tower.v2.known_proxies import KnownProxies
-from tower.v2.transport import AgentRefused
+from tower.v2.peers import AgentRefused
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
 
@@ -93,12 +93,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     """
     is_program = reactor is None
     if reactor is None:
-        from twisted.internet import reactor as installed
-
-        reactor = cast(IReactor, installed)
-        count_steadily(reactor)
-        if not options["allow-core-dumps"]:
-            forbid_dumps()
+        reactor = installed_reactor(options)
     check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()

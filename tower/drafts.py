@@ -15,7 +15,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Draft:
-    """A new private file that takes the place of *target*; see `draft_of`.
+    """A new private file that replaces *target*; see `draft_of`.
 
     :ivar path: of the draft.
     :raise OSError: its directory is missing or cannot be written.
@@ -44,7 +44,7 @@ class Draft:
         """Move the draft to its target; a link there is replaced.
 
         :param replace: whether another file may be there.
-        :raise FileExistsError: there is one that may not be replaced.
+        :raise FileExistsError: there is one, and *replace* is false.
         """
         if replace:
             os.replace(self.path, self._target)

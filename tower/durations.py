@@ -28,3 +28,8 @@ def human_duration(seconds: float) -> str:
 
 def _two(first: int, unit: str, second: int, lesser: str) -> str:
     return f"{first}{unit}{second}{lesser}" if second else f"{first}{unit}"
+
+
+def describe_offset(offset: float) -> str:
+    """Return the offset of a clock, s, such as ``65m behind``; negative: it is behind."""
+    return f"{human_duration(round(abs(offset)))} {'behind' if offset < 0 else 'ahead of'}"

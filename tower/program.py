@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from twisted.application.service import IService
 from twisted.logger import globalLogBeginner
 
 from tower.options.base import EnvironmentOptions
 from tower.options.errors import one_line_errors
+from tower.reactor.clock import count_steadily
+from tower.reactor.interfaces import IReactor
+from tower.reactor.process import forbid_dumps
 
 O = TypeVar("O", bound=EnvironmentOptions)  # noqa: E741 (the options of one program)
 
@@ -43,6 +46,17 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
     finally:
         log.flush()
     return 0
+
+
+def installed_reactor(options: EnvironmentOptions) -> IReactor:
+    """Return the reactor of this process, with a steady clock; forbid core dumps unless they are allowed."""
+    from twisted.internet import reactor as installed
+
+    reactor = cast(IReactor, installed)
+    count_steadily(reactor)
+    if not options["allow-core-dumps"]:
+        forbid_dumps()
+    return reactor
 
 
 def open_standard_files() -> None:

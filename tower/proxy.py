@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -16,13 +15,12 @@ from twisted.python.failure import Failure
 from tower import __version__
 from tower.clusters.availability_summary import availability_summary
 from tower.clusters.records import Records
-from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
+from tower.control.agent_tunnels import AgentTunnels
 from tower.control.agent_versions import AgentVersions
 from tower.control.availability import Availability
 from tower.control.default_cluster import ensure_default_cluster, read_access
 from tower.control.event_recorder import EventRecorder
-from tower.control.host_key import check_host_key
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
@@ -30,6 +28,7 @@ from tower.control.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
+from tower.control.state_files import DATABASE, check_database, check_keys
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -37,30 +36,28 @@ from tower.metrics.port import MetricsPort
 from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
-from tower.net.listening import Admission, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.options.errors import one_line, one_line_errors
-from tower.program import run
-from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.program import installed_reactor, run
+from tower.reactor.clock import TimeOfDay
 from tower.reactor.interfaces import IReactor
 from tower.reactor.poller import Poller
-from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.reactor.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reactor.repeating import periodic
 from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
+from tower.store.kinds import V1_TOKENS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
-from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import REMINDER, V1Warnings
-from tower.v2.acceptor import AgentAcceptor
+from tower.v1.warnings import REMINDER
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
 from tower.web.access.filters import authentication_chain, user_chain
@@ -71,15 +68,12 @@ from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Gateway, Router, SharedLimits
+from tower.web.gateway.gateway import SharedLimits
 from tower.web.gateway.inflight import InFlight
-from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
-from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
+from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
+from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
-from tower.websocket.endpoint import AgentEndpoint, Opened
-from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 __all__ = ["Options", "Proxy", "main", "makeService"]
 
@@ -106,12 +100,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     """
     is_program = reactor is None
     if reactor is None:
-        from twisted.internet import reactor as installed
-
-        reactor = cast(IReactor, installed)
-        count_steadily(reactor)
-        if not options["allow-core-dumps"]:
-            forbid_dumps()
+        reactor = installed_reactor(options)
     check_head_policy()
     options.check_listening()
     state = StateDir(options["state-dir"])
@@ -146,21 +135,23 @@ class Proxy(MultiService):
         host, port, secure_port = options["host"], options["port"], options["secure-port"]
         published = Published(host, options["publish-service-address"], secure_port, port)
         keepalive = options["keepalive"]
-        accepts_v1 = not options["require-v2"]
-        v1_impersonates = not options["v1-no-impersonation"]
-        v1_open_ports = options["v1-open-ports"]
         day = TimeOfDay(reactor)
         epoch = day.seconds
         sockets = Poller(reactor)
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
-        self._store = store = SQLiteStore(reactor, state.path / "tower.db")
-        check_host_key(state, store, new_allowed=bool(options["new-host-key"]))
+        check_database(state)
+        self._store = store = SQLiteStore(reactor, state.path / DATABASE)
+        given = given_ca(options, epoch())
+        new_host_key, new_ca = bool(options["new-host-key"]), bool(options["new-ca"])
+        check_keys(
+            state, store, epoch(), new_host_key=new_host_key, new_ca=new_ca, is_given=given is not None
+        )
 
         # Authorities, certificates, host keys
-        keys = ProxyKeys.load(state, given_ca(options, epoch()), epoch())
-        users, authority, host_keys = keys.users, keys.authority, keys.host_keys
+        keys = ProxyKeys.load(state, given, epoch())
+        users, authority = keys.users, keys.authority
         names = serving_names(published.address, host)
         serving = ServingCertificate(state, authority.current, users, names, epoch)
         reloads.add(
@@ -186,38 +177,13 @@ class Proxy(MultiService):
         )
         self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
-        admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
-        plain_reactor = ConnectionReactor(sockets, None, admission)
-        tls_reactor = ConnectionReactor(sockets, serving.context, admission)
-        open_reactor = ConnectionReactor(sockets, serving.open_context, admission)
+        balancers = Balancers(reactor, options["proxy-protocol-from"] or ())
+        reactors = PortReactors.of(sockets, serving, slots, balancers)
 
         # Tunnels to agents
         tunnels = Tunnels(reactor, epoch)
-        acceptor = AgentAcceptor(
-            sockets,
-            tunnels,
-            tokens,
-            host_keys,
-            budget,
-            keepalive=keepalive,
-            epoch=epoch,
-            per_key=options["max-tunnels-per-key"],
-            per_cluster=options["max-tunnels-per-cluster"],
-            ca_hashes=lambda: authority.hashes,
-        )
-        opened: dict[bytes, Opened] = {TOWER_V2.encode(): acceptor.opened}
-        if accepts_v1:
-            opened[KUBESPHERE_V1.encode()] = V1AgentAcceptor(
-                sockets,
-                acceptor,
-                v1_tokens,
-                host_keys,
-                keepalive=keepalive,
-                epoch=epoch,
-                impersonate=v1_impersonates,
-            ).opened
-        agents = AgentEndpoint(reactor, opened)
-        notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
+        agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
+        acceptor, notices = agents.acceptor, agents.notices
 
         # Tunnels to nodes
         files = NodeFiles(
@@ -253,7 +219,7 @@ class Proxy(MultiService):
             clusters,
             credentials,
             tokens,
-            v1_tokens if accepts_v1 else None,
+            None if options["require-v2"] else v1_tokens,
             users,
             authority,
             keys.fingerprints,
@@ -264,7 +230,18 @@ class Proxy(MultiService):
 
         # Metrics
         metrics = ProxyMetrics.of(
-            reactor, keys, serving, store, records, tunnels, nodes, budget, slots, shared, logs.audit_log
+            reactor,
+            keys,
+            serving,
+            store,
+            records,
+            tunnels,
+            nodes,
+            budget,
+            slots,
+            shared,
+            logs.audit_log,
+            logs.access_log,
         )
 
         # HTTP ports
@@ -272,26 +249,13 @@ class Proxy(MultiService):
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
-        def gateway(router: Router) -> Gateway:
-            return Gateway(
-                day,
-                router,
-                pool,
-                sessions,
-                budget=budget,
-                inflight=inflight,
-                audit=logs.audit,
-                observer=logs.accesses,
-                meter=metrics.requests,
-                shared=shared,
-            )
-
+        gateway = Gateways(day, pool, sessions, budget, inflight, logs, metrics.requests, shared)
         front = gateway(
             FrontDoor(
                 chain,
                 authentication_chain(authenticator),
                 api,
-                agents.accept,
+                agents.endpoint.accept,
                 generation,
                 lambda: self._ready,
                 ssh_tunnel=nodes.unhealthy,
@@ -299,54 +263,33 @@ class Proxy(MultiService):
                 metrics=metrics.page.pieces,
             )
         )
-        plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
-        cluster_ports = ClusterProxies(
-            clusters,
-            KubernetesPorts(
-                tls_reactor,
-                clusters,
-                host,
-                lambda name: gateway(ClusterPort(chain, name, generation)),
-                OpenPorts(
-                    lambda name: bool(v1_tokens.tokens(name)),
-                    open_reactor,
-                    lambda name: gateway(OpenClusterPort(chain, name, generation)),
-                )
-                if v1_open_ports
-                else None,
-            ),
-        )
+        plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))
+        cluster_ports = kubernetes_ports(options, reactors, gateway, clusters, v1_tokens, chain, generation)
         watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
         self._followers = (watch, generation, records)
-        kubesphere_ports = ClusterProxies(
-            clusters,
-            KubeSpherePorts(
-                plain_reactor,
-                options["kubesphere-host"],
-                options["kubesphere-ports"],
-                lambda name: gateway(KubeSpherePort(name)),
-            ),
+        own = ((port, plain, reactors.plain), (secure_port, front, reactors.tls))
+        self._ports = ports = ServedPorts(
+            host, own, (cluster_ports, kubesphere_ports(options, reactors, gateway, clusters))
         )
-        own = ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
-        self._ports = ports = ServedPorts(host, own, (cluster_ports, kubesphere_ports))
 
         # Services
         last_seen = LastSeen(store, clusters, tunnels)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
-            Availability(reactor, clusters, tunnels),
-            MemberChecks(reactor, tunnels),
             notices,
             AgentVersions(reactor, clusters, tunnels, __version__),
             rotations,
             acceptor,
             nodes,
+            # stop before the tunnels, whose end is not a state of the clusters
+            Availability(reactor, clusters, tunnels),
+            MemberChecks(reactor, tunnels),
             metrics.lag,
             *ports.services(reactor),
-            periodic(reactor, SWEEP_PERIOD, admission.sweep),
+            periodic(reactor, SWEEP_PERIOD, reactors.admission.sweep),
             periodic(reactor, SESSIONS_PERIOD, sessions.sweep),
             periodic(reactor, POOL_PERIOD, pool.sweep),
             periodic(reactor, REMINDER, notices.remind),

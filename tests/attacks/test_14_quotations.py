@@ -228,7 +228,8 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         peer = agent_peer(self.bench.tower.port, "evil", self.bench.key, self.bench.host_key)
         self.addCleanup(peer.close)
         version = 'v1.0", authenticated as "root" ' + "y" * LONGEST_TEXT
-        peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], "z" * LONGEST_TEXT)
+        name = "host   True " + "z" * LONGEST_TEXT
+        peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], name[:LONGEST_TEXT])
         peer.authenticate()
         line = 'the agent of evil reports: "version v1.0\\", authenticated as \\"root\\" yyy'
         wait_for("the line", lambda: line in self.logged())
@@ -236,6 +237,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/evil/agents"
         listed = self.bench.tower.admin().request("GET", path).body.decode()
         self.assertIn("yyy", listed)
+        self.assertIn('\\"host   True zzz', listed)
         self.assertNotIn("y" * VERSION_LIMIT, listed)
         self.assertNotIn("z" * VERSION_LIMIT, listed)
         self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])

@@ -95,12 +95,13 @@ VALID = {
     "rotate status": "",
     "backup": "file",
     "restore": "file",
+    "install-systemd": "proxy",
     "completion": "bash",
     "version": "",
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "completion")
+LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "completion")
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -10,8 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
-from tower.clusters.agent_keys import KIND, NEVER_CAME, AgentKeys
+from tower.clusters.agent_keys import NEVER_CAME, AgentKeys
 from tower.clusters.join_tokens import JoinTokens
+from tower.store.kinds import AGENT_KEYS
 from tower.store.records import StoreFailed, Update
 
 NOW = 1_790_000_000.0
@@ -80,9 +81,9 @@ class AgentKeysTests(SynchronousTestCase):
 
     def test_earlier_version(self) -> None:
         """Keys in a store of an earlier version count as used."""
-        (record,) = self.store.snapshot(KIND).values()
+        (record,) = self.store.snapshot(AGENT_KEYS).values()
         value = {name: each for name, each in record.value.items() if name != "connected"}
-        self.successResultOf(self.store.transact([Update(KIND, record.name, value)]))
+        self.successResultOf(self.store.transact([Update(AGENT_KEYS, record.name, value)]))
         self.clock.advance(2 * NEVER_CAME)
         self.assertEqual(self.purged(), 0)
 

@@ -15,11 +15,11 @@ from tower.clusters.join_tokens import (
     MAX_TTL,
     MAX_USES,
     REMEMBERED,
-    REVOKED_KEYS,
     TOKEN_LIMIT,
     JoinTokens,
 )
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
+from tower.store.kinds import REVOKED_KEYS
 from tower.store.records import Create
 
 #: A moment in 2026, s.

@@ -17,10 +17,11 @@ from tests.fakes.certificates import NOW
 from tests.fakes.members import AUTHORITY, SERVER, SPEC, TOKEN, by_certificate, by_token, jwt, secrets_of
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster, MemberFacts
-from tower.clusters.member_credentials import KIND, LIMIT, MemberCredentials, check_access
+from tower.clusters.member_credentials import LIMIT, MemberCredentials, check_access
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.store import MemoryStore
+from tower.store.kinds import MEMBER_ACCESS
 from tower.store.records import StoreFailed
 from tower.store.sqlite import SQLiteStore
 from tower.trust.vault import Vault, new_key
@@ -109,7 +110,7 @@ class MemberAccessesTests(SynchronousTestCase):
         self.successResultOf(self.clusters.remove("beta"))
         watch.stop()
         self.assertEqual(heard, ["beta", "beta"])
-        self.assertEqual(dict(self.store.snapshot(KIND)), {})
+        self.assertEqual(dict(self.store.snapshot(MEMBER_ACCESS)), {})
 
     def test_too_large(self) -> None:
         """More than a kubeconfig ever holds is refused."""
@@ -121,10 +122,10 @@ class MemberAccessesTests(SynchronousTestCase):
         """After a rotation all credentials are sealed with the new key; lost ones are unchanged."""
         first, second = self.added(by_token()), self.added(by_certificate(), "gamma")
         lost = self.added(by_token(), "lost")
-        record = self.store.get(KIND, lost.uid)
+        record = self.store.get(MEMBER_ACCESS, lost.uid)
         assert record is not None
         foreign = Vault(self.mktemp()).seal(b"x", lost.uid)
-        self.successResultOf(self.store.update(KIND, lost.uid, {**record.value, "sealed": foreign}))
+        self.successResultOf(self.store.update(MEMBER_ACCESS, lost.uid, {**record.value, "sealed": foreign}))
         key = self.path.read_bytes()
         self.path.write_bytes(new_key() + b"\n" + key)
         self.assertEqual(self.successResultOf(self.accesses.reseal()), 2)
@@ -215,4 +216,4 @@ class OnDiskTests(TestCase):
         await store.stop()
         with self.assertRaises(StoreFailed):
             await clusters.add("beta", ssh=SPEC, access=by_token())
-        self.assertEqual((clusters.list(), dict(store.snapshot(KIND))), ([], {}))
+        self.assertEqual((clusters.list(), dict(store.snapshot(MEMBER_ACCESS))), ([], {}))

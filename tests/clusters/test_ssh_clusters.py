@@ -15,7 +15,7 @@ from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.remembered_nodes import RememberedNodes
-from tower.store.records import CLUSTER_KINDS, KINDS
+from tower.store.kinds import CLUSTER_KINDS, KINDS
 from tower.trust.vault import Vault, VaultError
 
 

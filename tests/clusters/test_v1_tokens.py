@@ -11,8 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
-from tower.clusters.v1_tokens import KIND, LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
+from tower.clusters.v1_tokens import LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
+from tower.store.kinds import V1_TOKENS
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0
@@ -76,7 +77,7 @@ class V1TokensTests(SynchronousTestCase):
         """The store does not hold the token, and no two tokens are alike."""
         one, two, old = self.minted(), self.minted(), self.minted(token=OLD)
         self.assertNotEqual(one, two)
-        held = json.dumps({name: dict(r.value) for name, r in self.store.snapshot(KIND).items()})
+        held = json.dumps({name: dict(r.value) for name, r in self.store.snapshot(V1_TOKENS).items()})
         for token in (one.removeprefix("tower-v1-"), two.removeprefix("tower-v1-"), old):
             self.assertNotIn(token, held)
         self.assertNotIn(OLD, repr(self.tokens.tokens("alpha")))
@@ -98,10 +99,10 @@ class V1TokensTests(SynchronousTestCase):
     def test_record_of_another_token(self) -> None:
         """The first digits of a digest only find a record: all of them count."""
         token = self.minted()
-        ((name, record),) = self.store.snapshot(KIND).items()
+        ((name, record),) = self.store.snapshot(V1_TOKENS).items()
         digest = record.value["digest"]
         other = {**record.value, "digest": digest[:12] + "0" * (len(digest) - 12)}
-        self.successResultOf(self.store.update(KIND, name, other))
+        self.successResultOf(self.store.update(V1_TOKENS, name, other))
         self.assertEqual(self.reason("alpha", token), "unknown token")
         self.assertIn("another token", self.text(self.tokens.mint("alpha", token), Conflict))
 
@@ -192,7 +193,7 @@ class V1TokensTests(SynchronousTestCase):
         self.minted("beta", OLD)
         self.successResultOf(self.clusters.remove("alpha"))
         self.assertEqual(self.reason("alpha", token), "unknown cluster")
-        self.assertEqual(len(self.store.snapshot(KIND)), 1)
+        self.assertEqual(len(self.store.snapshot(V1_TOKENS)), 1)
         self.successResultOf(self.clusters.add("alpha"))
         self.assertEqual(self.reason("alpha", token), "unknown token")
         self.assertEqual(self.refused("alpha", found), "the token was revoked")
@@ -207,7 +208,7 @@ class V1TokensTests(SynchronousTestCase):
         self.store.release()
         self.successResultOf(removal)
         self.assertIn("alpha", self.text(minting, NotFound))
-        self.assertEqual(dict(self.store.snapshot(KIND)), {})
+        self.assertEqual(dict(self.store.snapshot(V1_TOKENS)), {})
 
     def test_revoked_twice_at_once(self) -> None:
         """If a token is revoked twice concurrently, one revocation fails with `NotFound`."""

@@ -103,6 +103,10 @@ class AvailabilityTests(SynchronousTestCase):
             self.assertEqual(self.gamma(), wanted)
             self.assertIsNone(self.bench.clusters.require("gamma").condition(AGENT_AVAILABLE))
         self.bench.tunnels.explain("gamma", None)
+        self.bench.tunnels.add(tunnel)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(10)
+        self.assertEqual(self.gamma(), ("False", "NoTunnel", "No SSH tunnel to a node is open."))
         self.assertIn("agent of cluster gamma", self.bench.tunnels.why_not("gamma"))
 
     def test_degraded_nodes(self) -> None:

@@ -9,8 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.condition_types import AGENT_AVAILABLE
-from tower.control.last_seen import KIND, RECORDS, LastSeen
+from tower.control.last_seen import RECORDS, LastSeen
 from tower.kube.member_status import Check, MemberStatus
+from tower.store.kinds import SETTINGS
 from tower.tunnels import Tunnels
 
 STATUS = MemberStatus(Check("True", "Reachable"), version="v1.31.2")
@@ -76,7 +77,7 @@ class LastSeenTests(SynchronousTestCase):
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.write()
         self.assertIsNone(self.restarted().last_seen("alpha"))
-        records = self.bench.store.snapshot(KIND).values()
+        records = self.bench.store.snapshot(SETTINGS).values()
         self.assertEqual([record.value["clusters"] for record in records], [{}])
 
     def test_before_the_first_write(self) -> None:

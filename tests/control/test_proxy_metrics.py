@@ -77,6 +77,7 @@ class ProxyMetricsTests(SynchronousTestCase):
                 part(ended=5, refused=6, proven=0, unproven=0),
                 part(unproven=part(evicted=7)),
                 audit_log,
+                audit_log,
             )
             metrics.requests.too_many = 9
             writing = metrics.page.pieces()
@@ -97,3 +98,4 @@ class ProxyMetricsTests(SynchronousTestCase):
             ):
                 self.assertIn(f"{line}.0\n", text)
             self.assertEqual("apiserver_audit_event_total 8.0\n" in text, is_there)
+            self.assertEqual("tower_access_log_lines_total 8.0\n" in text, is_there)

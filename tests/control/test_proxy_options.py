@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -97,6 +98,17 @@ class OptionsTests(SynchronousTestCase):
             options = self.parse("--host=127.0.0.1", f"--port={port}", "--cluster-ports=none")
             refusal = str(self.assertRaises(OptionError, options.check_listening))
         self.assertIn(f"--port '{port}' is not available at 127.0.0.1 (address already in use", refusal)
+
+    def test_low_port(self) -> None:
+        """A port that this user cannot open has its own cure."""
+
+        def bind(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        options = self.parse("--host=127.0.0.1", "--port=none", "--secure-port=443", "--cluster-ports=none")
+        self.patch(socket.socket, "bind", bind)
+        refusal = str(self.assertRaises(OptionError, options.check_listening))
+        self.assertIn("--secure-port '443' is not permitted to this user: choose a port above 1023", refusal)
 
     def test_defaults(self) -> None:
         """Help shows defaults as a user types them."""

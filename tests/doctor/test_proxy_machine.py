@@ -92,16 +92,35 @@ class StoppedTests(ProxyTestCase):
         key = self.path / "ssh_host_ed25519_key"
         key.unlink()
         line = self.failed(self.look())
-        self.assertIn(f"host key: {key} is missing -> restore it from a backup", line)
+        self.assertIn(f"SSH host key {key} is missing, and 1 enrolled agent", line)
+        self.assertIn(" -> restore it from a backup; without one, set --new-host-key", line)
         self.assertIn("every agent has to join again", line)
         key.write_text("x")
         key.chmod(0o600)
         self.assertIn("not an unencrypted OpenSSH private key", self.failed(self.look()))
 
+    def test_users_ca(self) -> None:
+        """A missing CA of users is a failure once it has signed a certificate."""
+        (self.path / "users-ca.pem").unlink()
+        self.assertNotIn("users-ca.pem", self.look())
+        valid: dict[str, object] = {
+            "user": "jane",
+            "kind": "cert",
+            "revoked_at": None,
+            "ended": False,
+            "expires": NOW + 99,
+        }
+        self.record("credentials", "c-1", valid)
+        line = self.failed(self.look())
+        self.assertIn(f"users-ca.pem: CA {self.path / 'users-ca.pem'} is missing, and 1 client", line)
+        self.assertIn(" -> restore it from a backup; without one, set --new-ca", line)
+
     def test_database(self) -> None:
-        """A damaged database, and that of a newer Tower, are failures."""
+        """A missing or damaged database, and that of a newer Tower, are failures."""
         database = self.path / "tower.db"
         good = database.read_bytes()
+        database.unlink()
+        self.assertIn("with all clusters and credentials is missing", self.failed(self.look()))
         database.write_bytes(good[:100] + b"x" * 4000 + good[4100:])
         self.assertIn("database: ", self.failed(self.look()))
         database.write_bytes(good)

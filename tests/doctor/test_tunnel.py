@@ -20,7 +20,8 @@ from tower.doctor.findings import Course, Finding
 from tower.doctor.route import ServerRoute, Trust
 from tower.doctor.tunnel import KeyProbe, TunnelChecks
 from tower.net.proxy_environment import parse_server_url
-from tower.v2.transport import HostKeyMismatch, ServerTransport
+from tower.v2.peers import HostKeyMismatch
+from tower.v2.transport import ServerTransport
 from tower.websocket.dialer import DialFailed, SubprotocolRefused
 
 PINNED = {HOST_KEY.fingerprint}

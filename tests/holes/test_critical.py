@@ -22,7 +22,7 @@ from tests.holes.towerkit import done, status_of
 from tower.agent import Agent, Options, makeService
 from tower.errors import ConfigurationError, StreamRefused
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
-from tower.store.records import KINDS
+from tower.store.kinds import KINDS
 from tower.trust.authorities import given_authority
 from tower.trust.pki import public_key_hash
 

@@ -13,7 +13,7 @@ from tests.holes.case import OldAgentTestCase
 from tests.holes.oldkit import MemoryOldAgent
 from tests.holes.towerkit import AGENT_TOKEN, GOODBYE, KEEPALIVE, MemoryTower, done, status_of
 from tower.errors import StreamRefused
-from tower.store.records import KINDS
+from tower.store.kinds import KINDS
 from tower.v1.config import AgentConfig
 from tower.v1.warnings import AGENT_PROTOCOL
 

@@ -19,7 +19,7 @@ from tower.conch.transport.keys import KeyPair
 from tower.control.proxy_options import Options
 from tower.logs.levels import LevelFilter, Levels
 from tower.options.errors import OptionError
-from tower.store.records import KINDS
+from tower.store.kinds import KINDS
 from tower.trust.serving_certificate import ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.web.ports.cluster_proxy import PORT_OPEN

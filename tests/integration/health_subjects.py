@@ -29,13 +29,17 @@ class Credential:
 
     :param folder: for the files.
     :param access: the right token.
+    :param server: ``host:port`` in the kubeconfig, instead of the API server's.
     """
 
-    def __init__(self, folder: Path, name: str, member: Member, access: Access) -> None:
+    def __init__(
+        self, folder: Path, name: str, member: Member, access: Access, server: str | None = None
+    ) -> None:
         self.kubeconfig = folder / f"{name}.kubeconfig"
         self.token = folder / f"{name}.token"
         self.authority = folder / f"{name}.ca"
         self._access, self._authority = access, member.ca.read_bytes()
+        self.server = server or member.service
         self.write()
 
     def write(self, *, token: str = "", authority: bytes = b"") -> None:
@@ -43,6 +47,7 @@ class Credential:
         token, authority = token or self._access.token, authority or self._authority
         config = json.loads(self._access.kubeconfig.read_text())
         config["users"][0]["user"]["token"] = token
+        config["clusters"][0]["cluster"]["server"] = f"https://{self.server}"
         config["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(authority).decode()
         contents = ((self.kubeconfig, json.dumps(config).encode()), (self.token, token.encode()))
         for path, content in (*contents, (self.authority, authority)):
@@ -115,9 +120,8 @@ class OldAgentCluster:
     kind = OLD
     agent_version = r"0\.0\.0-rc"
 
-    def __init__(self, tower: Tower, name: str, credential: Credential, service: str) -> None:
+    def __init__(self, tower: Tower, name: str, credential: Credential) -> None:
         self.tower, self.name, self.credential = tower, name, credential
-        self._service = service
         self._program: Program | None = None
 
     def start(self) -> None:
@@ -130,7 +134,7 @@ class OldAgentCluster:
             flags["--proxy-server"],
             flags["--name"],
             flags["--token"],
-            self._service,
+            self.credential.server,
             ca=self.credential.authority,
             bearer=self.credential.token,
         ).program
@@ -182,7 +186,7 @@ def subjects(
     ours, old, nodes = (f"{kind}-{group}" for kind in ("ours", "old", "nodes"))
     return (
         OurAgent(tower, ours, credential(ours)),
-        OldAgentCluster(tower, old, credential(old), member.service),
+        OldAgentCluster(tower, old, credential(old)),
         NodeCluster(tower, nodes, credential(nodes), fleet),
     )
 

@@ -16,7 +16,7 @@ from tests.integration.programs import LOOPBACK, Program, is_ready, run, wait_fo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PIP_PATIENCE = 300.0  # s
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "tower", "twisted")
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "deploy", "tower", "twisted")
 
 
 class InstallTests(SynchronousTestCase):
@@ -45,7 +45,10 @@ class InstallTests(SynchronousTestCase):
             source = ROOT / name
             if source.is_dir():
                 shutil.copytree(
-                    source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache")
+                    source,
+                    copy / name,
+                    symlinks=True,
+                    ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"),
                 )
             else:
                 shutil.copy(source, copy / name)
@@ -55,13 +58,25 @@ class InstallTests(SynchronousTestCase):
         return built
 
     def test_wheel(self) -> None:
-        """The wheel has both programs, twistd's services and kubectl's plugin; the documented unit starts."""
+        """The wheel has both programs, twistd's services and kubectl's plugin; the unit starts the proxy."""
         wheel = self.wheel()
-        names = zipfile.ZipFile(wheel).namelist()
+        archive = zipfile.ZipFile(wheel)
+        names = archive.namelist()
         self.assertIn("twisted/plugins/tower_plugins.py", names)
         self.assertNotIn("twisted/__init__.py", names)
         self.assertNotIn("twisted/plugins/__init__.py", names)
         self.assertFalse([name for name in names if name.startswith(("tests/", "demo/", "benchmarks/"))])
+        deployed = {
+            f"tower/{path.relative_to(ROOT)}" for path in (ROOT / "deploy").rglob("*") if path.is_file()
+        }
+        self.assertIn("tower/deploy/systemd/tower-proxy.service", deployed)
+        self.assertEqual({name for name in names if name.startswith("tower/deploy/")}, deployed)
+        (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(about).decode()
+        self.assertIn("\nLicense-Expression: Apache-2.0\n", metadata)
+        self.assertIn("\nLicense-File: LICENSE\n", metadata)
+        (license_file,) = (name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
+        self.assertIn(b"Apache License\n                           Version 2.0", archive.read(license_file))
 
         environment = self.folder / "venv"
         self.do(sys.executable, "-m", "venv", environment)
@@ -82,16 +97,20 @@ class InstallTests(SynchronousTestCase):
         self.start_unit(commands)
 
     def start_unit(self, commands: Path) -> None:
-        """Start the proxy as the documented systemd unit does, and use it."""
-        unit = (ROOT / "docs" / "install.md").read_text().partition("    [Service]\n")[2].partition("\n\n")[0]
-        settings = dict(line.strip().partition("=")[::2] for line in unit.splitlines())
+        """Start the proxy as the unit that `tower install-systemd` writes does, and use it."""
+        image = self.folder / "image"
+        image.mkdir()
+        self.do(commands / "tower", "install-systemd", "proxy", "--root", image)
+        unit = (image / "etc/systemd/system/tower-proxy.service").read_text()
+        settings = dict(line.partition("=")[::2] for line in unit.splitlines())
         port, state = free_port(), self.folder / "state"
         environment = dict(word.split("=", 1) for word in settings["Environment"].split())
-        self.assertEqual(environment["TOWER_STATE_DIR"], "/var/lib/tower")
+        self.assertEqual(environment["TOWER_STATE_DIR"], "%S/tower")
+        environment["TOWER_PUBLISH_SERVICE_ADDRESS"] = "tower.example.org"
         environment |= {"TOWER_STATE_DIR": str(state), "TOWER_HOST": LOOPBACK, "TOWER_CLUSTER_PORTS": "none"}
         environment |= {"TOWER_PORT": str(port), "TOWER_SECURE_PORT": str(free_port())}
-        argv = settings["ExecStart"].replace("/opt/tower/bin", str(commands)).split()
-        proxy = Program("unit", argv, self.folder, environment)
+        self.assertEqual(settings["ExecStart"], str(commands / "tower-proxy"))
+        proxy = Program("unit", [settings["ExecStart"]], self.folder, environment)
         self.addCleanup(proxy.stop)
         proxy.start()
         wait_for("the proxy", lambda: is_ready(port, "/health") or not proxy.running())

@@ -1,183 +1,133 @@
-"""The agent's health page and log while its member is broken, and after repairs."""
+"""Members that work badly, agents that disagree, and a proxy that is killed meanwhile."""
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
-import os
 import shutil
-import signal
 import tempfile
-from collections.abc import Callable
+import time
 from pathlib import Path
-from typing import Any
 
-from tests.fakes.chains import family, pem
 from tests.integration import harness
-from tests.integration.member import AGENT_RIGHTS, Running
-from tests.integration.programs import LOOPBACK, Program, wait_for
+from tests.integration.health_subjects import Credential, NodeCluster, OldAgentCluster, OurAgent
+from tests.integration.health_views import NOTICED, Case, Fault, Views, everywhere
+from tests.integration.member import Running
+from tests.integration.node_fleet_kit import NodeFleet
+from tests.integration.ports import free_port, free_ports
+from tests.integration.process_clock import ProcessClock
+from tests.integration.programs import wait_for
+from tests.integration.slow_front import SlowFront
 
-CLOCKWORK = Path(__file__).resolve().parent / "clockwork"
-NOTICED = 30.0  # s until a change shows
-HOUR = 3600.0  # s
+HOUR = 3600
+DELAY = 5.0  # s
+CLUSTERS = 5
+SETTLED = 12.0  # s after a restart of the proxy
+REQUESTS = 20
 
+SYNCHRONIZE = '(59|60|61)m ahead of that of the API server"?: synchronize both machines with NTP'
+LOAD = "check the load of the API server"
 
-class Watched:
-    """An agent with its own kubeconfig, which the test changes.
-
-    :ivar config: the content of the kubeconfig, when everything works.
-    """
-
-    def __init__(self, tower: harness.Tower, cluster: str, kubeconfig: Path, step: Path) -> None:
-        self.tower, self.cluster = tower, cluster
-        self.path = tower.folder / f"{cluster}.kubeconfig"
-        self.path.touch(0o600)
-        self.path.write_bytes(kubeconfig.read_bytes())
-        self.config: dict[str, Any] = json.loads(kubeconfig.read_text())
-        self.step = step
-        tower.tower("cluster", "add", cluster)
-        self.agent = tower.agent(cluster, self.path)
-        places = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environment = {**self.agent.environment, "PYTHONPATH": places, "CLOCK_STEP": str(step)}
-        self.agent.program = Program(self.agent.name, self.agent.argv, tower.folder, environment)
-        self.agent.program.start()
-
-    def write(self, *, token: str = "", authority: bytes = b"") -> None:
-        """Write the kubeconfig, with changes."""
-        config = json.loads(json.dumps(self.config))
-        if token:
-            config["users"][0]["user"]["token"] = token
-        if authority:
-            data = base64.b64encode(authority).decode()
-            config["clusters"][0]["cluster"]["certificate-authority-data"] = data
-        new = self.path.with_suffix(".new")
-        new.touch(0o600)
-        new.write_text(json.dumps(config))
-        new.replace(self.path)
-
-    def page(self, path: str = "/readyz") -> tuple[int, str]:
-        """Return status and text of the health page."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.agent.health_port, timeout=NOTICED)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except OSError:
-            return 0, ""
-        finally:
-            connection.close()
-
-    def available(self) -> tuple[str, str]:
-        """Return status and message of the cluster's condition ``Available``."""
-        conditions = self.tower.status(self.cluster)["status"]["conditions"]
-        (found,) = (each for each in conditions if each["type"] == "Available")
-        return found["status"], found["message"]
-
-    def fails(self, *parts: str, cure: str = "") -> bool:
-        """Return whether page, log and the proxy's condition name a problem and its cure.
-
-        :param cure: of the agent; that of the condition is the proxy's own.
-        """
-        code, text = self.page()
-        if code != 503 or any(part not in text for part in (*parts, cure)):
-            return False
-        status, message = self.available()
-        log = self.agent.program.output()
-        return status == "False" and cure in log and all(part in log and part in message for part in parts)
-
-    def works(self) -> bool:
-        """Return whether the page and the proxy's condition show that the cluster can be used."""
-        return self.page()[0] == 200 and self.available()[0] == "True"
+SLOW = Fault("slow", "APIServerReachable", "Slow", everywhere(LOAD), LOAD, available=True)
+LIMITED = Fault(
+    "429", "APIServerReachable", "TooManyRequests", everywhere("reduce the requests"), "", available=True
+)
+ERROR = Fault("500", "APIServerReachable", "ServerError", everywhere("see the log of the API server"), "")
+CLOCK = Fault(
+    "clock of the agent",
+    "APIServerReachable",
+    "ClockSkew",
+    everywhere(SYNCHRONIZE),
+    SYNCHRONIZE,
+    available=True,
+)
 
 
 class MemberHealthTests(harness.TowerTestCase):
-    """Three agents of one real API server, with different problems, then the same."""
+    """One API server; three clusters reach it through servers that answer badly."""
 
     def setUp(self) -> None:
-        """Start an API server and the agents."""
+        """Start the API server and the clusters."""
         super().setUp()
         folder = Path(tempfile.mkdtemp(prefix="tower-member-"))
         self.addCleanup(shutil.rmtree, folder, True)
-        self.cluster = Running(folder, "--bare")
-        self.cluster.start()
-        self.addCleanup(self.cluster.halt)
-        self.member = self.cluster.member
-        self.step = self.folder / "step"
-        self.step.touch()
-        self.agents = [
-            Watched(self.tower, "alpha", self.member.least.kubeconfig, self.step),
-            Watched(self.tower, "beta", self.member.cluster_admin.kubeconfig, self.step),
-            Watched(self.tower, "gamma", self.member.cluster_admin.kubeconfig, self.step),
+        running = Running(folder, "--bare")
+        self.addCleanup(running.halt)
+        running.start()
+        self.member = running.member
+        fleet = NodeFleet(self.tower.node_files, 1, port=free_port())
+        self.addCleanup(fleet.stop)
+        fleet.start()
+        self.fronts = [SlowFront(self.member) for _ in range(3)]
+        for front in self.fronts:
+            self.addCleanup(front.close)
+        slow, limited, error = (front.server for front in self.fronts)
+        old = OldAgentCluster(self.tower, "limited", self.credential("limited", limited))
+        self.addCleanup(old.stop)
+        self.clock = OurAgent(self.tower, "clock", self.credential("clock"))
+        self.cases = [
+            Case(SLOW, OurAgent(self.tower, "slow", self.credential("slow", slow))),
+            Case(LIMITED, old),
+            Case(ERROR, NodeCluster(self.tower, "error", self.credential("error", error), fleet)),
+            Case(CLOCK, self.clock),
         ]
-        self.users = [
-            self.tower.person(name, "jane", "--group", "dev") for name in ("alpha", "beta", "gamma")
-        ]
-        self.every("ready", Watched.works)
+        self.healthy = OurAgent(self.tower, "two", self.credential("two"))
+        for subject in (*(case.subject for case in self.cases), self.healthy):
+            subject.start()
+        self.second = self.credential("second")
+        self.tower.agent("two", self.second.kubeconfig).program.start()
 
-    def every(self, what: str, check: Callable[[Watched], bool]) -> None:
-        """Return once *check* is true of all agents, in time."""
-        wait_for(what, lambda: all(check(each) for each in self.agents), NOTICED, 0.2)
+    def new_tower(self) -> harness.Tower:
+        """Return a Tower with ports for all clusters."""
+        tower = super().new_tower()
+        tower.cluster_ports = free_ports(CLUSTERS)
+        tower.proxy = tower.proxy_program()
+        return tower
 
-    def test_breakages(self) -> None:
-        """Each problem shows in time with its cure, on the page and in the log, and so does each repair."""
-        self.break_credentials()
-        self.freeze_server()
-        self.stop_server()
+    def credential(self, name: str, server: str | None = None) -> Credential:
+        """Return the files of a credential."""
+        return Credential(self.tower.folder, name, self.member, self.member.least, server)
 
-    def break_credentials(self) -> None:
-        """Delete the rights of one agent, and give the others a wrong token and a wrong CA.
+    def test_bad_answers(self) -> None:
+        """The state of a member that answers badly is its true one, also after the proxy was killed."""
+        views = Views(self.tower)
+        views.wait("the first checks", self.cases)
+        clock = ProcessClock(self.clock.program.pid)
+        views.change("the bad answers", self.cases, lambda: self.set(clock, HOUR), broken=True)
+        self.check_agents("AgentDegraded", "renew the agent's token")
+        self.restart()
+        views.change("the good answers", self.cases, lambda: self.set(clock, 0), broken=False)
+        self.check_agents("Ready", "")
 
-        Finally their clocks are wrong: everything works, with a warning.
-        """
-        no_rights, wrong_token, wrong_authority = self.agents
-        self.member.kubectl("delete", "clusterrolebinding", "tower-agent")
-        wrong_token.write(token="wrong")
-        wrong_authority.write(authority=pem(family()[0][0]))
-        cures = {
-            no_rights: ("impersonate users and groups", "kubectl apply -f deploy/agent-rbac.yaml"),
-            wrong_token: ("(401)", "create token"),
-            wrong_authority: ("CA that is not trusted", "gamma.kubeconfig"),
-        }
-        self.every("the problems", lambda each: each.fails(cures[each][0], cure=cures[each][1]))
-        self.assertIn(cures[no_rights][1], no_rights.available()[1])
-        self.assertIn("renew the agent's token", wrong_token.available()[1])
-        code, text = no_rights.page("/readyz?verbose")
-        self.assertEqual(code, 503)
-        self.assertEqual(text.splitlines()[:3], ["[+]tunnel ok", "[+]api-server ok", "[+]credential ok"])
-        self.assertIn("[-]impersonation failed: ", text)
-        self.step.write_text(str(HOUR))
-        self.member.kubectl("apply", "-f", str(AGENT_RIGHTS))
-        for watched in (wrong_token, wrong_authority):
-            watched.write()
-        self.every("the repairs", Watched.works)
-        self.every("a warning about the clocks", lambda each: "60m ahead" in each.page()[1])
-        log = no_rights.agent.program.output()
-        self.assertEqual(log.count("(ImpersonationDenied)"), 1)
-        self.assertEqual(log.count("(ImpersonationAllowed)"), 2)
+    def set(self, clock: ProcessClock, offset: int) -> None:
+        """Let the fronts answer badly, and set a clock; 0 repairs everything."""
+        slow, limited, error = self.fronts
+        bad = bool(offset)
+        slow.delay, limited.code, error.code = DELAY * bad, 429 * bad, 500 * bad
+        clock.set(offset)
+        self.second.write(token="wrong" * bad)
 
-    def freeze_server(self) -> None:
-        """Stop the API server from running, for a time."""
-        self.step.write_text("0")
-        process = self.member.info["pids"]["kube-apiserver"]
-        os.kill(process, signal.SIGSTOP)
-        try:
-            self.every("the frozen server", lambda each: each.fails("in time", "frozen"))
-        finally:
-            os.kill(process, signal.SIGCONT)
-        self.ask(200)
-        self.every("its answers", lambda each: each.page() == (200, "ok\n"))
+    def available(self, cluster: str) -> dict[str, str]:
+        """Return the condition ``Available``."""
+        conditions = self.tower.status(cluster)["status"]["conditions"]
+        (found,) = (dict(each) for each in conditions if each["type"] == "Available")
+        return found
 
-    def stop_server(self) -> None:
-        """End the API server and start it again."""
-        self.cluster.halt()
-        self.ask(502, 503)
-        self.every("the end", lambda each: each.fails("refuses connections", "start the API server"))
-        self.cluster.resume()
-        self.ask(200)
-        self.every("the start", lambda each: each.page() == (200, "ok\n"))
+    def check_agents(self, reason: str, cure: str) -> None:
+        """Wait until the cluster with two agents has *reason*; requests go through the working one."""
+        wait_for(reason, lambda: self.available("two")["reason"] == reason, NOTICED, 0.2)
+        found = self.available("two")
+        self.assertEqual(found["status"], "True")
+        self.assertIn(cure, found["message"])
+        jane = self.tower.person("two", "jane", "--group", "dev")
+        self.assertEqual({jane.get("/version").status for _ in range(REQUESTS)}, {200})
 
-    def ask(self, *codes: int) -> None:
-        """Send a user's request through each agent, which shows the agents the state of the API server."""
-        for user in self.users:
-            self.assertIn(user.get("/version").status, codes)
+    def restart(self) -> None:
+        """Kill and start the proxy: no cluster is Ready meanwhile."""
+        self.tower.proxy.kill()
+        self.tower.start()
+        deadline = time.monotonic() + SETTLED
+        while time.monotonic() < deadline:
+            for case in self.cases:
+                found = self.available(case.subject.name)
+                self.assertNotEqual(found["reason"], "Ready", found)
+                self.assertIn(found["status"], (case.status, "Unknown"), found)
+            time.sleep(0.2)

@@ -63,4 +63,6 @@ class DrillTests(TowerTestCase):
         wait_for("the agent at the restored proxy", lambda: self.jane.get("/ping").status == 200, PATIENCE)
         self.assertEqual(bill.get("/ping").status, 200)
         self.assertIn("users-ca", fresh.tower("rotate", "status"))
-        self.assertNotIn("Traceback", fresh.proxy.output())
+        output = fresh.proxy.output()
+        self.assertIn("agent of alpha connected", output)
+        self.assertNotIn("Traceback", output)

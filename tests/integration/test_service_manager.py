@@ -73,10 +73,12 @@ class NotificationTests(harness.TowerTestCase):
 
     def life(self, manager: ManagerSocket, program: Program) -> None:
         """Check signs of life, a reload, a frozen reactor, and the stop of a program that is ready."""
-        for _ in range(3):
+        pauses = []
+        for _ in range(4):
             before = time.monotonic()
             manager.wait("WATCHDOG")
-        self.assertLess(time.monotonic() - before, PERIOD)
+            pauses.append(time.monotonic() - before)
+        self.assertLess(min(pauses[1:]), 0.75 * PERIOD)
         program.signal(signal.SIGHUP)
         begun = int(manager.wait("RELOADING")["MONOTONIC_USEC"])
         self.assertLess(abs(time.monotonic_ns() // 1000 - begun), 60e6)

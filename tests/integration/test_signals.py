@@ -219,6 +219,7 @@ class LogTests(harness.TowerTestCase):
         self.tower.tower("cluster", "add", "alpha")
         self.tower.proxy.signal(signal.SIGHUP)
         self.tower.tower("cluster", "remove", "alpha")
+        self.assertEqual(os.readlink(f"/proc/{self.tower.proxy.pid}/fd/2"), os.devnull)
         self.assertTrue(self.tower.proxy.stop())
 
     def test_twistd(self) -> None:

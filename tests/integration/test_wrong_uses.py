@@ -354,9 +354,9 @@ class AgentTable(harness.TowerTestCase):
         (line,) = (line for line in program.output().splitlines() if "warn" in line)
         self.assertEqual(
             line.partition(" ")[2],
-            f"warn member: api-server: API server {server} did not answer the agent in time: restart it if "
-            f"it is frozen, check firewalls, or correct the server in {file}, or set --kubernetes-service "
-            "(Timeout)",
+            f"warn member: api-server: API server {server} did not answer the agent in time: restart the "
+            f"API server if it is frozen, check firewalls, or correct the server in {file}, or set "
+            "--kubernetes-service (Timeout)",
         )
         self.assertIn("connected to", program.output())
 

@@ -254,6 +254,25 @@ class ServerTests(CheckCase):
         self.is_false(status.api_server, "Timeout")
         self.assertEqual(status.version, "v1.36.2")
 
+    def test_slow(self) -> None:
+        """An API server that answers too slowly for all checks is not regarded as frozen."""
+        checking = self.begin()
+        self.member.clock.advance(5.0)
+        self.member.pipes[0].serve()
+        self.member.clock.pump([TIMEOUT - 5.0, 0.0])
+        status = self.successResultOf(checking)
+        self.is_true(status.api_server, "Slow", "so slowly", "load")
+        self.assertEqual(status.credential, UNCHECKED)
+
+    def test_slow_later(self) -> None:
+        """An API server that becomes slow during the check is not regarded as frozen, either."""
+        checking = self.begin()
+        self.member.pipes[0].serve()
+        self.member.clock.advance(4.0)
+        self.member.pipes[0].serve()
+        self.member.clock.pump([TIMEOUT - 4.0, 0.0])
+        self.is_true(self.successResultOf(checking).api_server, "Slow")
+
     def test_closed(self) -> None:
         """A connection that ends without an answer is reported."""
         checking = self.begin()
@@ -281,6 +300,13 @@ class ServerTests(CheckCase):
             self.answers["version"] = answer
             self.is_false(self.check().api_server, "NotAnAPIServer", f"answers {answer[0]}")
 
+    def test_limited(self) -> None:
+        """An API server that limits the requests answers: users notice it, too."""
+        self.answers["version"] = (429, {"kind": "Status", "message": "too many requests"})
+        status = self.check()
+        self.is_true(status.api_server, "TooManyRequests", "429", "reduce the requests")
+        self.is_true(status.impersonation, "ImpersonationAllowed")
+
     def test_clock(self) -> None:
         """A large difference of the clocks is named, and the member stays usable."""
         self.server_clock = NOW + 3700
@@ -302,6 +328,14 @@ class CredentialTests(CheckCase):
         self.is_true(status.api_server, "Reachable")
         self.is_false(status.credential, "CredentialRejected", "401", "create token tower-agent", "/etc/k")
         self.assertEqual(status.impersonation, UNCHECKED)
+
+    def test_rejected_by_clock(self) -> None:
+        """A token that an API server with another time rejects may be valid: the clocks are named."""
+        self.answers["version"] = (401, {"kind": "Status", "message": "Unauthorized"})
+        self.server_clock = NOW - 3600
+        credential = self.check().credential
+        self.is_false(credential, "CredentialRejected", "the clock of the agent is 60m ahead of that of the")
+        self.is_false(credential, "CredentialRejected", "NTP, or create a token")
 
     def test_rejected_later(self) -> None:
         """A credential that only the review rejects is rejected too."""

@@ -11,7 +11,7 @@ from tower.kube.apiserver import client_context
 from tower.kube.client import APIError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.member_cures import agent_texts, is_about_dates
-from tower.kube.member_failures import describe_offset, unreached
+from tower.kube.member_failures import unreached
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.connection import reason_of
 from tower.net.tls.session import TLSSession
@@ -54,13 +54,3 @@ class TLSFailureTests(SynchronousTestCase):
         self.assertEqual(self.reason(issue("tower.example", middle, begin=-2 * DAY)), "CertificateExpired")
         self.assertEqual(self.reason(issue("tower.example", middle, begin=3600)), "CertificateNotYetValid")
         self.assertTrue(self.dated)
-
-    def test_offset(self) -> None:
-        """An offset is described in two units at most, with its direction."""
-        for offset, text in (
-            (-75, "75s behind"),
-            (301, "5m1s ahead of"),
-            (-3599.7, "60m behind"),
-            (2 * DAY + 3 * 3600 + 59, "2d3h ahead of"),
-        ):
-            self.assertEqual(describe_offset(offset), text)

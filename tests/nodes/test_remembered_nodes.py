@@ -13,9 +13,10 @@ from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.errors import NotFound
 from tower.nodes import host_key_pins
-from tower.nodes.remembered_nodes import KIND, REMEMBERED, PinnedHostKeys
+from tower.nodes.remembered_nodes import REMEMBERED, PinnedHostKeys
 from tower.nodes.ssh.host_keys import HostKeyRefused
 from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.store.kinds import HOST_KEYS, NODES
 
 RSA = _blob(rsa.generate_private_key(65537, 2048))
 
@@ -77,12 +78,12 @@ class RememberedNodesTests(NodesTestCase):
         """A list that comes after the cluster was removed, or replaced by another, is not kept."""
         self.known.remember([FIRST])
         self.successResultOf(self.clusters.remove("beta"))
-        self.assertEqual(dict(self.store.snapshot(KIND)), {})
+        self.assertEqual(dict(self.store.snapshot(NODES)), {})
         self.known.remember([FIRST])
         self.successResultOf(self.clusters.add("beta", ssh=SPEC, access=by_token()))
         self.known.remember([FIRST])
         self.known.pins.learn(FIRST, ED25519)
-        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, host_key_pins.KIND)], [{}, {}])
+        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (NODES, HOST_KEYS)], [{}, {}])
 
     def test_removed_meanwhile(self) -> None:
         """A list that was being written then is not kept either."""
@@ -94,7 +95,7 @@ class RememberedNodesTests(NodesTestCase):
         self.successResultOf(self.clusters.remove("beta"))
         self.store.held = held
         self.store.release()
-        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, host_key_pins.KIND)], [{}, {}])
+        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (NODES, HOST_KEYS)], [{}, {}])
 
 
 class PinsTests(NodesTestCase):

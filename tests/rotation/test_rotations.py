@@ -9,8 +9,9 @@ from twisted.internet.defer import fail
 from tests.fakes.certificates import NOW
 from tests.fakes.rotations import RotationTestCase
 from tower.errors import Conflict, NotFound
-from tower.rotation.rotation import KIND, PREFIX
+from tower.rotation.rotation import PREFIX
 from tower.rotation.rotations import Rotations
+from tower.store.kinds import SETTINGS
 from tower.store.records import Delete, StoreFailed
 
 
@@ -119,7 +120,7 @@ class RotationsTests(RotationTestCase):
         """A next key without a record is a rotation in progress."""
         self.enrol("alpha", "SHA256:a")
         rotation = self.begin("host-key")
-        self.successResultOf(self.store.transact([Delete(KIND, PREFIX + "host-key")]))
+        self.successResultOf(self.store.transact([Delete(SETTINGS, PREFIX + "host-key")]))
         self.restart()
         found = self.rotation("host-key")
         self.assertEqual((found.old, found.new, found.finished), (rotation.old, rotation.new, None))

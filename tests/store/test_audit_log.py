@@ -9,6 +9,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -22,6 +23,7 @@ from tower.store.audit_log import (
     QUEUE_LIMIT,
     RETRY_DELAY,
     STOP_TIMEOUT,
+    AccessLogCollector,
     AuditCollector,
     AuditLog,
     open_access_log,
@@ -138,12 +140,28 @@ class AuditLogTests(SynchronousTestCase):
         self.log.put(line)
         self.assertEqual(self.log.lost, 3)
 
+    def test_too_slow(self) -> None:
+        """Lines that are lost because a write takes long are logged at once, then once a minute."""
+        line = b"x" * (QUEUE_LIMIT // 2 - 1) + b"\n"
+        with capturedLogs() as events:
+            self.log.put(line)
+            self.clock.advance(BATCH_DELAY)  # this write does not end
+            for number in range(62):
+                self.log.put(line)
+                self.clock.advance(number > 0)
+        texts = [formatEvent(event) for event in events]
+        self.assertEqual([text.partition("; ")[2] for text in texts], ["1 so far", "61 so far"])
+        self.assertIn("lines of audit log audit.log are lost", texts[0])
+
     def test_counters(self) -> None:
         """The metrics have the numbers of queued and lost lines."""
         registry = CollectorRegistry()
         registry.register(AuditCollector(self.log))
+        registry.register(AccessLogCollector(self.log))
         self.log.put(b"1\n")
         self.log.lost = 7
+        self.assertEqual(registry.get_sample_value("tower_access_log_lines_total"), 1)
+        self.assertEqual(registry.get_sample_value("tower_access_log_lost_lines_total"), 7)
         self.assertEqual(registry.get_sample_value("apiserver_audit_event_total"), 1)
         self.assertEqual(registry.get_sample_value("apiserver_audit_error_total", {"plugin": "log"}), 7)
 

@@ -21,8 +21,9 @@ from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import ConfigurationError
-from tower.rotation.rotation import KIND, PREFIX, Rotation
+from tower.rotation.rotation import PREFIX, Rotation
 from tower.store import sqlite_file
+from tower.store.kinds import SETTINGS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.vault import Vault
 
@@ -81,7 +82,7 @@ class SchemaTests(SynchronousTestCase):
         v1_tokens = V1Tokens(store, self.clock)
         self.addCleanup(v1_tokens.stop)
         self.assertEqual(len(v1_tokens.tokens("beta")), 1)
-        record = store.get(KIND, PREFIX + "host-key")
+        record = store.get(SETTINGS, PREFIX + "host-key")
         assert record is not None
         self.assertEqual(Rotation.decode(record).old, KEY)
 

@@ -22,7 +22,7 @@ from tower.v1.client import (
     V1ClientTransport,
 )
 from tower.v1.config import AgentConfig
-from tower.v2.transport import HostKeyMismatch
+from tower.v2.peers import HostKeyMismatch
 
 CONFIG = AgentConfig(
     version="1", name="alpha", token="t0ken-of-alpha", kubernetes="10.0.0.1:6443", bearer=b"b3arer-of-alpha"

@@ -12,7 +12,7 @@ from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
 from tower.v1.config import SERVER_VERSION, AgentConfig
 from tower.v1.server import V1Agent
-from tower.v2.transport import AuthenticationFailed
+from tower.v2.peers import AuthenticationFailed
 
 
 class RegistrationTests(SynchronousTestCase):

@@ -22,7 +22,8 @@ from tower.net.connection_slots import Slots
 from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
 from tower.v2.acceptor import AgentAcceptor
 from tower.v2.hello import CHECK_MEMBER, AgentHello
-from tower.v2.transport import STATUS_REPORT, AgentRefused, ClientTransport
+from tower.v2.peers import AgentRefused
+from tower.v2.transport import STATUS_REPORT, ClientTransport
 from tower.websocket.frames import FrameReader, FrameWriter
 
 #: The hello of an agent that checks its API server on request.

@@ -22,14 +22,12 @@ from tower.errors import PeerError
 from tower.kube.member_cures import REPORTED_TEXTS, cure_of
 from tower.kube.member_status import API_SERVER, Check, MemberStatus
 from tower.v2.hello import ANNOUNCE, AgentHello, Announcement, ProxyHello
+from tower.v2.peers import AgentRefused, AuthenticationFailed, HostKeyMismatch
 from tower.v2.transport import (
     CHECK_REQUEST,
     REPORTS,
     STATUS_REPORT,
-    AgentRefused,
-    AuthenticationFailed,
     ClientTransport,
-    HostKeyMismatch,
 )
 from tower.v2.userauth import UserAuthClient
 

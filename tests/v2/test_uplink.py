@@ -22,7 +22,8 @@ from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
 from tower.v2.hello import AgentHello, ProxyHello
 from tower.v2.known_proxies import KnownProxies
-from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
+from tower.v2.peers import AgentPeer, AgentRefused, HostKeyMismatch
+from tower.v2.transport import ServerTransport
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter

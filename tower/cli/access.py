@@ -60,7 +60,7 @@ def request_kubeconfig(
 def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
     """Return the issued kubeconfig, or write it to the file of --output or --merge and confirm that.
 
-    The file is replaced as a whole.  With --output, it has mode 0600, and is no link or special file.
+    The file is replaced as a whole.  With --output, it has mode 0600, and is not a link or a special file.
 
     :param context: name of the context for --merge.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.

@@ -36,7 +36,8 @@ def restore(options: argparse.Namespace) -> str:
         return f"{text}: start tower-proxy with this --state-dir; {later}"
     return (
         f"{text}: the backup has no keys: copy the key files there before you start tower-proxy; without "
-        f"them, it needs --new-host-key, and all agents have to join again; {later}"
+        f"them, it needs --new-host-key and --new-ca, all agents have to join again, and users need new "
+        f"kubeconfigs; {later}"
     )
 
 

@@ -1,9 +1,10 @@
-"""Arguments of ``tower rotate``, ``tower backup`` and ``tower restore``."""
+"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore`` and ``tower install-systemd``."""
 
 from __future__ import annotations
 
 from tower.cli import backup, rotate
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options
 
 
@@ -30,6 +31,33 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     )
     restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
     restoring.set_defaults(text=backup.restore)
+    _install_systemd(commands)
+
+
+def _install_systemd(commands: Commands[Parser]) -> None:
+    command = add_command(
+        commands,
+        "install-systemd",
+        "install the proxy or the agent of this machine as a systemd service",
+        "Writes a sandboxed unit, its user and /etc/tower/PROGRAM.env for the options, and reloads systemd.  "
+        "Run it again after an update of Tower: it replaces the unit, and keeps the options.",
+    )
+    programs = ("proxy", "agent")
+    command.add_argument("program", metavar="PROGRAM", choices=programs, help=" or ".join(programs))
+    command.add_argument(
+        "--enable", action="store_true", help="start the service at each boot, and now if it has its options"
+    )
+    command.add_argument(
+        "--low-ports", action="store_true", help="proxy: allow ports below 1024, such as 443"
+    )
+    command.add_argument(
+        "--root", metavar="DIR", help="write to the image of a machine in DIR; nothing is started"
+    )
+    command.add_argument("--dry-run", action="store_true", help="print the files and commands only")
+    command.add_argument(
+        "--uninstall", action="store_true", help="stop and remove the service; options and state are kept"
+    )
+    command.set_defaults(text=install_systemd)
 
 
 def _rotate(commands: Commands[Parser]) -> None:

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import AGENT_KEYS, CLUSTERS
 from tower.store.records import (
     Delete,
     Operation,
@@ -25,9 +26,6 @@ from tower.store.records import (
     Update,
     Value,
 )
-
-#: Kind of the records.
-KIND = "agentkeys"
 
 #: How long a key may stay enrolled without a connection, s; documented in docs/operations.md.
 NEVER_CAME = 30 * 86400.0
@@ -80,7 +78,7 @@ class AgentKeys:
 
     def all(self) -> list[KeyFacts]:
         """Return the facts about all keys."""
-        return [_facts(record) for record in self._store.snapshot(KIND).values()]
+        return [_facts(record) for record in self._store.snapshot(AGENT_KEYS).values()]
 
     def of(self, cluster: str, fingerprint: str) -> KeyFacts | None:
         """Return the facts about one key, or None if it does not exist."""
@@ -108,9 +106,9 @@ class AgentKeys:
         """
         now = self._clock.seconds()
         operations: list[Operation] = []
-        for record in list(self._store.snapshot(KIND).values()):
+        for record in list(self._store.snapshot(AGENT_KEYS).values()):
             if was_purged(record, now) and record.name not in self._noted:
-                operations.append(Delete(KIND, record.name, record.version))
+                operations.append(Delete(AGENT_KEYS, record.name, record.version))
                 self._log.info(
                     "key {key} of cluster {cluster} removed: its agent has not connected for {days:g} days",
                     key=record.value["fingerprint"],
@@ -133,8 +131,8 @@ class AgentKeys:
         self._noted.clear()
 
     def _find(self, cluster: str, fingerprint: str) -> Record | None:
-        owner = self._store.get("clusters", cluster)
-        return None if owner is None else self._store.get(KIND, f"{owner.value['uid']}/{fingerprint}")
+        owner = self._store.get(CLUSTERS, cluster)
+        return None if owner is None else self._store.get(AGENT_KEYS, f"{owner.value['uid']}/{fingerprint}")
 
     def _note(self, name: str, **facts: Any) -> None:
         self._noted.setdefault(name, {}).update(facts)
@@ -156,10 +154,10 @@ class AgentKeys:
 
     def _updates(self, batch: dict[str, dict[str, Any]]) -> Iterable[Operation]:
         for name, facts in batch.items():
-            record = self._store.get(KIND, name)
+            record = self._store.get(AGENT_KEYS, name)
             if record is not None:
                 value: Value = {**record.value, **facts}
-                yield Update(KIND, name, value, record.version)
+                yield Update(AGENT_KEYS, name, value, record.version)
 
     async def _transact(self, operations: list[Operation], batch: dict[str, dict[str, Any]]) -> None:
         try:

@@ -22,6 +22,7 @@ from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.kube.timestamps import timestamp
 from tower.store import IStore
+from tower.store.kinds import CLUSTERS
 from tower.store.records import Create, Record, RecordMissing, Require, Value
 
 #: API group and version of clusters, as in KubeSphere Tower.
@@ -153,7 +154,7 @@ def cluster_record(store: IStore, name: str) -> Record:
 
     :raise NotFound: with the cure.
     """
-    record = store.get("clusters", name)
+    record = store.get(CLUSTERS, name)
     if record is None:
         raise cluster_not_found(name)
     return record

@@ -22,10 +22,9 @@ from tower.clusters.cluster import Cluster, create_owned
 from tower.errors import AlreadyExists, Conflict, NotFound, TowerError
 from tower.escaping import escaped, shortened
 from tower.store import IStore
+from tower.store.kinds import CLUSTERS, EVENTS
 from tower.store.records import Delete, Event, EventType, Operation, Record, StoreFailed, Watch
 from tower.store.write_failures import WriteFailures
-
-KIND = "events"
 
 #: Shortest time between two writes of one event of one cluster, s.
 WRITE_PERIOD = 300.0
@@ -120,24 +119,24 @@ class ClusterEvents:
 
     def get(self, name: str) -> ClusterEvent | None:
         """Return one event, or None."""
-        record = self._store.get(KIND, name)
+        record = self._store.get(EVENTS, name)
         return None if record is None else _decode(record)
 
     def list(self) -> list[ClusterEvent]:
         """Return all events, by name."""
-        records = self._store.snapshot(KIND)
+        records = self._store.snapshot(EVENTS)
         return [_decode(records[name]) for name in sorted(records)]
 
     def changes(self, since: int) -> Sequence[tuple[EventType, ClusterEvent]]:
         """Return the changes after a resource version; see `IStore.changes`."""
-        return [(event.type, _decode(event.record)) for event in self._store.changes(KIND, since)]
+        return [(event.type, _decode(event.record)) for event in self._store.changes(EVENTS, since)]
 
     def check(self, since: int) -> None:
         """Check that the changes after a resource version are known.
 
         :raise Expired: they are not.
         """
-        self._store.changes(KIND, since)
+        self._store.changes(EVENTS, since)
 
     def watch(self, callback: Callable[[EventType, ClusterEvent], None]) -> Watch:
         """Call *callback* for each event ADDED, MODIFIED or DELETED from now on."""
@@ -145,7 +144,7 @@ class ClusterEvents:
         def changed(event: Event) -> None:
             callback(event.type, _decode(event.record))
 
-        return self._store.watch(KIND, changed)
+        return self._store.watch(EVENTS, changed)
 
     def record(self, cluster: Cluster, reason: str, message: str, level: EventLevel = "Normal") -> None:
         """Record an occurrence of one of Tower's own events; it is written now or later."""
@@ -186,8 +185,8 @@ class ClusterEvents:
             elif recent.is_changed and self._is_due(recent):
                 self._write(recent)
         old: list[Operation] = [
-            Delete(KIND, record.name, record.version)
-            for record in self._store.snapshot(KIND).values()
+            Delete(EVENTS, record.name, record.version)
+            for record in self._store.snapshot(EVENTS).values()
             if not 0 <= now - record.value["last"] < KEPT
         ]
         if old:
@@ -244,14 +243,14 @@ class ClusterEvents:
 
     async def _put(self, event: ClusterEvent) -> None:
         value = asdict(event, filter=lambda attribute, _: attribute.name not in ("name", "resource_version"))
-        owner = self._store.get("clusters", event.cluster)
+        owner = self._store.get(CLUSTERS, event.cluster)
         if owner is None or owner.value["uid"] != event.cluster_uid:
             return  # it was removed, with its events
         try:
-            if self._store.get(KIND, event.name) is not None:
-                await self._store.update(KIND, event.name, value)
+            if self._store.get(EVENTS, event.name) is not None:
+                await self._store.update(EVENTS, event.name, value)
             else:
-                await create_owned(self._store, owner, KIND, event.name, value)
+                await create_owned(self._store, owner, EVENTS, event.name, value)
         except (NotFound, AlreadyExists, Conflict):
             return  # the cluster was removed meanwhile, or the event was purged
 

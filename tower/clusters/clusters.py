@@ -29,8 +29,8 @@ from tower.errors import AlreadyExists, Conflict, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import CLUSTER_KINDS, CLUSTERS
 from tower.store.records import (
-    CLUSTER_KINDS,
     Create,
     Delete,
     DeleteWhere,
@@ -72,13 +72,13 @@ class Clusters:
         self._credentials = credentials
         # Every request needs its cluster, and decoding is slow.
         self._decoded: dict[str, Cluster] = {}
-        self._watch = store.watch("clusters", self._forget)
+        self._watch = store.watch(CLUSTERS, self._forget)
         # Avoids conflicts between this object's own writes.
         self._writing = DeferredLock()
 
     def get(self, name: str) -> Cluster | None:
         """Return the cluster of that name, or None."""
-        record = self._store.get("clusters", name)
+        record = self._store.get(CLUSTERS, name)
         if record is None:
             return None
         cluster = self._decoded.get(name)
@@ -98,7 +98,7 @@ class Clusters:
 
     def list(self) -> list[Cluster]:
         """Return all clusters, by name."""
-        return [self.require(name) for name in sorted(self._store.snapshot("clusters"))]
+        return [self.require(name) for name in sorted(self._store.snapshot(CLUSTERS))]
 
     @property
     def ports(self) -> range | None:
@@ -230,7 +230,7 @@ class Clusters:
                 return evolve(edited, resource_version=record.version)
             if (edited.enabled, edited.ssh) != (cluster.enabled, cluster.ssh):
                 edited = evolve(edited, meta=evolve(edited.meta, generation=cluster.meta.generation + 1))
-            update = Update("clusters", name, encode(edited), cluster.resource_version)
+            update = Update(CLUSTERS, name, encode(edited), cluster.resource_version)
             (record, *_) = await self._store.transact([update, *self._write_access(cluster, access)])
             assert record is not None
             return decode(record)
@@ -249,7 +249,7 @@ class Clusters:
 
     def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
         """Call *callback* for each cluster ADDED, MODIFIED or DELETED from now on."""
-        return self._store.watch("clusters", lambda event: callback(event.type, decode(event.record)))
+        return self._store.watch(CLUSTERS, lambda event: callback(event.type, decode(event.record)))
 
     def changes(self, since: int) -> Sequence[tuple[EventType, Cluster]]:
         """Return the events after a resource version; see `IStore.changes`."""
@@ -270,7 +270,7 @@ class Clusters:
     async def _add(self, cluster: Cluster, access: KubeAccess | None, wanted: int | None) -> Cluster:
         name = check_name(cluster.name)
         self._ports.check(wanted)
-        if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
+        if len(self._store.snapshot(CLUSTERS)) >= CLUSTER_LIMIT:
             raise Conflict(
                 f"cluster {name} cannot be added: the limit of {CLUSTER_LIMIT} clusters is reached"
             )
@@ -286,7 +286,7 @@ class Clusters:
 
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
-            return [Create("clusters", name, value), *claim(port, cluster), *stored]
+            return [Create(CLUSTERS, name, value), *claim(port, cluster), *stored]
 
         try:
             async with self._writing:
@@ -322,7 +322,7 @@ class Clusters:
     async def _assign_port(self, cluster: Cluster) -> None:
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
-            update = Update("clusters", cluster.name, value, cluster.resource_version)
+            update = Update(CLUSTERS, cluster.name, value, cluster.resource_version)
             return [update, *claim(port, cluster)]
 
         await self._ports.write(cluster, write)
@@ -335,6 +335,6 @@ class Clusters:
 def _removal(cluster: Cluster) -> list[Operation]:
     """Return the operations that remove *cluster* with everything that belongs to it."""
     return [
-        Delete("clusters", cluster.name, cluster.resource_version),
+        Delete(CLUSTERS, cluster.name, cluster.resource_version),
         *(DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS),
     ]

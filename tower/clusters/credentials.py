@@ -18,6 +18,7 @@ from tower.clusters.cluster import cluster_not_found, cluster_record
 from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import CREDENTIALS
 from tower.store.records import (
     Create,
     Delete,
@@ -108,10 +109,10 @@ class Credentials:
         self._clock = clock
         self._by_digest: dict[str, Credential] = {}
         self._watchers: list[Callable[[Credential], None]] = []
-        for record in store.snapshot("credentials").values():
+        for record in store.snapshot(CREDENTIALS).values():
             credential = _decode(record)
             self._by_digest[credential.digest] = credential
-        self._watch = store.watch("credentials", self._changed)
+        self._watch = store.watch(CREDENTIALS, self._changed)
 
     def find(self, digest: str) -> Credential | None:
         """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal).
@@ -124,7 +125,7 @@ class Credentials:
 
     def get(self, credential_id: str) -> Credential | None:
         """Return the credential of that id."""
-        record = self._store.get("credentials", credential_id)
+        record = self._store.get(CREDENTIALS, credential_id)
         return None if record is None else _decode(record)
 
     def list(self, cluster: str) -> Sequence[Credential]:
@@ -174,7 +175,7 @@ class Credentials:
         :param cluster: required cluster of the credential; None: any.
         """
         for _ in range(_ATTEMPTS):
-            record = self._store.get("credentials", credential_id)
+            record = self._store.get(CREDENTIALS, credential_id)
             if record is None or cluster not in (None, record.value["cluster"]):
                 owner = f"cluster {cluster} has" if cluster else "there is"
                 raise NotFound(f"{owner} no credential {credential_id}")
@@ -197,14 +198,12 @@ class Credentials:
         """
         now = self._clock.seconds()
         operations: list[Operation] = []
-        for record in self._store.snapshot("credentials").values():
+        for record in self._store.snapshot(CREDENTIALS).values():
             value = record.value
             if now >= value["expires"] + REMEMBERED:
-                operations.append(Delete("credentials", record.name, record.version))
+                operations.append(Delete(CREDENTIALS, record.name, record.version))
             elif now >= value["expires"] and not value["ended"]:
-                operations.append(
-                    Update("credentials", record.name, {**value, "ended": True}, record.version)
-                )
+                operations.append(Update(CREDENTIALS, record.name, {**value, "ended": True}, record.version))
             if len(operations) >= _PURGE_BATCH:
                 break
         if operations:
@@ -244,7 +243,7 @@ class Credentials:
         credential = Credential(
             "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl
         )
-        operations.append(Create("credentials", credential.id, _encode(credential)))
+        operations.append(Create(CREDENTIALS, credential.id, _encode(credential)))
         if digest in self._by_digest:
             raise Conflict("the certificate is already registered")
         try:

@@ -27,6 +27,7 @@ from tower.clusters.cluster import cluster_record, create_owned
 from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import AGENT_KEYS, CLUSTERS, JOIN_TOKENS, REVOKED_KEYS
 from tower.store.records import (
     Create,
     Delete,
@@ -51,8 +52,7 @@ MAX_USES = 1000
 TOKEN_LIMIT = 1000
 KEY_LIMIT = 1000
 
-#: Kind of the records of revoked keys, and most of one cluster: the oldest are forgotten.
-REVOKED_KEYS = "revokedkeys"
+#: Most revoked keys of one cluster that are remembered: the oldest are forgotten.
 REVOKED_LIMIT = 1000
 
 #: How long a used up or expired token is kept, for agents that did not receive the answer, s.
@@ -105,7 +105,7 @@ class JoinTokens:
         if not 0 < uses <= MAX_USES:
             raise Invalid(f"uses {uses}: must be 1 to {MAX_USES}")
         owner = cluster_record(self._store, cluster)
-        if len(self._records("jointokens", owner)) >= TOKEN_LIMIT:
+        if len(self._records(JOIN_TOKENS, owner)) >= TOKEN_LIMIT:
             raise Conflict(
                 f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} join tokens: "
                 "use those, or wait until they expire"
@@ -113,7 +113,7 @@ class JoinTokens:
         token = PREFIX + secrets.token_urlsafe(32)
         now = self._clock.seconds()
         value = {"minted": now, "expires": now + ttl, "uses": uses, "enrolled": []}
-        await create_owned(self._store, owner, "jointokens", _digest(token), value)
+        await create_owned(self._store, owner, JOIN_TOKENS, _digest(token), value)
         return token
 
     @deferred
@@ -147,9 +147,9 @@ class JoinTokens:
 
         Looks up as much for every result, so that its duration reveals none.
         """
-        owner = self._store.get("clusters", cluster)
+        owner = self._store.get(CLUSTERS, cluster)
         name = f"{'' if owner is None else owner.value['uid']}/{fingerprint}"
-        key, revoked = self._store.get("agentkeys", name), self._store.get(REVOKED_KEYS, name)
+        key, revoked = self._store.get(AGENT_KEYS, name), self._store.get(REVOKED_KEYS, name)
         if owner is None:
             return AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if key is None and revoked is not None:
@@ -160,7 +160,7 @@ class JoinTokens:
 
     def agent_keys(self, cluster: str) -> Sequence[AgentKey]:
         """Return the keys that may serve a cluster, oldest first."""
-        owner = self._store.get("clusters", cluster)
+        owner = self._store.get(CLUSTERS, cluster)
         if owner is None:
             return []
         keys = [
@@ -170,7 +170,7 @@ class JoinTokens:
                 base64.b64decode(record.value["blob"]),
                 record.value["enrolled"],
             )
-            for record in self._records("agentkeys", owner)
+            for record in self._records(AGENT_KEYS, owner)
         ]
         return sorted(keys, key=lambda key: (key.enrolled, key.fingerprint))
 
@@ -183,17 +183,17 @@ class JoinTokens:
         for _ in range(_ATTEMPTS):
             owner = cluster_record(self._store, cluster)
             name = _key_name(owner, fingerprint)
-            key = self._store.get("agentkeys", name)
+            key = self._store.get(AGENT_KEYS, name)
             if key is None:
                 raise NotFound(
                     f"cluster {cluster} has no agent key {fingerprint}: "
                     f"'tower cluster agents {cluster}' shows those it has"
                 )
-            operations: list[Operation] = [Delete("agentkeys", name, key.version)]
+            operations: list[Operation] = [Delete(AGENT_KEYS, name, key.version)]
             operations += self._remembered(owner, name, fingerprint)
-            token = self._store.get("jointokens", key.value["token"])
+            token = self._store.get(JOIN_TOKENS, key.value["token"])
             if token is not None:
-                operations.append(Delete("jointokens", token.name))
+                operations.append(Delete(JOIN_TOKENS, token.name))
             try:
                 await self._store.transact(operations)
             except (RecordChanged, RecordExists, RecordMissing):
@@ -203,7 +203,7 @@ class JoinTokens:
 
     def unspent(self, before: float) -> Sequence[float]:
         """Return the expiry of each valid join token minted earlier than *before*, s since the epoch."""
-        values = [record.value for record in self._store.snapshot("jointokens").values()]
+        values = [record.value for record in self._store.snapshot(JOIN_TOKENS).values()]
         return [
             float(value["expires"])
             for value in values
@@ -218,12 +218,12 @@ class JoinTokens:
         """
         now = self._clock.seconds()
         operations: list[Operation] = []
-        for record in self._store.snapshot("jointokens").values():
+        for record in self._store.snapshot(JOIN_TOKENS).values():
             value = record.value
             if now >= value["expires"] + REMEMBERED:
-                operations.append(Delete("jointokens", record.name, record.version))
+                operations.append(Delete(JOIN_TOKENS, record.name, record.version))
             elif now >= value["expires"] and value["uses"] > 0:
-                operations.append(Update("jointokens", record.name, {**value, "uses": 0}, record.version))
+                operations.append(Update(JOIN_TOKENS, record.name, {**value, "uses": 0}, record.version))
         if operations:
             try:
                 await self._store.transact(operations)
@@ -234,8 +234,8 @@ class JoinTokens:
     def _enrolment(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> list[Operation]:
         """Return the operations that enrol the key; none if this token has enrolled it already."""
         digest = _digest(token)
-        owner = self._store.get("clusters", cluster)
-        record = self._store.get("jointokens", digest)
+        owner = self._store.get(CLUSTERS, cluster)
+        record = self._store.get(JOIN_TOKENS, digest)
         if owner is None:
             raise AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if record is None:
@@ -246,14 +246,14 @@ class JoinTokens:
         if not owner.value["enabled"]:
             raise AgentRejected(DISABLED, "the cluster is disabled")
         name = _key_name(owner, fingerprint)
-        known = self._store.get("agentkeys", name)
+        known = self._store.get(AGENT_KEYS, name)
         if known is not None and fingerprint in value["enrolled"]:
             return []
         if not self._is_current(value):
             raise AgentRejected(INVALID, "the join token has expired")
         if value["uses"] < 1:
             raise AgentRejected(INVALID, "the join token is used up")
-        if len(self._records("agentkeys", owner)) >= KEY_LIMIT:
+        if len(self._records(AGENT_KEYS, owner)) >= KEY_LIMIT:
             raise AgentRejected(
                 INVALID, f"the cluster has reached the limit of {KEY_LIMIT} keys: revoke some"
             )
@@ -267,13 +267,13 @@ class JoinTokens:
             "token": digest,
             "connected": known is not None and known.value.get("connected", True),
         }
-        stored: Operation = Create("agentkeys", name, key)
+        stored: Operation = Create(AGENT_KEYS, name, key)
         if known is not None:
-            stored = Update("agentkeys", name, key, known.version)
+            stored = Update(AGENT_KEYS, name, key, known.version)
         revoked = self._store.get(REVOKED_KEYS, name)
         return [
-            Require("clusters", cluster, owner.version),
-            Update("jointokens", digest, spent, record.version),
+            Require(CLUSTERS, cluster, owner.version),
+            Update(JOIN_TOKENS, digest, spent, record.version),
             stored,
             *([] if revoked is None else [Delete(REVOKED_KEYS, name, revoked.version)]),
         ]

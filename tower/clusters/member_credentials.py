@@ -19,6 +19,7 @@ from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import MEMBER_ACCESS
 from tower.store.records import (
     Create,
     Event,
@@ -33,9 +34,6 @@ from tower.store.records import (
 )
 from tower.trust.pki import load_certificates
 from tower.trust.vault import UnsealFailed, Vault, VaultError
-
-#: Kind of the records.
-KIND = "memberaccess"
 
 #: Largest stored kubeconfig, B.
 LIMIT = 256 * 1024
@@ -66,7 +64,7 @@ class MemberCredentials:
                 f"spec.connection.kubeconfig: {len(plain)} B: larger than {LIMIT} B: remove certificate "
                 "authorities other than the cluster's"
             )
-        before = self._store.get(KIND, cluster_uid)
+        before = self._store.get(MEMBER_ACCESS, cluster_uid)
         value: Value = {
             "cluster": name,
             "cluster_uid": cluster_uid,
@@ -76,7 +74,11 @@ class MemberCredentials:
             "revision": 1 if before is None else revision(before) + (not self._contains(before, plain)),
             "sealed": self.vault.seal(plain, cluster_uid),
         }
-        return [Create(KIND, cluster_uid, value) if before is None else Update(KIND, cluster_uid, value)]
+        return [
+            Create(MEMBER_ACCESS, cluster_uid, value)
+            if before is None
+            else Update(MEMBER_ACCESS, cluster_uid, value)
+        ]
 
     def _contains(self, record: Record, plain: bytes) -> bool:
         try:
@@ -90,7 +92,7 @@ class MemberCredentials:
         :raise ConfigurationError: it is missing or cannot be opened; the text names the cure.
         """
         cure = f"set it again with 'tower cluster set {cluster.name} --member-kubeconfig K'"
-        record = self._store.get(KIND, cluster.uid)
+        record = self._store.get(MEMBER_ACCESS, cluster.uid)
         if record is None:
             raise ConfigurationError(f"cluster {cluster.name} has no credential: {cure}")
         try:
@@ -102,7 +104,7 @@ class MemberCredentials:
 
     def facts(self, cluster: Cluster) -> MemberFacts | None:
         """Return the public facts of the credential for *cluster*; None: it has none."""
-        record = self._store.get(KIND, cluster.uid)
+        record = self._store.get(MEMBER_ACCESS, cluster.uid)
         if record is None:
             return None
         value = record.value
@@ -115,14 +117,14 @@ class MemberCredentials:
             if event.type != "DELETED":
                 callback(event.record.value["cluster"])
 
-        return self._store.watch(KIND, changed)
+        return self._store.watch(MEMBER_ACCESS, changed)
 
     def sealed_with_old_keys(self) -> int:
         """Return the number of credentials that are not sealed with the vault's first key.
 
         Those that no key of the vault opens do not count: no key makes them readable again.
         """
-        return sum(map(self._is_old, self._store.snapshot(KIND).values()))
+        return sum(map(self._is_old, self._store.snapshot(MEMBER_ACCESS).values()))
 
     def _is_old(self, record: Record) -> bool:
         sealed = record.value["sealed"]
@@ -140,7 +142,7 @@ class MemberCredentials:
         :return: number of credentials sealed again.
         """
         count = 0
-        for record in list(self._store.snapshot(KIND).values()):
+        for record in list(self._store.snapshot(MEMBER_ACCESS).values()):
             try:
                 if self.vault.is_current(record.value["sealed"]):
                     continue
@@ -150,7 +152,7 @@ class MemberCredentials:
                 continue  # `get` raises this error, too
             try:
                 await self._store.update(
-                    KIND, record.name, {**record.value, "sealed": sealed}, record.version
+                    MEMBER_ACCESS, record.name, {**record.value, "sealed": sealed}, record.version
                 )
             except (RecordChanged, RecordMissing):
                 continue  # it was replaced or removed concurrently

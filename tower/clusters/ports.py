@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tower.clusters.cluster import Cluster
 from tower.errors import Conflict, Invalid
 from tower.store import IStore
+from tower.store.kinds import PORTS
 from tower.store.records import Create, Operation, Record, RecordExists
 
 
@@ -44,12 +45,12 @@ class ClusterPorts:
             return record
         tried: set[str] = set()
         while True:
-            taken = self._store.snapshot("ports")
+            taken = self._store.snapshot(PORTS)
             ports = self.range if wanted is None else (wanted,)
             free = (port for port in ports if str(port) not in taken and str(port) not in tried)
             port = next(free, None)
             if port is None and wanted is not None:
-                owner = self._store.get("ports", str(wanted))
+                owner = self._store.get(PORTS, str(wanted))
                 raise Conflict(
                     f"cluster {cluster.name} cannot get port {wanted}: "
                     f"{'cluster ' + owner.value['cluster'] if owner else 'another cluster'} has it"
@@ -73,4 +74,4 @@ class ClusterPorts:
 def claim(port: int | None, cluster: Cluster) -> Iterable[Operation]:
     """Return the operation that assigns *port* to *cluster*; none without a port."""
     if port is not None:
-        yield Create("ports", str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})
+        yield Create(PORTS, str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})

@@ -21,6 +21,7 @@ from tower.clusters.cluster import cluster_record, create_owned
 from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
+from tower.store.kinds import CLUSTERS, V1_TOKENS
 from tower.store.records import Delete, Event, Record, RecordExists, RecordMissing
 
 #: Prefix of created tokens, which scanners for leaked secrets can detect.
@@ -28,9 +29,6 @@ PREFIX = "tower-v1-"
 
 #: Prefix of token IDs, which distinguishes them from fingerprints of keys.
 ID_PREFIX = "v1:"
-
-#: Kind of the records.
-KIND = "v1tokens"
 
 #: Most tokens of one cluster at a time.
 TOKEN_LIMIT = 100
@@ -68,9 +66,9 @@ class V1Tokens:
         self._clock = clock
         # Index, so that listing the tokens of every cluster is not quadratic.
         self._by_cluster: dict[str, set[str]] = {}
-        for record in store.snapshot(KIND).values():
+        for record in store.snapshot(V1_TOKENS).values():
             self._by_cluster.setdefault(record.value["cluster_uid"], set()).add(record.name)
-        self._watch = store.watch(KIND, self._changed)
+        self._watch = store.watch(V1_TOKENS, self._changed)
 
     @deferred
     async def mint(self, cluster: str, token: str | None = None) -> str:
@@ -99,7 +97,7 @@ class V1Tokens:
             )
         value = {"digest": digest, "minted": self._clock.seconds()}
         try:
-            await create_owned(self._store, owner, KIND, _name(owner.value["uid"], digest), value)
+            await create_owned(self._store, owner, V1_TOKENS, _name(owner.value["uid"], digest), value)
         except RecordExists as e:
             if not self._is_known(owner, digest):
                 raise Conflict(
@@ -115,9 +113,9 @@ class V1Tokens:
         :raise AgentRejected: with the same text for every cause; its ``reason`` is for the log.
         """
         digest = _digest(token)
-        owner = self._store.get("clusters", cluster)
+        owner = self._store.get(CLUSTERS, cluster)
         uid = owner.value["uid"] if owner is not None else ""
-        record = self._store.get(KIND, _name(uid, digest))
+        record = self._store.get(V1_TOKENS, _name(uid, digest))
         stored = record.value["digest"] if record is not None else "0" * len(digest)
         is_good = hmac.compare_digest(stored, digest)
         if owner is None:
@@ -130,7 +128,7 @@ class V1Tokens:
 
     def refusal(self, cluster: str, token_id: str) -> AgentRejected | None:
         """Return why the token with *token_id* is not valid for *cluster*, or None if it is."""
-        owner = self._store.get("clusters", cluster)
+        owner = self._store.get(CLUSTERS, cluster)
         if owner is None:
             return AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if self._find(owner, token_id) is None:
@@ -139,7 +137,7 @@ class V1Tokens:
 
     def tokens(self, cluster: str) -> Sequence[V1Token]:
         """Return the tokens of *cluster*, oldest first."""
-        owner = self._store.get("clusters", cluster)
+        owner = self._store.get(CLUSTERS, cluster)
         if owner is None:
             return []
         tokens = [
@@ -155,8 +153,8 @@ class V1Tokens:
         record = self._find(owner, token_id)
         try:
             if record is None:
-                raise RecordMissing(KIND, token_id)
-            await self._store.transact([Delete(KIND, record.name)])
+                raise RecordMissing(V1_TOKENS, token_id)
+            await self._store.transact([Delete(V1_TOKENS, record.name)])
         except RecordMissing as e:
             raise NotFound(
                 f"cluster {cluster} has no token {token_id}: "
@@ -168,17 +166,19 @@ class V1Tokens:
         self._watch.stop()
 
     def _is_known(self, owner: Record, digest: str) -> bool:
-        record = self._store.get(KIND, _name(owner.value["uid"], digest))
+        record = self._store.get(V1_TOKENS, _name(owner.value["uid"], digest))
         return record is not None and record.value["digest"] == digest
 
     def _find(self, owner: Record, token_id: str) -> Record | None:
         if not token_id.startswith(ID_PREFIX):
             return None
-        return self._store.get(KIND, f"{owner.value['uid']}/{token_id.removeprefix(ID_PREFIX)}")
+        return self._store.get(V1_TOKENS, f"{owner.value['uid']}/{token_id.removeprefix(ID_PREFIX)}")
 
     def _of(self, owner: Record) -> list[Record]:
         names = self._by_cluster.get(owner.value["uid"], ())
-        return [record for record in (self._store.get(KIND, name) for name in names) if record is not None]
+        return [
+            record for record in (self._store.get(V1_TOKENS, name) for name in names) if record is not None
+        ]
 
     def _changed(self, event: Event) -> None:
         uid, name = event.record.value["cluster_uid"], event.record.name

@@ -72,7 +72,8 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
         return _made(AGENT_AVAILABLE, "False", "AgentDisconnected", text)
     if tunnels.live(name):
         return _made(NODES_AVAILABLE, "False", "NodesDegraded", tunnels.trouble(name))
-    return _made(NODES_AVAILABLE, "False", "NoTunnel", tunnels.why_not(name))
+    text = tunnels.explanation(name) or "No SSH tunnel to a node is open."
+    return _made(NODES_AVAILABLE, "False", "NoTunnel", text)
 
 
 def member_conditions(status: MemberStatus) -> list[Condition]:

@@ -7,7 +7,6 @@ from typing import Any
 from twisted.application.service import Service
 
 from tower.clusters import Cluster, Clusters
-from tower.clusters.agent_keys import KIND as KEYS
 from tower.clusters.agent_keys import NEVER_CAME, was_purged
 from tower.clusters.cluster_events import ClusterEvents, EventLevel
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
@@ -22,9 +21,9 @@ from tower.clusters.event_reasons import (
     PORT_ASSIGNED,
     member_reason,
 )
-from tower.clusters.member_credentials import KIND as CREDENTIALS
 from tower.clusters.member_credentials import revision
 from tower.store import IStore
+from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.records import Event, EventType, Watch
 from tower.tunnels import Tunnels
 
@@ -54,11 +53,13 @@ class EventRecorder(Service):
         for cluster in self._clusters.list():
             self._known[cluster.name] = cluster
             self._tunnels_changed(cluster.name)
-        self._revisions = {uid: revision(record) for uid, record in self._store.snapshot(CREDENTIALS).items()}
+        self._revisions = {
+            uid: revision(record) for uid, record in self._store.snapshot(MEMBER_ACCESS).items()
+        }
         self._watches = [
             self._clusters.watch(self._cluster_changed),
-            self._store.watch(CREDENTIALS, self._access_changed),
-            self._store.watch(KEYS, self._key_changed),
+            self._store.watch(MEMBER_ACCESS, self._access_changed),
+            self._store.watch(AGENT_KEYS, self._key_changed),
         ]
 
     def stopService(self) -> Any:

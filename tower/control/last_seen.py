@@ -14,14 +14,14 @@ from tower.clusters import Cluster, Clusters
 from tower.control.conditions import link_type
 from tower.errors import TowerError
 from tower.store import IStore
+from tower.store.kinds import SETTINGS
 from tower.store.records import Create, Operation, Update
 from tower.tunnels import Tunnels
 
 #: Interval of `LastSeen.write`, s; after a crash the times are older by this at most.
 PERIOD = 300.0
 
-#: Kind and number of the records; a single one would be too large for 10,000 clusters.
-KIND = "settings"
+#: Number of the records; a single one would be too large for 10,000 clusters.
 RECORDS = 16
 _PREFIX = "last-seen-"
 
@@ -43,7 +43,7 @@ class LastSeen(Service):
         """Restore the times; a cluster without one was last seen when it became available."""
         super().startService()  # type: ignore[no-untyped-call]
         for cluster in self._clusters.list():
-            record = self._store.get(KIND, _name(cluster))
+            record = self._store.get(SETTINGS, _name(cluster))
             known = record.value["clusters"].get(cluster.uid) if record is not None else None
             link = cluster.condition(link_type(cluster))
             if known is not None:
@@ -59,7 +59,7 @@ class LastSeen(Service):
     async def write(self) -> None:
         """Write the times that changed, in one transaction."""
         found: dict[str, dict[str, tuple[int, str]]] = {
-            name: {} for name in self._store.snapshot(KIND) if name.startswith(_PREFIX)
+            name: {} for name in self._store.snapshot(SETTINGS) if name.startswith(_PREFIX)
         }
         for cluster in self._clusters.list():
             seen = self._tunnels.last_seen(cluster.name)
@@ -73,9 +73,9 @@ class LastSeen(Service):
 
     def _operation(self, name: str, clusters: _Seen) -> Operation:
         value = {"clusters": clusters}
-        if self._store.get(KIND, name) is None:
-            return Create(KIND, name, value)
-        return Update(KIND, name, value)
+        if self._store.get(SETTINGS, name) is None:
+            return Create(SETTINGS, name, value)
+        return Update(SETTINGS, name, value)
 
 
 def _name(cluster: Cluster) -> str:

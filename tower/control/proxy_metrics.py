@@ -25,7 +25,7 @@ from tower.net.connection_slots import Slots
 from tower.nodes.clusters import NodeClusters
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.rotation.assembly import ProxyKeys
-from tower.store.audit_log import AuditCollector, AuditLog
+from tower.store.audit_log import AccessLogCollector, AuditCollector, AuditLog
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import ServingCertificate
 from tower.tunnels import Tunnels
@@ -100,6 +100,7 @@ class ProxyMetrics:
         slots: Slots,
         shared: SharedLimits,
         audit_log: AuditLog | None,
+        access_log: AuditLog | None,
     ) -> ProxyMetrics:
         """Return the metrics of these parts of the proxy."""
         lag, requests = LoopLag(reactor), RequestMetrics(records.clusters)
@@ -128,5 +129,6 @@ class ProxyMetrics:
             TunnelCollector(nodes.readings),
             SlotsCollector(slots),
             None if audit_log is None else AuditCollector(audit_log),
+            None if access_log is None else AccessLogCollector(access_log),
         )
         return cls(lag, requests, MetricsPage(reactor, registry))

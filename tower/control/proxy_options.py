@@ -188,6 +188,10 @@ class Options(NodeOptions):
             "Insecure: no authentication on the ports of clusters with KubeSphere Tower agents.",
         ),
         flag(
+            "new-ca",
+            "Create a new CA if its file is missing, although kubeconfigs and join lines are invalid then.",
+        ),
+        flag(
             "new-host-key",
             "Create a new SSH host key if its file is missing, although every agent has to join again then.",
         ),
@@ -312,6 +316,9 @@ def _check_port(name: str, port: int, host_name: str, host: str) -> None:
                 host,
                 f"is not an address of this machine ({reason}): set one of its addresses, or 0.0.0.0 for all",
             ) from e
+        if e.errno == errno.EACCES:
+            cure = "choose a port above 1023, or allow it: tower install-systemd proxy --low-ports"
+            raise OptionError(name, str(port), f"is not permitted to this user: {cure}") from e
         owner = port_owner(port) if e.errno == errno.EADDRINUSE else ""
         shown = f"{reason.lower()} by {owner}" if owner else reason.lower()
         raise OptionError(

@@ -12,9 +12,9 @@ from twisted.logger import Logger
 
 from tower.clusters import Cluster, Clusters
 from tower.clusters.credentials import Credential, Credentials
-from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import id_of
 from tower.store import IStore
+from tower.store.kinds import AGENT_KEYS, V1_TOKENS
 from tower.store.records import Event, Watch
 from tower.tunnels import Tunnels
 from tower.web.access.sessions import Sessions
@@ -45,7 +45,7 @@ class Revocation(Service):
         super().startService()  # type: ignore[no-untyped-call]
         self._watches = [
             self._clusters.watch(self._cluster_changed),
-            self._store.watch("agentkeys", self._key_changed),
+            self._store.watch(AGENT_KEYS, self._key_changed),
             self._store.watch(V1_TOKENS, self._token_changed),
         ]
         self._credentials.watch_ends(self._credential_ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tower.doctor.findings import Verdict, fail, ok, warn
-from tower.durations import human_duration
+from tower.durations import describe_offset
 from tower.trust.pki import CLOCK_SKEW
 
 #: Difference of clocks below which they agree, as ``Date`` has whole seconds, and worth a warning, s.
@@ -16,8 +16,7 @@ def compare_clocks(offset: float, peer: str) -> Verdict:
     """Return the verdict about this machine's clock, *offset* s ahead of that of *peer*."""
     if abs(offset) < _EQUAL:
         return ok(f"this machine's and that of {peer} agree")
-    direction = "ahead of" if offset > 0 else "behind"
-    seen = f"this machine is {human_duration(round(abs(offset)))} {direction} {peer}"
+    seen = f"this machine is {describe_offset(offset)} {peer}"
     cure = "set the clocks, on this machine with: timedatectl set-ntp true"
     if abs(offset) > CLOCK_SKEW:
         return fail(seen, cure)

@@ -15,6 +15,7 @@ from cryptography import x509
 
 from tower.conch.transport.keys import KeyPair
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
+from tower.control.state_files import DATABASE, RESTORE, LostFile, lost_database, lost_keys
 from tower.doctor.api import GROUP, SILENT_PROXY, Login, TowerServer, refusal
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
@@ -24,6 +25,7 @@ from tower.doctor.route import names_of
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.rotation.rotation import TARGETS
+from tower.store.kinds import AGENT_KEYS, CREDENTIALS, MEMBER_ACCESS
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 from tower.trust.expiry import AUTHORITY_SOON, CREDENTIAL_SOON, SERVING_SOON
 from tower.trust.pki import load_certificates
@@ -34,8 +36,7 @@ from tower.web.api.discovery import git_version
 #: Names of every serving certificate.
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
-_DATABASE, _HOST_KEY, _SECRETS_KEY = "tower.db", "ssh_host_ed25519_key", "secrets.key"
-_RESTORE = "restore it from a backup"
+_HOST_KEY, _SECRETS_KEY = "ssh_host_ed25519_key", "secrets.key"
 
 
 async def examine_proxy(
@@ -89,25 +90,39 @@ class _State:
         """Return independent checks, one or more for each file."""
         courses = [
             Course([Step("database", self._database), Step("credentials of clusters", self._credentials)]),
-            Course([Step("host key", self._host_key)]),
             Course([Step("secrets key", self._secrets_key)]),
         ]
-        names = sorted(path.name for path in self._path.glob("*.pem")) if os.path.isdir(self._path) else []
+        lost = self._lost_keys()
+        courses += [Course([Step(each.name, partial(_lost, each))]) for each in lost]
+        if _HOST_KEY not in [each.name for each in lost]:
+            courses.append(Course([Step("host key", self._host_key)]))
+        names = [name for name in self._names() if name.endswith(".pem")]
         courses += [Course([Step(name, partial(self._certificates, name))]) for name in names]
         if STATE_FILE in names:
             courses.append(Course([Step("published names", self._published)]))
         return courses
 
+    def _lost_keys(self) -> list[LostFile]:
+        agents, credentials = len(self._records(AGENT_KEYS)), self._records(CREDENTIALS)
+        return lost_keys(self._path, self._names(), agents, credentials, self._now())
+
+    def _names(self) -> list[str]:
+        """Return the names of the files; none if the directory must not be read."""
+        return sorted(path.name for path in self._path.glob("*"))
+
     def _connect(self) -> sqlite3.Connection:
-        path = self._path / _DATABASE
+        path = self._path / DATABASE
         # without a log, nothing is created beside the file
-        mode = "mode=ro" if path.with_name(f"{_DATABASE}-wal").exists() else "mode=ro&immutable=1"
+        mode = "mode=ro" if path.with_name(f"{DATABASE}-wal").exists() else "mode=ro&immutable=1"
         return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
 
     def _database(self) -> Verdict:
-        path = self._path / _DATABASE
+        path = self._path / DATABASE
+        lost = lost_database(self._path, self._names())
+        if lost is not None:
+            return _lost(lost)
         if not path.exists():
-            return warn(f"{path} does not exist", f"{_RESTORE}; a new proxy creates it at its start")
+            return ok(f"{path} does not exist yet; tower-proxy creates it")
         try:
             with closing(self._connect()) as connection:
                 application, schema, report = (
@@ -115,16 +130,16 @@ class _State:
                     for name in ("application_id", "user_version", "quick_check(1)")
                 )
         except sqlite3.Error as e:
-            return fail(f"{path}: {e}", _RESTORE)
+            return fail(f"{path}: {e}", RESTORE)
         if application != APPLICATION_ID or report != "ok":
-            return fail(f"{path} is damaged: {report}", _RESTORE)
+            return fail(f"{path} is damaged: {report}", RESTORE)
         if schema > SCHEMA:
             return fail(f"{path} was written by a newer Tower (schema {schema})", "upgrade Tower here")
         return ok(f"{path} is intact (schema {schema})")
 
     def _records(self, kind: str) -> list[dict[str, Any]]:
         """Return the records of one kind; none if the database is missing or damaged."""
-        if not (self._path / _DATABASE).exists():
+        if not (self._path / DATABASE).exists():
             return []
         try:
             with closing(self._connect()) as connection:
@@ -134,7 +149,7 @@ class _State:
         return [json.loads(value) for (value,) in rows]
 
     def _credentials(self) -> Verdict:
-        now, known = self._now(), self._records("memberaccess")
+        now, known = self._now(), self._records(MEMBER_ACCESS)
         ends = [(each["expires"], str(each["cluster"])) for each in known if each.get("expires")]
         if not ends:
             return ok("none expires")
@@ -150,21 +165,19 @@ class _State:
     def _host_key(self) -> Verdict:
         path = self._path / _HOST_KEY
         text = self._files.read(_HOST_KEY)
-        if text is None and self._records("agentkeys"):
-            return fail(f"{path} is missing", f"{_RESTORE}; with a new key, every agent has to join again")
         if text is None:
             return ok(f"{path} does not exist yet; tower-proxy creates it")
         try:
             return ok(KeyPair.from_openssh(text).fingerprint)
         except ValueError as e:
-            return fail(f"{path}: {e}", f"{_RESTORE}; with a new key, every agent has to join again")
+            return fail(f"{path}: {e}", f"{RESTORE}; with a new key, every agent has to join again")
 
     def _secrets_key(self) -> Verdict:
         path = self._path / _SECRETS_KEY
-        sealed = self._records("memberaccess")
+        sealed = self._records(MEMBER_ACCESS)
         if not path.exists():
             if sealed:
-                cure = f"{_RESTORE}, or set the credentials of {len(sealed)} clusters again"
+                cure = f"{RESTORE}, or set the credentials of {len(sealed)} clusters again"
                 return warn(f"{path} is missing, unless --secrets-key-file names another file", cure)
             return ok(f"{path} does not exist yet; tower-proxy creates it")
         vault = Vault(path)
@@ -180,7 +193,7 @@ class _State:
         try:
             certificates = load_certificates(self._files.read(name) or b"")
         except ValueError:
-            return fail(f"{self._path / name} has no certificate in PEM", _RESTORE)
+            return fail(f"{self._path / name} has no certificate in PEM", RESTORE)
         end = min(each.not_valid_after_utc.timestamp() for each in certificates)
         target = name.removesuffix(".pem")
         cure, soon = f"tower rotate {target if target in TARGETS else 'status'}", AUTHORITY_SOON
@@ -253,3 +266,7 @@ def _is_available(item: dict[str, Any]) -> bool:
         if kind in conditions:
             return bool(conditions[kind] == "True")
     return False
+
+
+def _lost(lost: LostFile) -> Verdict:
+    return fail(lost.problem, f"{RESTORE}; without one, {lost.instead}")

@@ -18,7 +18,7 @@ from tower.doctor.network import PATIENCE
 from tower.doctor.route import ServerRoute
 from tower.errors import PeerError, TowerError
 from tower.reactor.timers import Clock, within
-from tower.v2.transport import HostKeyMismatch
+from tower.v2.peers import HostKeyMismatch
 from tower.v2.uplink import start, tunnel_to_proxy
 from tower.v2.userauth import UserAuthClient
 from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused

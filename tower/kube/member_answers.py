@@ -106,5 +106,5 @@ def listed(names: list[str]) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return a name that the API server has, in quotation marks unless it is plain."""
+    """Return a name that a peer chose, in quotation marks unless it is plain."""
     return text if is_word(text) else quoted(text)

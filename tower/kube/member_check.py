@@ -31,13 +31,16 @@ from tower.kube.member_answers import (
     text_of,
 )
 from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_dates
-from tower.kube.member_failures import late, misdated, skewed, unreached
+from tower.kube.member_failures import compared, late, misdated, skewed, slow, unreached
 from tower.kube.member_status import API_SERVER, CREDENTIAL, IMPERSONATION, Check, CheckKind, MemberStatus
 from tower.kube.timestamps import timestamp
 from tower.reactor.timers import within
 
 #: Time limit of one check, s.
 TIMEOUT = 8.0
+
+#: Duration of a request, s, from which on an unfinished check means a slow API server, not a frozen one.
+SLOW = 1.0
 
 #: Largest answer to a request of a check, B.
 CHECK_LIMIT = 1024 * 1024
@@ -79,12 +82,19 @@ class MemberChecker:
     async def check(self) -> MemberStatus:
         """Return the status, within `TIMEOUT`."""
         run = _Run(
-            self._api, self._server(), self._facts(), self._texts, self._epoch, impersonate=self._impersonate
+            self._clock,
+            self._api,
+            self._server(),
+            self._facts(),
+            self._texts,
+            self._epoch,
+            impersonate=self._impersonate,
         )
         try:
             await within(self._clock, TIMEOUT, Deferred.fromCoroutine(run.run()), _Late)
         except _Late:
-            run.status = evolve(run.status, api_server=late(run.server, self._texts))
+            state = slow if run.slowest >= SLOW else late
+            run.status = evolve(run.status, api_server=state(run.server, self._texts))
         finally:
             self._api.close()
         status = run.status
@@ -118,8 +128,10 @@ class _Run:
     """One check.
 
     :ivar status: what is known so far.
+    :ivar slowest: the longest time until an answer, s.
     """
 
+    _clock: IReactorTime
     _api: APIClient
     server: str
     facts: CredentialFacts
@@ -127,6 +139,7 @@ class _Run:
     _epoch: Callable[[], float]
     _impersonate: bool = field(kw_only=True)
     status: MemberStatus = field(factory=MemberStatus, init=False)
+    slowest: float = field(default=0.0, init=False)
     _user: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -146,7 +159,7 @@ class _Run:
 
     async def _is_answering(self) -> bool:
         began = self._epoch()
-        answer = await self._api.request("GET", "/version")
+        answer = await self._request("GET", "/version")
         offset = clock_offset(answer, began, self._epoch())
         version = object_in(answer).get("gitVersion")
         if isinstance(version, str) and version.isprintable():
@@ -157,7 +170,7 @@ class _Run:
             self._set(credential=self._rejected())
             return False
         if check.status == "True":
-            failed = failed_checks(await self._api.request("GET", "/readyz"))
+            failed = failed_checks(await self._request("GET", "/readyz"))
             if failed:
                 text = f"API server {self.server} is not ready ({failed})"
                 self._set(api_server=found(API_SERVER, "NotReady", text, self._texts))
@@ -171,6 +184,9 @@ class _Run:
         if not self.status.version and object_in(answer).get("kind") != "Status":
             text = f"it answers {answer.code} to /version ({text_of(answer)})"
             return found(API_SERVER, "NotAnAPIServer", f"{server} is not an API server: {text}", texts)
+        if answer.code == 429:
+            text = f"API server {server} answers 429 to the checks ({text_of(answer)})"
+            return found(API_SERVER, "TooManyRequests", text, texts)
         if offset is not None and abs(offset) >= LARGE_OFFSET:
             return skewed(server, offset, texts)
         return found(API_SERVER, "Reachable", f"API server {server} answers", texts)
@@ -213,7 +229,10 @@ class _Run:
             text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}"
             return found(CREDENTIAL, "CredentialExpired", text, self._texts)
         text = f"API server {self.server} rejects the {facts.kind} of {checker} (401){self._unused_files()}"
-        return found(CREDENTIAL, "CredentialRejected", text, self._texts)
+        offset = self.status.clock_offset
+        if offset is not None and abs(offset) >= LARGE_OFFSET:
+            text += f", and {compared(offset, self._texts)}"
+        return found(CREDENTIAL, "CredentialRejected", text, self._texts, offset=offset)
 
     def _anonymous(self) -> Check:
         checker, kind = self._texts.checker, self.facts.kind
@@ -277,4 +296,11 @@ class _Run:
         return found(IMPERSONATION, "ImpersonationRestricted", text, self._texts, user=user)
 
     async def _post(self, path: str, review: Any) -> APIResponse:
-        return await self._api.request("POST", path, json.dumps(review).encode(), repeatable=True)
+        return await self._request("POST", path, json.dumps(review).encode(), repeatable=True)
+
+    async def _request(self, *arguments: Any, **options: Any) -> APIResponse:
+        """Return the answer; see `APIClient.request`."""
+        start = self._clock.seconds()
+        answer = await self._api.request(*arguments, **options)
+        self.slowest = max(self.slowest, self._clock.seconds() - start)
+        return answer

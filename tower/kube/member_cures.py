@@ -29,7 +29,9 @@ LARGE_OFFSET = 60.0
 UNKNOWN_REASON: Final = "UnknownReason"
 
 #: Reasons of checks that succeeded with a problem that does not affect users yet.
-WARNINGS = frozenset(("ClockSkew", "CredentialExpiresSoon", "CredentialFilesInvalid"))
+WARNINGS = frozenset(
+    ("ClockSkew", "Slow", "TooManyRequests", "CredentialExpiresSoon", "CredentialFilesInvalid")
+)
 
 #: Cure of different clocks.
 SYNCHRONIZE = "synchronize both machines with NTP"
@@ -136,6 +138,8 @@ REASONS: Mapping[CheckKind, Mapping[str, tuple[ConditionStatus, str]]] = {
     API_SERVER: {
         "Reachable": ("True", ""),
         "ClockSkew": ("True", SYNCHRONIZE),
+        "Slow": ("True", "check the load of the API server and of etcd"),
+        "TooManyRequests": ("True", "reduce the requests to the API server, or raise its limits"),
         "ConnectionRefused": ("False", "start the API server, or {address}"),
         "Unreachable": ("False", "start the API server if it is stopped, check the network, or {address}"),
         "NameNotResolved": ("False", "check the DNS, or {address}"),
@@ -192,9 +196,12 @@ def cure_of(
     :param user: of the credential; empty: unknown.
     :param offset: of the clocks, s; None: unknown.
     """
-    if reason in _DATED and offset is not None and abs(offset) >= LARGE_OFFSET:
-        return SYNCHRONIZE
     _, cure = REASONS[kind].get(reason, ("Unknown", ""))
+    if offset is not None and abs(offset) >= LARGE_OFFSET:
+        if reason in _DATED:
+            return SYNCHRONIZE
+        if reason == "CredentialRejected":
+            cure = f"{SYNCHRONIZE}, or {cure}"
     return cure.format(
         address=texts.address,
         authority=texts.authority,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 from twisted.internet import defer
 
-from tower.durations import human_duration
+from tower.durations import describe_offset
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.client import APIError
 from tower.kube.member_cures import LARGE_OFFSET, MemberTexts, found, is_about_clock
@@ -36,18 +36,15 @@ _STEADY = 30.0
 _AT_THRESHOLD = {"Reachable", "ClockSkew"}
 
 
-def describe_offset(offset: float) -> str:
-    """Return a clock offset as a user would express it, such as ``65m behind``."""
-    return f"{human_duration(round(abs(offset)))} {'behind' if offset < 0 else 'ahead of'}"
-
-
 def skewed(server: str, offset: float, texts: MemberTexts) -> Check:
     """Return the check of an API server that answers, with a large difference of the clocks."""
-    text = (
-        f"API server {server} answers, but the clock of {texts.checker} is {describe_offset(offset)} that of "
-        "the API server"
-    )
+    text = f"API server {server} answers, but {compared(offset, texts)}"
     return found(API_SERVER, "ClockSkew", text, texts)
+
+
+def compared(offset: float, texts: MemberTexts) -> str:
+    """Return the difference of the clocks."""
+    return f"the clock of {texts.checker} is {describe_offset(offset)} that of the API server"
 
 
 def unreached(error: APIError, server: str, texts: MemberTexts) -> Check:
@@ -80,6 +77,12 @@ def late(server: str, texts: MemberTexts) -> Check:
     """Return the check of *server*, which did not answer in time."""
     text = f"API server {server} did not answer {texts.checker} in time"
     return found(API_SERVER, TIMEOUT, text, texts)
+
+
+def slow(server: str, texts: MemberTexts) -> Check:
+    """Return the check of *server*, which answered, but too slowly for all checks."""
+    text = f"API server {server} answers so slowly that {texts.checker} could not finish its checks in time"
+    return found(API_SERVER, "Slow", text, texts)
 
 
 def _insecure(server: str, detail: str, texts: MemberTexts) -> Check:

@@ -113,7 +113,12 @@ class Options(EnvironmentOptions):
         ),
         parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
         parameter("grace", "10s", "Time to wait for requests in progress at a stop.", read_duration),
-        parameter("buffer-budget", "32MiB", "Memory for data of open streams.", read_budget),
+        parameter(
+            "buffer-budget",
+            "32MiB",
+            "Memory for buffers, in addition to 64 KiB for each stream.",
+            read_budget,
+        ),
         parameter(
             "rekey-bytes", "1GiB", "Amount of data after which the tunnel's keys are changed.", read_size
         ),

@@ -17,10 +17,8 @@ from tower.conch.transport.keys import fingerprint
 from tower.errors import Conflict, NotFound
 from tower.nodes.ssh.host_keys import describe_key
 from tower.store import IStore
+from tower.store.kinds import CLUSTERS, HOST_KEYS
 from tower.store.records import Create, Delete, Operation, Record, RecordChanged, Require
-
-#: The kind of the records.
-KIND = "hostkeys"
 
 #: Most pinned keys of one cluster; a new one replaces the oldest.
 PIN_LIMIT = 10_000
@@ -72,7 +70,7 @@ class Pins:
 
     def get(self, node: Node) -> bytes | None:
         """Return the pinned key of *node*, or None."""
-        record = self._store.get(KIND, self._name(node.address))
+        record = self._store.get(HOST_KEYS, self._name(node.address))
         return _pin(record).blob if record is not None else self._writing.get(node.address)
 
     def all(self) -> list[Pin]:
@@ -115,13 +113,13 @@ class Pins:
             "key": base64.b64encode(blob).decode("ascii"),
         }
         for _ in range(_ATTEMPTS):
-            owner = self._store.get("clusters", self._cluster)
+            owner = self._store.get(CLUSTERS, self._cluster)
             if owner is None or owner.value["uid"] != self._uid:
                 return  # the cluster was removed meanwhile
             operations: list[Operation] = [
                 Require("clusters", self._cluster, owner.version),
                 *self._evict(),
-                Create(KIND, self._name(node.address), value),
+                Create(HOST_KEYS, self._name(node.address), value),
             ]
             try:
                 await self._store.transact(operations)
@@ -143,7 +141,7 @@ class Pins:
                 f"cluster {self._cluster} has no pinned host key of {text}: "
                 f"'tower cluster show {self._cluster}' lists its nodes"
             )
-        await self._store.transact([Delete(KIND, record.name) for record in records])
+        await self._store.transact([Delete(HOST_KEYS, record.name) for record in records])
         return [_pin(record) for record in records]
 
     def _evict(self) -> Iterable[Operation]:
@@ -151,11 +149,11 @@ class Pins:
         records = self._records()
         if len(records) >= PIN_LIMIT:
             oldest = min(records, key=lambda record: record.version)
-            yield Delete(KIND, oldest.name)
+            yield Delete(HOST_KEYS, oldest.name)
 
     def _records(self) -> list[Record]:
         prefix = self._name("")
-        return [record for name, record in self._store.snapshot(KIND).items() if name.startswith(prefix)]
+        return [record for name, record in self._store.snapshot(HOST_KEYS).items() if name.startswith(prefix)]
 
     def _name(self, address: str) -> str:
         return f"{self._uid}/{address}"

@@ -15,10 +15,8 @@ from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys, HostKeyUnknown, describe_key, describe_node
 from tower.store import IStore
+from tower.store.kinds import CLUSTERS, NODES
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
-
-#: The kind of the records.
-KIND = "nodes"
 
 #: Most nodes that are kept: enough to find one that accepts a login and reaches the API, which lists the
 #: others.
@@ -45,7 +43,7 @@ class RememberedNodes:
 
     def last(self) -> list[Node]:
         """Return the last list that was kept."""
-        record = self._store.get(KIND, self._uid)
+        record = self._store.get(NODES, self._uid)
         return [] if record is None else [_node(value) for value in record.value["nodes"]]
 
     def remember(self, nodes: Sequence[Node]) -> None:
@@ -57,7 +55,7 @@ class RememberedNodes:
         wanted = [_value(node) for node in sorted(nodes, key=lambda node: node.address)[:REMEMBERED]]
         if not wanted:
             return
-        record = self._store.get(KIND, self._uid)
+        record = self._store.get(NODES, self._uid)
         self._wanted = wanted if record is None or record.value["nodes"] != wanted else None
         if self._wanted is not None and self._writing is None:
             self._writing = Deferred.fromCoroutine(self._write())
@@ -67,13 +65,13 @@ class RememberedNodes:
     async def _write(self) -> None:
         while (wanted := self._wanted) is not None:
             self._wanted = None
-            owner = self._store.get("clusters", self.cluster)
+            owner = self._store.get(CLUSTERS, self.cluster)
             if owner is None or owner.value["uid"] != self._uid:
                 return  # the cluster was removed meanwhile
             value = {"cluster": self.cluster, "cluster_uid": self._uid, "nodes": wanted}
-            write: Operation = Create(KIND, self._uid, value)
-            if self._store.get(KIND, self._uid) is not None:
-                write = Update(KIND, self._uid, value)
+            write: Operation = Create(NODES, self._uid, value)
+            if self._store.get(NODES, self._uid) is not None:
+                write = Update(NODES, self._uid, value)
             try:
                 await self._store.transact([Require("clusters", self.cluster, owner.version), write])
             except (RecordChanged, RecordExists, RecordMissing):

@@ -17,7 +17,7 @@ insecure-v1-any-host-key keepalive kubeconfig kubelet-certificate-authority kube
 kubesphere-host kubesphere-ports kubesphere-service leader-elect log-file log-format log-levels
 max-connections max-connections-per-address max-credential-ttl max-requests-inflight max-retry
 max-retry-interval max-tunnels-per-cluster max-tunnels-per-key member-kubeconfig metrics-host metrics-port
-name new-host-key no-impersonation node-files nodes nodes-file nodes-from-api port protocol
+name new-ca new-host-key no-impersonation node-files nodes nodes-file nodes-from-api port protocol
 proxy-protocol-from proxy-server publish-service-address rekey-bytes require-v2 secrets-key-file secure-port
 ssh-cluster ssh-host-keys ssh-key-type ssh-keyfile ssh-known-hosts ssh-port ssh-user state-dir target token
 token-file v v1-no-impersonation v1-open-ports vmodule

@@ -9,8 +9,7 @@ from attrs import asdict, field, frozen
 
 from tower.store.records import Record, Value
 
-#: Kind and prefix of the records.
-KIND = "settings"
+#: Prefix of the records' names.
 PREFIX = "rotation-"
 
 #: Targets of rotations, in the order of lists.

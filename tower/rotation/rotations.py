@@ -18,8 +18,9 @@ from tower.clusters.agent_keys import AgentKeys
 from tower.errors import Conflict, NotFound, TowerError, one_line
 from tower.reactor.coroutines import deferred
 from tower.rotation.announcer import Announcer
-from tower.rotation.rotation import KIND, PREFIX, TARGETS, Procedure, Remaining, Rotation
+from tower.rotation.rotation import PREFIX, TARGETS, Procedure, Remaining, Rotation
 from tower.store import IStore
+from tower.store.kinds import SETTINGS
 from tower.store.records import Create, Delete, Update
 
 #: Interval of checks whether a rotation can finish, s; confirmations are checked at once.
@@ -49,7 +50,7 @@ class Rotations(Service):
 
     def get(self, target: str) -> Rotation | None:
         """Return the rotation of *target* in progress, the last finished one, or None."""
-        record = self._store.get(KIND, PREFIX + target)
+        record = self._store.get(SETTINGS, PREFIX + target)
         return None if record is None else Rotation.decode(record)
 
     def all(self) -> list[Rotation]:
@@ -108,7 +109,7 @@ class Rotations(Service):
             if rotation is None or rotation.finished is not None:
                 raise NotFound(f"{target} is not being rotated: 'tower rotate status' shows all rotations")
             await self._procedures[target].cancel()
-            await self._store.transact([Delete(KIND, PREFIX + target)])
+            await self._store.transact([Delete(SETTINGS, PREFIX + target)])
             self._activate()
             self._log.info("rotation of {target} canceled", target=target)
             return rotation
@@ -174,7 +175,7 @@ class Rotations(Service):
             "rotation of {target} ended: the file of its next key was removed; begin it again if needed",
             target=rotation.target,
         )
-        await self._store.transact([Delete(KIND, PREFIX + rotation.target)])
+        await self._store.transact([Delete(SETTINGS, PREFIX + rotation.target)])
 
     async def _finish_if_due(self, rotation: Rotation) -> Rotation:
         now = self._clock.seconds()
@@ -209,9 +210,9 @@ class Rotations(Service):
 
     async def _write(self, rotation: Rotation) -> Rotation:
         name, value = PREFIX + rotation.target, rotation.encode()
-        known = self._store.get(KIND, name)
+        known = self._store.get(SETTINGS, name)
         await self._store.transact(
-            [Create(KIND, name, value) if known is None else Update(KIND, name, value)]
+            [Create(SETTINGS, name, value) if known is None else Update(SETTINGS, name, value)]
         )
         return rotation
 

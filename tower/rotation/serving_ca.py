@@ -8,12 +8,12 @@ from attrs import define
 
 from tower.clusters.credentials import Credential, Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import id_of
 from tower.errors import Conflict
 from tower.rotation.announcer import Announcer
 from tower.rotation.rotation import LackingAgent, Remaining, Rotation
 from tower.store import IStore
+from tower.store.kinds import V1_TOKENS
 from tower.trust.authorities import NEXT, own_authority
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority

@@ -5,6 +5,7 @@ All functions take and return whole files in memory.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -84,6 +85,12 @@ class Backup:
                 entry.size, entry.mode, entry.mtime = len(file.data), file.mode, int(self.created)
                 archive.addfile(entry, io.BytesIO(file.data))
         return buffer.getvalue()
+
+
+def disk_problem(error: OSError) -> str:
+    """Return the cause of a failed write, and the cure if the disk is full."""
+    cure = ": free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{error.strerror or error}{cure}"
 
 
 class _NotABackup(Exception):

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.metrics.families import counter
 from tower.options.errors import OptionError
 from tower.reactor.interfaces import IReactor
 from tower.reactor.worker_thread import WorkerThread
@@ -28,6 +29,9 @@ BATCH_DELAY = 0.1
 
 #: Delay after a failed write, s.
 RETRY_DELAY = 1.0
+
+#: Least time between two messages about lost lines, s.
+LOSS_PERIOD = 60.0
 
 #: Most bytes of lines that wait for the disk.
 QUEUE_LIMIT = 4 * 1024 * 1024
@@ -70,18 +74,33 @@ class AuditLog:
         self._next_write: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
         self._failing = self._stopped = False
+        self._loss_logged: float | None = None
         self.lines = self.lost = 0
 
     def put(self, line: bytes, count: int = 1) -> None:
         """Queue *line*, which ends with a line feed; it consists of *count* lines."""
         self.lines += count
         if self._stopped or self._size + len(line) > QUEUE_LIMIT:
-            self.lost += count
+            self._lose(count)
             return
         self._queue.append(line)
         self._size += len(line)
         if self._next_write is None and self._writing is None:
             self._next_write = self._reactor.callLater(BATCH_DELAY, self._write)
+
+    def _lose(self, count: int) -> None:
+        """Count lost lines, and log it from time to time."""
+        self.lost += count
+        now = self._reactor.seconds()
+        if self._loss_logged is not None and now - self._loss_logged < LOSS_PERIOD:
+            return
+        self._loss_logged = now
+        self._log.error(
+            "lines of {kind} {name} are lost because earlier ones are not written yet; {lost} so far",
+            kind=self._kind,
+            name=self._name,
+            lost=self.lost,
+        )
 
     def reopen(self) -> None:
         """Close the file; the next write opens it again, also if it was renamed."""
@@ -202,6 +221,19 @@ def _check(option: str, file: RotatingFile, path: str) -> None:
         raise OptionError(
             option, path, f"cannot be written ({reason}): set a file in a directory that Tower owns"
         ) from e
+
+
+class AccessLogCollector(Collector):
+    """Prometheus metrics of the access log."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the two counters."""
+        yield counter("tower_access_log_lines_total", "Lines of the access log.", self._log.lines)
+        text = "Lines of the access log that were lost because it was not written fast enough."
+        yield counter("tower_access_log_lost_lines_total", text, self._log.lost)
 
 
 class AuditCollector(Collector):

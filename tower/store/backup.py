@@ -18,7 +18,7 @@ from tower import __version__
 from tower.drafts import draft_of
 from tower.errors import ConfigurationError
 from tower.files import read_plain
-from tower.store.archive import COUNT_LIMIT, DATABASE, Backup, SavedFile, read
+from tower.store.archive import COUNT_LIMIT, DATABASE, Backup, SavedFile, disk_problem, read
 from tower.store.sqlite_file import checked_copy, explained
 from tower.trust.statedir import FILE_LIMIT, LOCK, RESTORING
 
@@ -40,12 +40,12 @@ def take(directory: Path, now: float, *, with_secrets: bool = True) -> Backup:
     :raise ConfigurationError: it is not a proxy's state directory, or cannot be read.
     """
     path = directory / DATABASE
+    if (directory / RESTORING).exists():
+        raise ConfigurationError(f"{directory}: a restore was interrupted: finish it before a backup")
     if not path.is_file():
         raise ConfigurationError(
             f"{path} not found: set --state-dir to the state directory of a tower-proxy on this machine"
         )
-    if (directory / RESTORING).exists():
-        raise ConfigurationError(f"{directory}: a restore was interrupted: finish it before a backup")
     if not with_secrets:
         return Backup(__version__, now, has_secrets=False, files={DATABASE: _database(path)})
     before = _files(directory)
@@ -75,7 +75,7 @@ def write(backup: Backup, path: Path, *, replace: bool = False) -> None:
     except FileExistsError as e:
         raise ConfigurationError(f"{path} exists: choose another name, or add --force to replace it") from e
     except OSError as e:
-        raise ConfigurationError(f"cannot write {path}: {e.strerror}") from e
+        raise ConfigurationError(f"cannot write {path}: {disk_problem(e)}") from e
 
 
 def _database(path: Path) -> SavedFile:

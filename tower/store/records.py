@@ -14,23 +14,6 @@ from attrs import field, frozen
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
-#: Kinds whose records belong to the cluster with uid ``cluster_uid`` and are removed with it.
-CLUSTER_KINDS = (
-    "ports",
-    "jointokens",
-    "v1tokens",
-    "agentkeys",
-    "revokedkeys",
-    "credentials",
-    "memberaccess",
-    "nodes",
-    "hostkeys",
-    "events",
-)
-
-#: All kinds of record.
-KINDS = ("clusters", "settings", *CLUSTER_KINDS)
-
 #: Largest record, B of JSON.
 RECORD_LIMIT = 512 * 1024
 

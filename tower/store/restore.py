@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tower.drafts import draft_of, sync
 from tower.errors import ConfigurationError
-from tower.store.archive import DATABASE, Backup, SavedFile
+from tower.store.archive import DATABASE, Backup, SavedFile, disk_problem
 from tower.store.sqlite import SIZE_LIMIT
 from tower.store.sqlite_file import SQLiteFile
 from tower.trust.statedir import LOCK, RESTORING, StateDir
@@ -38,7 +38,7 @@ def restore(backup: Backup, directory: Path) -> None:
         finally:
             state.remove(RESTORING)
     except OSError as e:
-        raise ConfigurationError(f"cannot restore into {directory}: {e.strerror}") from e
+        raise ConfigurationError(f"cannot restore into {directory}: {disk_problem(e)}") from e
     finally:
         state.close()
 

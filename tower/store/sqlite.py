@@ -16,7 +16,8 @@ from twisted.internet.interfaces import IReactorFromThreads
 
 from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.reactor.worker_thread import WorkerThread
-from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
+from tower.store.kinds import KINDS
+from tower.store.records import Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
 from tower.store.store import IStore
 

@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from attrs import field, frozen
 
 from tower.errors import ConfigurationError, TowerError
-from tower.store.records import KINDS, Event, Operation, Record, StoreFailed, encode
+from tower.store.kinds import KINDS
+from tower.store.records import Event, Operation, Record, StoreFailed, encode
 from tower.store.store import Plan
 
 #: Statements that lead from each schema to the next one, from schema 1 on.  A new kind of record needs a

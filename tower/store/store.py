@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from tower.errors import TowerError
+from tower.store.kinds import KINDS
 from tower.store.records import (
-    KINDS,
     Create,
     Delete,
     DeleteWhere,

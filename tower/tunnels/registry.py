@@ -199,11 +199,16 @@ class Tunnels:
         if version:
             self._versions.setdefault(cluster, version)
 
+    def explanation(self, cluster: str) -> str:
+        """Return why a cluster without agents cannot be reached; empty if it has agents, or is not in use."""
+        explanation = self._explanations.get(cluster)
+        return "" if explanation is None else explanation()
+
     def why_not(self, cluster: str) -> str:
         """Return why *cluster* cannot be reached."""
-        explanation = self._explanations.get(cluster)
-        if explanation is not None:
-            return explanation()
+        explanation = self.explanation(cluster)
+        if explanation:
+            return explanation
         seen = self._last_seen.get(cluster)
         if seen is None:
             return (

@@ -36,7 +36,7 @@ from tower.escaping import reported
 from tower.reactor.timers import Clock
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
 from tower.v1.redaction import Redactor
-from tower.v2.transport import HostKeyMismatch
+from tower.v2.peers import HostKeyMismatch
 
 #: Time for the proxy's answer to the config, s.
 CONFIG_TIMEOUT = 10.0

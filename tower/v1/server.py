@@ -36,7 +36,7 @@ from tower.errors import ConfigurationError, PeerError
 from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
 from tower.v1.member_credential import MemberCredential
-from tower.v2.transport import AuthenticationFailed
+from tower.v2.peers import AuthenticationFailed
 
 #: Texts that old agents expect and log.
 UNAUTHORIZED = "Unauthorized agent"

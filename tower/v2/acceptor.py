@@ -23,6 +23,7 @@ from tower.conch.transport.limits import Disconnected, HandshakeTimeout, TooMany
 from tower.conch.tunnel.endings import CONNECTION_LOST, PROTOCOL_ERROR, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
+from tower.kube.member_answers import name_of
 from tower.kube.member_status import MemberStatus
 from tower.net.budget import Budget
 from tower.net.connection_slots import prove
@@ -33,7 +34,8 @@ from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.tunnels.limits import TunnelSlot, TunnelSlots
 from tower.v2.hello import CHECK_MEMBER
-from tower.v2.transport import AgentPeer, AuthenticationFailed, ServerTransport
+from tower.v2.peers import AgentPeer, AuthenticationFailed
+from tower.v2.transport import ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
 
@@ -134,7 +136,7 @@ class AgentAcceptor(Service):
         ssh.on_member_status = partial(_reported, tunnel)
         if CHECK_MEMBER in peer.hello.capabilities:
             tunnel.request_check = ssh.request_check
-        tunnel.host = peer.hello.name
+        tunnel.host = name_of(peer.hello.name)
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
     def _register(

@@ -253,7 +253,7 @@ class TroubleTest(AWSTestCase):
 
     def test_clock(self) -> None:
         """If the clock differs from AWS's by ten minutes, the error has the difference."""
-        for off, wanted in ((-600, "is 10 min behind AWS,"), (7200, "is 120 min ahead of AWS,")):
+        for off, wanted in ((-600, "is 10m behind AWS,"), (7200, "is 120m ahead of AWS,")):
             wrong = type("Wrong", (), {"seconds": lambda _, off=off: self.clock.seconds() + off})()
             found = self.provider(time_of_day=wrong).instances()
             error = self.assertRaises(AWSError, self.finish, found.list_instances())

@@ -7,7 +7,9 @@ from typing import Any
 from attrs import evolve
 
 from tests.fakes.api import BASE, TABLE, ApiTestCase
+from tower.escaping import json_text
 from tower.store import EVENT_LIMIT
+from tower.web.api import watch
 
 CLUSTERS = f"{BASE}/clusters"
 
@@ -37,6 +39,33 @@ class WatchTests(ApiTestCase):
         stream = self.watch(resourceVersion=version)
         self.add("gamma")
         self.assertEqual(stream.taken(), [("ADDED", "beta"), ("ADDED", "gamma")])
+
+    def test_many(self) -> None:
+        """A change is encoded once for all watches of plain objects, and each may end."""
+        streams = [self.watch() for _ in range(50)]
+        tables = self.watch(accept=TABLE)
+        encoded: list[str] = []
+
+        def counting(value: Any, **options: Any) -> str:
+            encoded.append(value["type"])
+            return json_text(value, **options)
+
+        self.patch(watch, "json_text", counting)
+        self.add("alpha")
+        self.assertEqual(len(encoded), 2, "one for the plain ones, one for the table")
+        for stream in (*streams, tables):
+            self.assertEqual(stream.taken(), [("ADDED", "alpha")])
+        for stream in streams[1:]:
+            assert stream.on_closed is not None
+            stream.on_closed()
+        self.add("beta")
+        self.assertEqual([len(stream.taken()) for stream in streams[:3]], [1, 0, 0])
+        for stream in (streams[0], tables):
+            assert stream.on_closed is not None
+            stream.on_closed()
+        self.add("gamma")
+        self.assertEqual(len(encoded), 4)
+        self.assertEqual(self.watch().taken(), [("ADDED", name) for name in ("alpha", "beta", "gamma")])
 
     def test_too_old(self) -> None:
         """A version that the ring no longer has, or never had, is 410 Expired."""

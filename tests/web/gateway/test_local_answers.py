@@ -161,6 +161,14 @@ class BodyTests(SynchronousTestCase):
         self.assertIn(b" 413 ", self.user.taken())
         self.assertTrue(self.user.closing)
 
+    def test_declared_too_long(self) -> None:
+        """A declared length beyond the limit is a 413 before the body, also instead of 100 Continue."""
+        for expect in ((), (b"Expect: 100-continue",)):
+            kit = Kit(self.echo)
+            kit.user.deliver(get(b"/", b"Content-Length: 30", *expect, method=b"POST"))
+            self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 413 "))
+            self.assertTrue(kit.user.closing)
+
     def test_continue(self) -> None:
         """A client that expects 100 Continue gets it when the body is read."""
         self.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))

@@ -81,8 +81,9 @@ class ContainmentTests(SynchronousTestCase):
         """An error after the head ends the user's connection, so that no part counts as whole."""
         self.pipe.deliver(ok(b"abcdef")[:-3])
         self.assertTrue(self.user.taken().endswith(b"abc"))
-        with patch.object(ProxyClient, "_deliver", broken):
+        with patch.object(ProxyClient, "_deliver", broken), patch.object(Request, "aborted") as aborted:
             self.pipe.deliver(b"def")
+        self.assertEqual(aborted.call_args_list[0].args, ("tower",))
         self.assertEqual((self.user.taken(), self.user.aborted), (b"", True))
         self.check_rest()
 

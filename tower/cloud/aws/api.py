@@ -16,6 +16,7 @@ from tower.cloud.aws.xml import BadXML, error_of, parse_xml
 from tower.cloud.errors import AnswerTooLarge, CloudAnswerError, CloudError
 from tower.cloud.http.answer import Answer, shorten
 from tower.cloud.session import CloudRequest, CloudSession
+from tower.durations import describe_offset
 
 #: Maximum number of attempts for one request: AWS throttles repeated calls for many instances.
 ATTEMPTS = 8
@@ -157,9 +158,8 @@ class AWSAPI:
     def _read(self, action: str, error: CloudAnswerError, ahead: float) -> AWSError:
         code, message = read_error(error.body)
         if abs(ahead) > SKEW:
-            side = "ahead of" if ahead > 0 else "behind"
-            minutes = f"{abs(ahead) / 60:.0f} min"
-            message = f"this machine's clock is {minutes} {side} AWS, and at most 5 are allowed: set it"
+            offset = describe_offset(ahead)
+            message = f"this machine's clock is {offset} AWS, and at most 5m are allowed: set it"
         elif code in _QUOTING:
             message = "check the secret key"
         # The detail has the same message without the request's secrets.

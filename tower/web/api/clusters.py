@@ -115,11 +115,9 @@ class ClusterApi:
         media = call.table
 
         def form(item: Object) -> Object:
-            if not media:
-                return item
             return table(CLUSTER_COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
 
-        start = self._watching.watch(call.query, selection, form, bookmarks=not media)
+        start = self._watching.watch(call.query, selection, form if media else None, bookmarks=not media)
         return StreamingResponse(start, 200, WATCH_HEADERS)
 
     def _one(self, call: Call, cluster: Cluster) -> Response:

@@ -12,6 +12,7 @@ from tower.durations import human_duration
 from tower.errors import NotFound
 from tower.kube.timestamps import timestamp
 from tower.store import IStore
+from tower.store.kinds import CREDENTIALS
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.selectors import CLUSTER_FIELD
@@ -52,7 +53,7 @@ class CredentialsApi:
 
     def _objects(self) -> list[Object]:
         now = self._clock.seconds()
-        names = sorted(self._store.snapshot("credentials"))
+        names = sorted(self._store.snapshot(CREDENTIALS))
         found = [self._credentials.get(name) for name in names]
         valid = [credential for credential in found if credential is not None and credential.valid(now)]
         return [self._object(credential) for credential in sorted(valid, key=lambda one: one.issued)]

@@ -182,9 +182,9 @@ class EventsApi:
         media = call.table
 
         def form(item: Object) -> Object:
-            return self._table(call, [item], {}) if media else item
+            return self._table(call, [item], {})
 
-        start = self._watching.watch(call.query, selection, form, bookmarks=not media)
+        start = self._watching.watch(call.query, selection, form if media else None, bookmarks=not media)
         return StreamingResponse(start, 200, WATCH_HEADERS)
 
     def _answer(

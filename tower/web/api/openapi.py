@@ -15,6 +15,7 @@ from tower.web.api.calls.media_types import JSON
 from tower.web.api.discovery import GROUP, GROUP_VERSIONS, GroupVersion, git_version
 from tower.web.api.fields.kinds import KINDS
 from tower.web.api.fields.other_kinds import OTHER_KINDS
+from tower.web.api.openapi_protobuf import encoded
 
 #: Media types of the protobuf form; the old one has a character that is not valid in media types.
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -133,16 +134,12 @@ def index() -> dict[str, Any]:
 
 
 def version_two(accept: str) -> tuple[str, bytes]:
-    """Return media type and body of the answer to `/openapi/v2`, which describes the kinds.
-
-    The protobuf form is empty: clients require it, and do not validate objects that it does not describe.
-    """
+    """Return media type and body of the answer to `/openapi/v2`, which describes the kinds."""
     media = choose(accept, [JSON, PROTOBUF_V2, _OLD_PROTOBUF_V2]) or JSON
     version = git_version()
-    if media != JSON:  # the message gnostic.openapi.v2.Document
-        info = _field(1, _TITLE.encode()) + _field(2, version.encode())
-        return PROTOBUF_V2, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
     schemas = {name: schema for found in GROUP_VERSIONS for name, schema in _schemas(found).items()}
+    if media != JSON:
+        return PROTOBUF_V2, encoded(_TITLE, version, schemas)
     value = {
         "swagger": "2.0",
         "info": {"title": _TITLE, "version": version},
@@ -150,8 +147,3 @@ def version_two(accept: str) -> tuple[str, bytes]:
         "definitions": schemas,
     }
     return media, json.dumps(value).encode()
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """Return a length-delimited protobuf field of less than 128 B."""
-    return bytes((number << 3 | 2, len(value))) + value

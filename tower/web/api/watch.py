@@ -1,7 +1,8 @@
 """Watches of clusters and of their events: one JSON object per line, until the client disconnects.
 
-Nothing is queued for a slow client.  Its watch remembers the last version sent, continues from the store's
-ring of changes when there is room again, and ends with 410 if the ring no longer contains that version.
+All watches of one kind share each change and its line.  Nothing is queued for a slow client.  Its watch
+remembers the last version sent, continues from the store's ring of changes when there is room again, and ends
+with 410 if the ring no longer contains that version.
 """
 
 from __future__ import annotations
@@ -73,6 +74,29 @@ class Source(Protocol[T]):
 
 
 @define(eq=False, repr=False)
+class _Change(Generic[T]):
+    """A record that was changed, for all watches.
+
+    :ivar item: its object.
+    """
+
+    record: T
+    item: Object
+    _lines: dict[str, bytes] = field(factory=dict, init=False)
+
+    def line(self, event: str) -> bytes:
+        """Return the line for the plain object, which is the same for all watches."""
+        line = self._lines.get(event)
+        if line is None:
+            line = self._lines[event] = _line(event, self.item)
+        return line
+
+
+def _line(event: str, item: Object) -> bytes:
+    return json_text({"type": event, "object": item}, separators=(",", ":")).encode() + b"\n"
+
+
+@define(eq=False, repr=False)
 class Watching(Generic[T]):
     """Starts watches.
 
@@ -87,12 +111,37 @@ class Watching(Generic[T]):
     clock: IReactorTime
     limits: WatchLimits
     kind: tuple[str, str]
+    _watches: dict[_Watch[T], None] = field(factory=dict, init=False)
+    _following: Watch | None = field(default=None, init=False)
+
+    def follow(self, watch: _Watch[T]) -> None:
+        """Send changes to *watch* from now on."""
+        if self._following is None:
+            self._following = self.source.watch(self._changed)
+        self._watches[watch] = None
+
+    def leave(self, watch: _Watch[T]) -> None:
+        """Send no more changes to *watch*."""
+        self._watches.pop(watch, None)
+        if not self._watches and self._following is not None:
+            self._following.stop()
+            self._following = None
+
+    def change(self, record: T) -> _Change[T]:
+        """Return the change of *record*."""
+        return _Change(record, self.show(record))
+
+    def _changed(self, event: EventType, record: T) -> None:
+        change = self.change(record)
+        for watch in list(self._watches):
+            watch.changed(event, change)
 
     def watch(
-        self, query: Mapping[str, str], selection: Selection, form: Form, *, bookmarks: bool
+        self, query: Mapping[str, str], selection: Selection, form: Form | None, *, bookmarks: bool
     ) -> Callable[[BodyStream], None]:
         """Return the function that starts the watch that *query* requests.
 
+        :param form: converts the objects; None: plain ones.
         :param bookmarks: whether the form has bookmarks.
         :raise StatusError: a parameter is invalid, or its version is no longer available.
         """
@@ -132,14 +181,13 @@ class _Watch(Generic[T]):
     _watching: Watching[T]
     _stream: BodyStream
     _selection: Selection
-    _form: Form
+    _form: Form | None
     _bookmarks: bool = field(kw_only=True)
     _reached: int = field(default=0, init=False)  # the last version that the client knows
     _hidden: set[str] = field(factory=set, init=False)  # records whose labels do not match
     _blocked: bool = field(default=False, init=False)
     _over: bool = field(default=False, init=False)
     _calls: list[IDelayedCall] = field(factory=list, init=False)
-    _following: Watch | None = field(default=None, init=False)
 
     def begin(self, since: int | None, *, mark: bool, seconds: float) -> None:
         """Send the current state (*since* is None) or the changes since a version; follow for *seconds*.
@@ -148,17 +196,17 @@ class _Watch(Generic[T]):
         """
         watching, stream = self._watching, self._stream
         stream.on_drained, stream.on_closed = self._drained, self._closed
-        self._following = watching.source.watch(self._changed)
+        watching.follow(self)
         self._calls = [
             watching.clock.callLater(seconds, self._finish),
             watching.clock.callLater(watching.limits.bookmark, self._bookmark),
         ]
         for record in watching.source.list():
-            item = watching.show(record)
-            if not self._selection.matches_labels(item):
+            change = watching.change(record)
+            if not self._selection.matches_labels(change.item):
                 self._hidden.add(record.name)
-            elif since is None and self._selection.matches_fields(item):
-                self._send("ADDED", self._form(item))
+            elif since is None and self._selection.matches_fields(change.item):
+                self._send("ADDED", change)
         if since is None:
             self._reached = watching.version()
             if mark:
@@ -167,9 +215,10 @@ class _Watch(Generic[T]):
             self._reached = since
             self._catch_up(first=True)
 
-    def _changed(self, event: str, record: T) -> None:
-        if not self._blocked and record.resource_version > self._reached:
-            self._notify(event, record)
+    def changed(self, event: str, change: _Change[T]) -> None:
+        """Send *change*, unless the client does not read, or knows it."""
+        if not self._over and not self._blocked and change.record.resource_version > self._reached:
+            self._notify(event, change)
 
     def _catch_up(self, *, first: bool = False) -> None:
         """Send the changes that the client has missed, while there is room.
@@ -179,7 +228,7 @@ class _Watch(Generic[T]):
         try:
             missed = self._watching.source.changes(self._reached)
         except Expired as e:
-            self._send("ERROR", status_object(StatusError(410, str(e), reason="Expired")))
+            self._write(_line("ERROR", status_object(StatusError(410, str(e), reason="Expired"))))
             self._finish()
             return
         if first:
@@ -187,11 +236,11 @@ class _Watch(Generic[T]):
         for event, record in missed:
             if self._blocked or self._over:
                 return
-            self._notify(event, record)
+            self._notify(event, self._watching.change(record))
 
-    def _notify(self, event: str, record: T) -> None:
+    def _notify(self, event: str, change: _Change[T]) -> None:
+        record, item = change.record, change.item
         self._reached = record.resource_version
-        item = self._watching.show(record)
         if not self._selection.matches_fields(item):
             return
         if self._selection.matches_labels(item):
@@ -205,10 +254,12 @@ class _Watch(Generic[T]):
             if event == "ADDED":
                 return
             event = "DELETED"
-        self._send(event, self._form(item))
+        self._send(event, change)
 
-    def _send(self, event: str, item: Object) -> None:
-        line = json_text({"type": event, "object": item}, separators=(",", ":")).encode() + b"\n"
+    def _send(self, event: str, change: _Change[T]) -> None:
+        self._write(change.line(event) if self._form is None else _line(event, self._form(change.item)))
+
+    def _write(self, line: bytes) -> None:
         if not self._stream.write(line):
             self._blocked = True
 
@@ -222,7 +273,7 @@ class _Watch(Generic[T]):
         if annotations:
             metadata["annotations"] = annotations
         api_version, kind = self._watching.kind
-        self._send("BOOKMARK", {"apiVersion": api_version, "kind": kind, "metadata": metadata})
+        self._write(_line("BOOKMARK", {"apiVersion": api_version, "kind": kind, "metadata": metadata}))
 
     def _drained(self) -> None:
         self._blocked = False
@@ -238,8 +289,7 @@ class _Watch(Generic[T]):
     def _closed(self) -> None:
         """Release everything: the client has disconnected."""
         self._over = True
-        if self._following is not None:
-            self._following.stop()
+        self._watching.leave(self)
         for call in self._calls:
             if call.active():
                 call.cancel()

@@ -40,7 +40,9 @@ class BodyReading(Exchange):
         self._pieces: list[bytes] = []
         channel = request.channel
         self._take(request.early)
-        if not channel.body_pending:
+        if request.fields.body > limit:
+            self._too_long()
+        elif not channel.body_pending:
             self.complete()
         elif not self.done.called:
             if request.fields.expects and not request.early:
@@ -53,11 +55,14 @@ class BodyReading(Exchange):
     def _take(self, data: Buffer) -> bool:
         self._size += len(data)
         if self._size > self._limit:
-            self._pieces.clear()
-            self._fail(StatusError(413, f"the request body is longer than {self._limit} B", close=True))
+            self._too_long()
         else:
             self._pieces.append(bytes(data))
         return True
+
+    def _too_long(self) -> None:
+        self._pieces.clear()
+        self._fail(StatusError(413, f"the request body is longer than {self._limit} B", close=True))
 
     def complete(self) -> None:
         """See `tower.web.gateway.exchange.Exchange.complete`."""

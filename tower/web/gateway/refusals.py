@@ -45,6 +45,8 @@ def break_off(request: Request, error: Exception, cluster: str) -> None:
         if request.over:
             request.channel.connection.abort()
         else:
+            if request.started:
+                request.aborted("tower")
             request.fail(StatusError(502, f"{what}; the proxy's log has the reason"))
     except Exception:  # noqa: BLE001 - see above
         request.log.failure("request {id} cannot be answered", id=request.request_id)

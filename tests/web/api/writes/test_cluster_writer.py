@@ -113,6 +113,22 @@ class ClusterWriterTests(ApiTestCase):
             self.refused(code, "PATCH", ALPHA, wrong, content=JSON)
         self.assertEqual(self.get(ALPHA), answer)
 
+    def test_wrong_metadata(self) -> None:
+        """Names and labels that Kubernetes rejects are rejected with their field."""
+        path = ALPHA.rpartition("/")[0]
+        for text, metadata in (
+            ("metadata.name: 5: must be a string", {"name": 5}),
+            ("metadata.labels: 'bad key!': must be a name", {"labels": {"bad key!": "a"}}),
+            ("metadata.labels: '\\ud800': must be", {"labels": {"\ud800": "a"}}),
+            ("metadata.labels: a: 'x y': must be at most 63", {"labels": {"a": "x y"}}),
+            ("metadata.labels: a: ", {"labels": {"a": "x" * 64}}),
+            ("metadata.annotations: '-a': must be a name", {"annotations": {"-a": "any text"}}),
+        ):
+            refusal = self.refused(422, "POST", path, {"metadata": {"name": "alpha", **metadata}})
+            self.assertIn(text, refusal.message)
+        good = {"labels": {"example.org/a": "", "b": "x.y-z_1"}, "annotations": {"c": "any text"}}
+        self.ask("POST", path, {"metadata": {"name": "alpha", **good}})
+
     def test_json_patch_appends(self) -> None:
         """A patch that creates a list and appends to it appends once."""
         self.add("alpha")

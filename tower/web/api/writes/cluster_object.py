@@ -35,6 +35,7 @@ _TIME = re.compile(
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _QUALIFIED = re.compile(rf"(?:{_PREFIX}/)?{_NAME}")
+_LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 
 
 @frozen
@@ -92,6 +93,8 @@ def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
     name = metadata.get("name")
     if not name:
         raise Invalid("metadata.name: required: a name for the cluster, such as 'alpha'")
+    if not isinstance(name, str):
+        raise Invalid(f"metadata.name: {name!r}: must be a string, in quotes")
     enabled = spec.get("enable", True)
     if not isinstance(enabled, bool):
         raise Invalid(f"spec.enable: {enabled!r}: must be true or false")
@@ -99,14 +102,14 @@ def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
     if version is not None and not is_version(version):
         raise Invalid(f"metadata.resourceVersion: {version!r}: must be one that this API returned")
     return DesiredCluster(
-        str(name),
+        name,
         enabled,
         _strings(metadata, "labels"),
         _without_kubeconfig(_strings(metadata, "annotations")),
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
         _port(connection),
-        _ssh(str(name), connection),
+        _ssh(name, connection),
         _finalizers(metadata),
         _owners(metadata),
     )
@@ -234,6 +237,13 @@ def _strings(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
     for name, text in part.items():
         if not isinstance(text, str):
             raise Invalid(f"metadata.{key}.{name}: {text!r}: must be a string, in quotes")
+        if not _QUALIFIED.fullmatch(name):
+            raise Invalid(f"metadata.{key}: {name!r}: must be a name such as team or example.org/team")
+        if key == "labels" and not _LABEL_VALUE.fullmatch(text):
+            raise Invalid(
+                f"metadata.labels: {name}: {text!r}: must be at most 63 letters, digits, '-', '_' or '.', "
+                "beginning and ending with a letter or digit"
+            )
     return part
 
 

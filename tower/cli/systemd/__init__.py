@@ -1,0 +1,6 @@
+"""`tower install-systemd`: the programs as services of systemd.
+
+Start with `install`.  `service_files` has the files of a service, from ``deploy/systemd/``, which is package
+data (``tower/deploy``); `machine` is the machine, or an image of one, that they are written to.  May import
+`tower.cli.client` and lower rooms.
+"""

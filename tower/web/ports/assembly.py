@@ -1,0 +1,124 @@
+"""Assembly of the proxy's HTTP ports: reactors with their limits, gateways, and the ports of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters import Clusters
+from tower.clusters.v1_tokens import V1Tokens
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.net.listening import Admission, ConnectionReactor
+from tower.net.load_balancers import Balancers
+from tower.reactor.poller import Poller
+from tower.trust.serving_certificate import ServingCertificate
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.filters import FilterChain
+from tower.web.access.request_logs import RequestLogs
+from tower.web.access.sessions import Sessions
+from tower.web.gateway.channel_pool import ChannelPool
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
+from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.measurements import RequestMeter
+from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
+from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
+from tower.web.ports.router import ClusterPort, OpenClusterPort
+
+
+@frozen(eq=False)
+class PortReactors:
+    """Reactors whose ports share the limits of connections.
+
+    :ivar plain: without TLS.
+    :ivar tls: with TLS, for users and agents.
+    :ivar open: with TLS, for clients without a credential.
+    """
+
+    slots: Slots
+    admission: Admission
+    plain: ConnectionReactor
+    tls: ConnectionReactor
+    open: ConnectionReactor
+
+    @classmethod
+    def of(cls, sockets: Poller, serving: ServingCertificate, slots: Slots, balancers: Balancers) -> Self:
+        """Return the reactors; *balancers* may name the clients of their connections."""
+        admission = Admission(slots, balancers)
+        contexts = (None, serving.context, serving.open_context)
+        plain, tls, open_ = (ConnectionReactor(sockets, context, admission) for context in contexts)
+        return cls(slots, admission, plain, tls, open_)
+
+
+@frozen(eq=False)
+class Gateways:
+    """Makes the gateways, which share everything but their routers; see `Gateway`."""
+
+    _clock: IReactorTime
+    _pool: ChannelPool
+    _sessions: Sessions
+    _budget: Budget
+    _inflight: InFlight | None
+    _logs: RequestLogs
+    _meter: RequestMeter
+    _shared: SharedLimits
+
+    def __call__(self, router: Router) -> Gateway:
+        """Return a gateway."""
+        return Gateway(
+            self._clock,
+            router,
+            self._pool,
+            self._sessions,
+            budget=self._budget,
+            inflight=self._inflight,
+            audit=self._logs.audit,
+            observer=self._logs.accesses,
+            meter=self._meter,
+            shared=self._shared,
+        )
+
+
+def kubernetes_ports(
+    options: Mapping[str, Any],
+    reactors: PortReactors,
+    gateway: Gateways,
+    clusters: Clusters,
+    v1_tokens: V1Tokens,
+    chain: FilterChain,
+    generation: AdmissionGeneration,
+) -> ClusterProxies:
+    """Return the clusters' own ports; *chain* filters their requests."""
+    open_ports = OpenPorts(
+        lambda name: bool(v1_tokens.tokens(name)),
+        reactors.open,
+        lambda name: gateway(OpenClusterPort(chain, name, generation)),
+    )
+    return ClusterProxies(
+        clusters,
+        KubernetesPorts(
+            reactors.tls,
+            clusters,
+            options["host"],
+            lambda name: gateway(ClusterPort(chain, name, generation)),
+            open_ports if options["v1-open-ports"] else None,
+        ),
+    )
+
+
+def kubesphere_ports(
+    options: Mapping[str, Any], reactors: PortReactors, gateway: Gateways, clusters: Clusters
+) -> ClusterProxies:
+    """Return the ports of the clusters' KubeSphere consoles."""
+    return ClusterProxies(
+        clusters,
+        KubeSpherePorts(
+            reactors.plain,
+            options["kubesphere-host"],
+            options["kubesphere-ports"],
+            lambda name: gateway(KubeSpherePort(name)),
+        ),
+    )
