@@ -66,10 +66,10 @@ from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
-from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import SharedLimits
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor

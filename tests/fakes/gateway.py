@@ -19,10 +19,10 @@ from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
 from tower.tunnels.counters import ClusterCounters
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
 from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.request import Request
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Outcome, Relay
 
 #: The fields that the proxy adds after the user's own fields, for the user below.

@@ -33,8 +33,8 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
 from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Response
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts

@@ -23,7 +23,7 @@ from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
 from tests.integration.relay import Relay
 from tests.integration.threaded import ThreadedServer
-from tower.web.gateway.channel_pool import LATE
+from tower.web.gateway.upstream.late_servers import LATE
 
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
 PODS = ("get", "pods")
