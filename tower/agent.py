@@ -131,7 +131,7 @@ class Agent(MultiService):
         name, url, kubesphere = options["name"], options.server, options["kubesphere-service"]
         sockets = Poller(reactor)
         budget = Budget(options["buffer-budget"])
-        known_proxies = KnownProxies(state, options["host-keys"])
+        known_proxies = KnownProxies(state, options["host-keys"], options["ca-hashes"])
 
         # The API server
         service = options["kubernetes-service"]

@@ -14,7 +14,8 @@ from tower.clusters.agent_rejection import DISABLED, REVOKED, UNKNOWN_CLUSTER, A
 from tower.conch.transport.keys import KeyPair
 from tower.errors import PeerError, Unauthorized
 from tower.v2.enrol import Claim, publickey_request
-from tower.v2.userauth import NOTICES, REQUESTS, UserAuthClient, UserAuthServer
+from tower.v2.peers import NOTICES
+from tower.v2.userauth import REQUESTS, UserAuthClient, UserAuthServer
 
 SESSION = b"s" * 32
 FAILED = (51, NS(b"publickey,enrol@tower.kubesphere.io") + b"\0")

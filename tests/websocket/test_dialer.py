@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.chains import family, server_context
@@ -398,7 +399,10 @@ class DialerTests(SynchronousTestCase):
         Deferred.fromCoroutine(dialer.dial())
         self.assertIs(self.asked[0][2]["tls"], given)
         self.assertIsNone(self.asked[1][2]["tls"])
-        self.show_chain(self.pipes[0])
+        with capturedLogs() as events:
+            self.show_chain(self.pipes[0])
+        (line,) = map(formatEvent, events)
+        self.assertIn(f"the CA of wss://tower.example:443 is {announced[0]}, which the proxy had", str(line))
         learnt = self.asked[2][2]["tls"]
         Deferred.fromCoroutine(dialer.dial())
         self.assertIs(self.asked[3][2]["tls"], learnt)

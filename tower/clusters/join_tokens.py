@@ -52,6 +52,7 @@ MAX_USES = 1000
 TOKEN_LIMIT = 1000
 KEY_LIMIT = 1000
 
+#: Most revoked keys of one cluster that are remembered: the oldest are forgotten.
 REVOKED_LIMIT = 1000
 
 #: How long a used up or expired token is kept, for agents that did not receive the answer, s.
@@ -271,7 +272,7 @@ class JoinTokens:
             stored = Update(AGENT_KEYS, name, key, known.version)
         revoked = self._store.get(REVOKED_KEYS, name)
         return [
-            Require("clusters", cluster, owner.version),
+            Require(CLUSTERS, cluster, owner.version),
             Update(JOIN_TOKENS, digest, spent, record.version),
             stored,
             *([] if revoked is None else [Delete(REVOKED_KEYS, name, revoked.version)]),

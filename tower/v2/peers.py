@@ -10,6 +10,12 @@ from tower.clusters.agent_rejection import AGENT_REJECTIONS, DISABLED, REVOKED, 
 from tower.errors import PeerError
 from tower.v2.hello import AgentHello, ProxyHello
 
+#: Banners (RFC 4252 section 5.4) for the owner of a key, by kind of `AgentRejected`; each begins with it.
+NOTICES = {
+    DISABLED: b"disabled: the cluster is disabled",
+    REVOKED: b"revoked: this key was revoked",
+}
+
 
 class HostKeyMismatch(PeerError):
     """The proxy has none of the pinned host keys.

@@ -29,7 +29,6 @@ from twisted.python.failure import Failure
 from tower.clusters.agent_rejection import (
     AUTHENTICATION,
     DISABLED,
-    REVOKED,
     UNKNOWN_KEY,
     AgentRejected,
 )
@@ -58,6 +57,7 @@ from tower.v2.enrol import (
     publickey_request,
     read_claim,
 )
+from tower.v2.peers import NOTICES
 
 #: Requests answered on one connection, signed or not; ssh sends one for each key that it has.
 REQUESTS = 12
@@ -103,13 +103,6 @@ def _ignore(claim: Claim) -> None:
 
 def _ignore_notice(notice: str) -> None:
     """No-op, after the end."""
-
-
-#: Banners (RFC 4252 section 5.4) for the owner of a key, by kind of `AgentRejected`; each begins with it.
-NOTICES = {
-    DISABLED: b"disabled: the cluster is disabled",
-    REVOKED: b"revoked: this key was revoked",
-}
 
 
 def _rejection(error: Exception) -> AgentRejected:
