@@ -52,6 +52,7 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("credential revoke nope", 1, ("there is no credential nope", "tower credential list")),
     ("forward alpha pg", 2, ("--listen", "tower forward --help")),
     ("forward alpha pg --listen pg:1", 2, ("'pg' is not an IP address", "127.0.0.1:5432")),
+    ("rbac agnet", 2, ("PROGRAM 'agnet'", "did you mean agent?")),
     ("version --clinet", 2, ("unknown option --clinet", "did you mean --client?")),
 )
 
@@ -96,12 +97,13 @@ VALID = {
     "backup": "file",
     "restore": "file",
     "install-systemd": "proxy",
+    "rbac": "agent",
     "completion": "bash",
     "version": "",
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "completion")
+LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "rbac", "completion")
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -144,6 +144,10 @@ class PartsTests(SynchronousTestCase):
         )
         self.tunnels.remember("alpha", 1_800_000_000 - 60, "")
         self.assertIn("last seen at 2027-01-15T07:59:00Z", link_down(ALPHA, self.tunnels).message)
+        self.tunnels.note_revoked("alpha", "SHA256:k")
+        text = link_down(ALPHA, self.tunnels).message
+        self.assertIn("The agent with key SHA256:k is rejected, because that key was revoked", text)
+        self.assertIn("'tower join alpha'", text)
 
     def test_silent(self) -> None:
         """The reason of an agent that is connected and does not answer has the time of its last byte."""

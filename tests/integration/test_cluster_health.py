@@ -38,8 +38,8 @@ RIGHTS = Fault(
     "rights deleted",
     "ImpersonationAllowed",
     "ImpersonationDenied",
-    {OURS: "deploy/agent-rbac.yaml", OLD: "deploy/agent-rbac.yaml", NODES: "deploy/proxy-rbac.yaml"},
-    "run 'kubectl apply -f deploy/agent-rbac.yaml' in the member cluster",
+    {OURS: "tower rbac agent", OLD: "tower rbac agent", NODES: "tower rbac proxy"},
+    "run 'tower rbac agent [|] kubectl apply -f -' in the member cluster",
 )
 TOKEN = Fault(
     "wrong token",

@@ -93,4 +93,4 @@ class DoctorMemberTests(harness.TowerTestCase):
         self.addCleanup(self.member.kubectl, "apply", "-f", str(AGENT_RIGHTS))
         (line,) = self.on_agent()
         self.assertIn("impersonation: ", line)
-        self.assertIn("kubectl apply -f deploy/agent-rbac.yaml", line)
+        self.assertIn("tower rbac agent | kubectl apply -f -", line)

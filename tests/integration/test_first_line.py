@@ -288,7 +288,7 @@ class FirstLineTests(harness.TowerTestCase):
         renew = "renew the agent's token or client certificate; the agent's log has the command"
         secret = cluster.least.token
         for name, old, new, cure in (
-            ("alpha", secret, token, "kubectl apply -f deploy/agent-rbac.yaml"),
+            ("alpha", secret, token, "tower rbac agent | kubectl apply -f -"),
             ("beta", secret, "wrong", renew),
             ("gamma", "token:", "toke:", renew),
         ):

@@ -49,6 +49,7 @@ class SelfContainedTests(SynchronousTestCase):
             tls_server_name=name,
             insecure=insecure,
             proxy_url=name,
+            user="member",
         )
         self.assertEqual(read_kubeconfig(self_contained(access)), access)
 

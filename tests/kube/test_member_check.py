@@ -17,6 +17,7 @@ from tower.errors import ConfigurationError
 from tower.kube.client import APIClient
 from tower.kube.connection_settings import CredentialFacts, Lifetime
 from tower.kube.head_policy import Upstream
+from tower.kube.kubeconfig import KubeAccess
 from tower.kube.member_check import TIMEOUT, MemberChecker
 from tower.kube.member_cures import agent_texts, is_known, old_agent_texts, proxy_texts
 from tower.kube.member_report import read_report, write_report
@@ -27,6 +28,7 @@ from tower.net.pipes import Pipe
 NOW = 1_800_000_000.0
 DAY = 86_400.0
 UPSTREAM = Upstream(b"", b"Host: api:6443\r\n", b"Authorization: Bearer sesame\r\n")
+ACCESS = KubeAccess("https://api:6443", user="agent of a")
 AGENT = "system:serviceaccount:tower-system:tower-agent"
 
 
@@ -82,7 +84,7 @@ class CheckCase(SynchronousTestCase):
             APIClient(self.member.clock, self.open, lambda: UPSTREAM),
             lambda: "api:6443",
             lambda: self.facts,
-            changes.get("texts", agent_texts("/etc/k")),
+            changes.get("texts", agent_texts("/etc/k", ACCESS)),
             epoch=lambda: self.now,
             impersonate=self.impersonates,
             unverified=self.unverified,
@@ -203,8 +205,8 @@ class ServerTests(CheckCase):
     def test_texts(self) -> None:
         """The cure fits the program that checks."""
         for texts, part in (
-            (agent_texts(""), "network policies"),
-            (agent_texts("/etc/k"), "/etc/k"),
+            (agent_texts("", ACCESS), "network policies"),
+            (agent_texts("/etc/k", ACCESS), "/etc/k"),
             (proxy_texts("alpha"), "tower cluster set alpha --member-kubeconfig"),
             (old_agent_texts("alpha"), "restart it"),
         ):
@@ -335,7 +337,7 @@ class CredentialTests(CheckCase):
         self.server_clock = NOW - 3600
         credential = self.check().credential
         self.is_false(credential, "CredentialRejected", "the clock of the agent is 60m ahead of that of the")
-        self.is_false(credential, "CredentialRejected", "NTP, or create a token")
+        self.is_false(credential, "CredentialRejected", "NTP, or run 'tower rbac agent")
 
     def test_rejected_later(self) -> None:
         """A credential that only the review rejects is rejected too."""
@@ -444,7 +446,7 @@ class ImpersonationTests(CheckCase):
                 "ImpersonationDenied",
                 f"not allowed to impersonate {missing}:",
                 AGENT,
-                "kubectl apply -f deploy/agent-rbac.yaml",
+                "tower rbac agent | kubectl apply -f -",
             )
 
     def test_other_user(self) -> None:
@@ -456,7 +458,7 @@ class ImpersonationTests(CheckCase):
             command = f"clusterrolebinding tower-agent-user --clusterrole=tower-agent --user={user}'"
             self.assertEqual(command in message, bound, message)
             message = self.check(texts=proxy_texts("alpha")).impersonation.text
-            self.assertIn("deploy/proxy-rbac.yaml", message)
+            self.assertIn("tower rbac proxy | kubectl apply -f -", message)
             self.assertEqual("--clusterrole=tower-proxy --user=admin'" in message, bound, message)
 
     def test_restricted(self) -> None:

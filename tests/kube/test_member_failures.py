@@ -35,7 +35,7 @@ class TLSFailureTests(SynchronousTestCase):
         except ssl.SSLError as e:
             text = f"api:6443: {reason_of(e)}"
             error = APIError("GET", "/version", 0, text, ConnectFailed("tls", text))
-            check = unreached(error, "api:6443", agent_texts("/etc/k"))
+            check = unreached(error, "api:6443", agent_texts("/etc/k", KubeAccess("https://api:6443")))
             self.assertEqual(check.status, "False")
             self.dated = is_about_dates(check)
             return check.reason

@@ -132,7 +132,7 @@ class HostileTests(SynchronousTestCase):
         """A failure without a message still is the agent's."""
         check = reported(impersonation={"status": "False", "reason": "ImpersonationDenied"}).impersonation
         self.assertEqual(check.message, f'{PEER} reports: ""')
-        self.assertIn("kubectl apply -f deploy/agent-rbac.yaml", check.cure)
+        self.assertIn("tower rbac agent | kubectl apply -f -", check.cure)
 
     def test_version(self) -> None:
         """A version that is not one is unknown."""

@@ -34,11 +34,12 @@ class AccessTests(SynchronousTestCase):
         path.write_text(json.dumps(config))
         reactor: Any = MemoryReactorClock()
         self.patch(reactor, "nameResolver", Unresolving())
+        server = APIServer.from_kubeconfig(str(path))
         checker = create_checker(
             reactor,
             reactor,
-            APIServer.from_kubeconfig(str(path)),
-            agent_texts(str(path)),
+            server,
+            agent_texts(str(path), server.access),
             epoch=lambda: NOW,
             impersonate=True,
         )

@@ -1,11 +1,12 @@
-"""Kubernetes objects that run an unmodified KubeSphere Tower agent in its cluster.
+"""Kubernetes objects for member clusters: rights, and an unmodified KubeSphere Tower agent.
 
-Differences from upstream's manifest: the agent may only impersonate, its token is in a Secret, and it
+Its differences from upstream's manifest: the agent may only impersonate, its token is in a Secret, and it
 verifies the proxy with the proxy's CA.
 """
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 
 import yaml
@@ -27,6 +28,11 @@ _HEAD = """\
 # token expires (kubectl -n kubesphere-system rollout restart deployment tower-v1-agent).  It may only
 # impersonate, which is all that the proxy needs; with --v1-no-impersonation, it needs all rights itself.
 """
+
+
+def rbac_manifest(program: str) -> str:
+    """Return the service account and the rights of *program*, ``agent`` or ``proxy``."""
+    return (files("tower") / "deploy" / f"{program}-rbac.yaml").read_text().rstrip("\n")
 
 
 def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:

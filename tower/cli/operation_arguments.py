@@ -1,11 +1,14 @@
-"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore`` and ``tower install-systemd``."""
+"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore``, ``rbac`` and ``install-systemd``."""
 
 from __future__ import annotations
 
 from tower.cli import backup, rotate
+from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options
+
+_PROGRAMS = ("proxy", "agent")
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -32,6 +35,15 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
     restoring.set_defaults(text=backup.restore)
     _install_systemd(commands)
+    rights = add_command(
+        commands,
+        "rbac",
+        "print the account and the rights that the agent or the proxy needs in a cluster",
+        "Apply them as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  proxy: for "
+        "clusters of type ssh.",
+    )
+    rights.add_argument("program", metavar="PROGRAM", choices=_PROGRAMS, help=" or ".join(_PROGRAMS))
+    rights.set_defaults(text=lambda options: rbac_manifest(options.program))
 
 
 def _install_systemd(commands: Commands[Parser]) -> None:
@@ -42,8 +54,7 @@ def _install_systemd(commands: Commands[Parser]) -> None:
         "Writes a sandboxed unit, its user and /etc/tower/PROGRAM.env for the options, and reloads systemd.  "
         "Run it again after an update of Tower: it replaces the unit, and keeps the options.",
     )
-    programs = ("proxy", "agent")
-    command.add_argument("program", metavar="PROGRAM", choices=programs, help=" or ".join(programs))
+    command.add_argument("program", metavar="PROGRAM", choices=_PROGRAMS, help=" or ".join(_PROGRAMS))
     command.add_argument(
         "--enable", action="store_true", help="start the service at each boot, and now if it has its options"
     )

@@ -73,6 +73,11 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
             return _made(AGENT_AVAILABLE, "False", "AgentNotResponding", text)
         last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
         text = f"No agent is connected{last}: check whether it runs, and read its log."
+        if revoked := tunnels.revoked_key(name):
+            text = (
+                f"No agent is connected{last}.  The agent with key {revoked} is rejected, because that key "
+                f"was revoked: to allow it again, run the line of 'tower join {name}' on its machine."
+            )
         return _made(AGENT_AVAILABLE, "False", "AgentDisconnected", text)
     if tunnels.live(name):
         return _made(NODES_AVAILABLE, "False", "NodesDegraded", tunnels.trouble(name))

@@ -144,6 +144,11 @@ class APIServer:
         return (loaded.host_line.removeprefix(b"Host: ").strip() + loaded.prefix).decode("ascii")
 
     @property
+    def access(self) -> KubeAccess:
+        """The access that is in use.  Secret."""
+        return self._loaded.access
+
+    @property
     def material(self) -> Material:
         """The credential itself, for proxies of `kubesphere-v1`."""
         access = self._loaded.access

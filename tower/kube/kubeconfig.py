@@ -44,6 +44,7 @@ class KubeAccess:
     :ivar token: bearer token; `token_file`, which may change, takes precedence.
     :ivar tls_server_name: name to verify instead of the URL's host.
     :ivar insecure: the server is not verified.
+    :ivar user: entry of the kubeconfig that has the credential; may be empty.
     :ivar namespace: the context's; may be empty.
     :ivar files: the kubeconfig and the files that it refers to, to detect changes.
     """
@@ -57,6 +58,7 @@ class KubeAccess:
     tls_server_name: str | None = None
     insecure: bool = False
     proxy_url: str | None = None
+    user: str = ""
     namespace: str = ""
     files: tuple[Path, ...] = ()
 
@@ -150,6 +152,7 @@ class _KubeconfigReader:
             tls_server_name=self._text(cluster, "tls-server-name", place),
             insecure=insecure,
             proxy_url=self._text(cluster, "proxy-url", place),
+            user=user_name or "",
             namespace=self._text(chosen, "namespace", f"context {name!r}") or "",
             files=tuple(self._files),
         )

@@ -7,11 +7,13 @@ text, even if an agent reports the reason.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
 from attrs import frozen
 
+from tower.kube.kubeconfig import KubeAccess
 from tower.kube.member_status import (
     API_SERVER,
     CREDENTIAL,
@@ -52,7 +54,7 @@ class MemberTexts:
     :ivar authority: cure of a certificate that is not trusted, or that has another name.
     :ivar credential: cure of a credential that the API server rejects.
     :ivar role: the ClusterRole, and the service account in ``tower-system``, that have the required rights;
-        ``deploy/`` has a manifest of both.
+        ``tower rbac`` prints a manifest of both.
     """
 
     checker: str
@@ -64,8 +66,7 @@ class MemberTexts:
 
     def rights(self, user: str) -> str:
         """Return the cure of a missing right of *user*, which may be empty: unknown."""
-        manifest = f"deploy/{self.role.removeprefix('tower-')}-rbac.yaml"
-        cure = f"run 'kubectl apply -f {manifest}' in the member cluster"
+        cure = rights_cure(self.role)
         if user == f"system:serviceaccount:tower-system:{self.role}" or not is_word(user):
             return cure
         return (
@@ -74,10 +75,11 @@ class MemberTexts:
         )
 
 
-def agent_texts(kubeconfig: str) -> MemberTexts:
+def agent_texts(kubeconfig: str, access: KubeAccess) -> MemberTexts:
     """Return the texts of an agent.
 
     :param kubeconfig: its kubeconfig; empty in a pod.
+    :param access: the access that it has.
     """
     if not kubeconfig:
         return MemberTexts(
@@ -85,18 +87,29 @@ def agent_texts(kubeconfig: str) -> MemberTexts:
             peer="the API server",
             address="check the Service default/kubernetes and the network policies of the agent's pod",
             authority="compare ConfigMap kube-root-ca.crt with the API server's CA, and restart the pod",
-            credential="check that the pod's service account exists, and restart the pod",
+            credential=f"{rights_cure('tower-agent')}, and restart the pod",
         )
     return MemberTexts(
         checker="the agent",
         peer="the API server",
         address=f"correct the server in {kubeconfig}, or set --kubernetes-service",
         authority=f"correct certificate-authority, tls-server-name or server in {kubeconfig}",
-        credential=(
-            "create a token with 'kubectl -n tower-system create token tower-agent --duration 8760h' and "
-            f"write it to {kubeconfig}"
-        ),
+        credential=f"{rights_cure('tower-agent')}, and then '{_renewal(kubeconfig, access)}'",
     )
+
+
+def _renewal(kubeconfig: str, access: KubeAccess) -> str:
+    """Return the command that gives the user of *kubeconfig* a new token, and keeps the rest of the file."""
+    create = "kubectl -n tower-system create token tower-agent --duration 8760h"
+    if access.token_file is not None:
+        return f"{create} > {shlex.quote(str(access.token_file))}"
+    user = shlex.quote(access.user or "tower-agent")
+    return f"kubectl --kubeconfig {shlex.quote(kubeconfig)} config set-credentials {user} --token=$({create})"
+
+
+def rights_cure(role: str) -> str:
+    """Return the command that creates a role of Tower, and its service account, in a member."""
+    return f"run 'tower rbac {role.removeprefix('tower-')} | kubectl apply -f -' in the member cluster"
 
 
 #: The texts of a proxy for the reports of agents, which do not have to be true.

@@ -52,6 +52,7 @@ class Tunnels:
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self._revoked: dict[str, str] = {}
         self.on_doubt: Callable[[str], None] = lambda _: None
         self.counters = ClusterCounters()
 
@@ -69,6 +70,7 @@ class Tunnels:
         name = tunnel.name
         tunnels = self._live.setdefault(name, [])
         tunnels.append(tunnel)
+        self._revoked.pop(name, None)
         self._preferred[name] = preferred(tunnels)
         tunnel.on_change = lambda: self._changed(name)
         for waiting in self._waiting.pop(name, []):
@@ -159,6 +161,16 @@ class Tunnels:
     def trouble(self, cluster: str) -> str:
         """Return the last `note` of *cluster*; empty if its tunnels work."""
         return self._troubles.get(cluster, "")
+
+    def note_revoked(self, cluster: str, fingerprint: str) -> None:
+        """Set the revoked key of an agent that tried to serve *cluster*, until a tunnel is added."""
+        if fingerprint and self._revoked.get(cluster) != fingerprint and cluster not in self._live:
+            self._revoked[cluster] = fingerprint
+            self._changed(cluster)
+
+    def revoked_key(self, cluster: str) -> str:
+        """Return the last `note_revoked` of *cluster*; empty: none."""
+        return self._revoked.get(cluster, "")
 
     def note_outcome(self, tunnel: Tunnel, *, reached: bool) -> None:
         """Compare whether a stream reached the API server behind *tunnel* with the last check."""
@@ -277,4 +289,5 @@ class Tunnels:
         self._last_seen.pop(cluster, None)
         self._versions.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+        self._revoked.pop(cluster, None)
         self.counters.forget(cluster)

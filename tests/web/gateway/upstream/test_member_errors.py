@@ -95,7 +95,7 @@ class MemberErrorTests(SynchronousTestCase):
         """A forbidden impersonation is a 502 that names the account, the right and the cure."""
         words = (
             f"does not allow its agent (user {AGENT}) to impersonate user jane:",
-            "kubectl apply -f deploy/agent-rbac.yaml",
+            "tower rbac agent | kubectl apply -f -",
         )
         wire = answer(403, status(403, "Forbidden", DENIED))
         self.assert_502(self.ask(wire), *words)
@@ -227,7 +227,9 @@ class MemberErrorTests(SynchronousTestCase):
         )
         wire = answer(403, status(403, "Forbidden", DENIED))
         self.assert_502(
-            self.ask(wire), "does not allow the credential that Tower uses there", "proxy-rbac.yaml"
+            self.ask(wire),
+            "does not allow the credential that Tower uses there",
+            "tower rbac proxy | kubectl",
         )
 
     def test_cut(self) -> None:

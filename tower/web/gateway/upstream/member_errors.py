@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tower.escaping import quoted, shortened
 from tower.kube.member_answers import name_of
+from tower.kube.member_cures import rights_cure
 from tower.kube.request_info import parse_request_info
 from tower.tunnels import SSH
 from tower.tunnels.targets import KUBERNETES
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 #: Longest body of a Status that is read, B; a Status about a credential has less than 1 KiB.
 LONGEST = 8 * 1024
 
-_AGENT_RIGHTS = "run 'kubectl apply -f deploy/agent-rbac.yaml' in the member cluster"
-_PROXY_RIGHTS = "run 'kubectl apply -f deploy/proxy-rbac.yaml' in the member cluster"
 _AGENT_CREDENTIAL = "renew the token or client certificate of the agent; the agent's log has details"
 _PROXY_CREDENTIAL = "an administrator must renew it, see 'tower cluster show'"
 
@@ -130,8 +129,8 @@ def _forbidden(match: re.Match[str], upstream: ClusterUpstream, user: str) -> st
         resource, name = "user", user
     account, name = name_of(shortened(match["account"], 128)), name_of(shortened(name, 64))
     whose = "its agent" if upstream.rewrite is None else "the credential that Tower uses there"
-    cure = _PROXY_RIGHTS if upstream.tunnel.protocol == SSH else _AGENT_RIGHTS
     kind = _KINDS.get(resource) or quoted(resource, 64)[1:-1]
+    cure = rights_cure("tower-proxy" if upstream.tunnel.protocol == SSH else "tower-agent")
     return (
         f"does not allow {whose} (user {account}) to impersonate {kind} {name}: {cure}, or add the name "
         "to the resourceNames of that role"
