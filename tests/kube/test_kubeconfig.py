@@ -54,7 +54,9 @@ class LoadTests(SynchronousTestCase):
     def test_token(self) -> None:
         """The least there can be: a server and a token."""
         access = self.load()
-        self.assertEqual(access, KubeAccess("https://10.0.0.1:6443", token="t0ken", user="u", files=(self.path,)))
+        self.assertEqual(
+            access, KubeAccess("https://10.0.0.1:6443", token="t0ken", user="u", files=(self.path,))
+        )
         self.assertNotIn("t0ken", repr(access))
 
     def test_inline(self) -> None:

@@ -203,7 +203,9 @@ class MemberErrorTests(SynchronousTestCase):
         )
         wire = answer(403, status(403, "Forbidden", DENIED))
         self.assert_502(
-            self.ask(wire), "does not allow the credential that Tower uses there", "tower rbac proxy | kubectl"
+            self.ask(wire),
+            "does not allow the credential that Tower uses there",
+            "tower rbac proxy | kubectl",
         )
 
     def test_cut(self) -> None:
