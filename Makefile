@@ -35,7 +35,7 @@ WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION),$(INTE
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -67,6 +67,10 @@ demo: $(VENV)/.ready kubectl
 realcluster: $(VENV)/.ready go
 	@tests/integration/realcluster/realcluster build
 
+# Clients of Tower's API in Go, whose dependencies take minutes to compile for the first time.
+go-clients: $(VENV)/.ready go
+	@$(PY) -c 'from benchmarks.processes import build; [build(f"tests/integration/{x}") for x in ("gitops", "controller")]'
+
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -88,7 +92,7 @@ aside: $(VENV)/.ready
 	tools/aside $(TRIAL) --limit 2400 $(UNIT) || failed=1; \
 	exit $$failed
 
-slow: $(VENV)/.ready kubectl realcluster
+slow: $(VENV)/.ready kubectl realcluster go-clients
 	@failed=0; \
 	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
@@ -120,7 +124,7 @@ test: export SEED = 1
 test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
-	$(MAKE) --no-print-directory kubectl realcluster || failed=1; \
+	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
 	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
 	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \

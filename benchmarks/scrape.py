@@ -53,7 +53,7 @@ print(len(text), text.count(b"\\ntower_"), time.perf_counter() - began)
 """
 
 
-@define
+@define(eq=False)
 class _Tunnel:
     """A tunnel without a connection."""
 

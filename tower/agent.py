@@ -50,6 +50,7 @@ from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
 from tower.v2.known_proxies import KnownProxies
+from tower.v2.peers import AgentRefused
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
 
@@ -130,7 +131,7 @@ class Agent(MultiService):
         name, url, kubesphere = options["name"], options.server, options["kubesphere-service"]
         sockets = Poller(reactor)
         budget = Budget(options["buffer-budget"])
-        known_proxies = KnownProxies(state, options["host-keys"])
+        known_proxies = KnownProxies(state, options["host-keys"], options["ca-hashes"])
 
         # The API server
         service = options["kubernetes-service"]
@@ -231,6 +232,7 @@ class Agent(MultiService):
                 tally=tally,
                 budget=budget,
                 status=lambda: health.status,
+                is_disabled=lambda: isinstance(uplink.error, AgentRefused) and uplink.error.is_disabled,
                 refused_heads=lambda: 0 if policy is None else policy.refused,
             )
             services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])

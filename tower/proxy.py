@@ -57,6 +57,9 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, 
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.tunnels.silence import Silences
+from tower.tunnels.silence_watch import PERIOD as SILENCE_PERIOD
+from tower.tunnels.silence_watch import SilenceWatch
 from tower.v1.warnings import REMINDER
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
@@ -66,10 +69,10 @@ from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
-from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import SharedLimits
 from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
@@ -245,7 +248,9 @@ class Proxy(MultiService):
         )
 
         # HTTP ports
-        self._pool = pool = ChannelPool(tunnels, reactor.seconds)
+        silences = Silences(reactor.seconds)
+        silence_watch = SilenceWatch(tunnels, silences, reactor.seconds)
+        self._pool = pool = ChannelPool(tunnels, reactor.seconds, silences)
         limit = options["max-requests-inflight"]
         inflight = InFlight(limit) if limit else None
 
@@ -292,6 +297,7 @@ class Proxy(MultiService):
             periodic(reactor, SWEEP_PERIOD, reactors.admission.sweep),
             periodic(reactor, SESSIONS_PERIOD, sessions.sweep),
             periodic(reactor, POOL_PERIOD, pool.sweep),
+            periodic(reactor, SILENCE_PERIOD, silence_watch.check),
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.report),
             periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),

@@ -11,7 +11,8 @@ from tests.fakes.gateway import Kit, get
 from tests.fuzz.engine import attempt
 from tests.fuzz.targets import TARGETS
 from tower.errors import Forbidden
-from tower.web.gateway.request import DISCARD_LIMIT, Request
+from tower.web.gateway.received_request import DISCARD_LIMIT
+from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Response
 
 #: The fuzzer's findings, and the chances by which they were cut.

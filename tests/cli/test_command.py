@@ -194,6 +194,15 @@ class JoinTests(CommandTestCase):
         (record,) = self.store.snapshot("jointokens").values()
         self.assertEqual((record.value["uses"], record.value["expires"]), (3, NOW + 7200))
 
+    def test_disabled(self) -> None:
+        """A join line for a disabled cluster comes with the cure, on standard error."""
+        self.add("alpha")
+        self.good("cluster", "disable", "alpha")
+        code, out, err = self.run_tower("join", "alpha")
+        self.assertEqual((code, out.count("\n")), (0, 1))
+        self.assertIn("cluster alpha is disabled", err)
+        self.assertIn("tower cluster enable alpha", err)
+
     def test_bad_options(self) -> None:
         """An error has the invalid value and the option."""
         self.add("alpha")

@@ -9,9 +9,17 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.store.store_contract import HeldStore
-from tower.clusters import Clusters
-from tower.clusters.join_tokens import KEY_LIMIT, MAX_TTL, MAX_USES, REMEMBERED, TOKEN_LIMIT, JoinTokens
+from tower.clusters import Clusters, join_tokens
+from tower.clusters.join_tokens import (
+    KEY_LIMIT,
+    MAX_TTL,
+    MAX_USES,
+    REMEMBERED,
+    TOKEN_LIMIT,
+    JoinTokens,
+)
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
+from tower.store.kinds import REVOKED_KEYS
 from tower.store.records import Create
 
 #: A moment in 2026, s.
@@ -56,12 +64,18 @@ class JoinTokensTests(SynchronousTestCase):
         """Return the text of a failure."""
         return str(self.failureResultOf(failed, kind).value)
 
+    def refused(self, fingerprint: str, cluster: str = "alpha") -> tuple[str, str]:
+        """Return kind and reason of the rejection of a key."""
+        refusal = self.tokens.refusal(cluster, fingerprint)
+        assert refusal is not None
+        return refusal.kind, refusal.reason
+
     def test_enrolment(self) -> None:
         """A token lets a key in, which is known from then on with all that belongs to it."""
         token = self.minted()
         self.assertRegex(token, r"^tower-[A-Za-z0-9_-]{43}$")
         self.assertFalse(self.tokens.is_enrolled("alpha", "SHA256:k"))
-        self.assertIn("not enrolled", self.tokens.refusal("alpha", "SHA256:k") or "")
+        self.assertEqual(self.refused("SHA256:k"), ("unknown-key", "the key SHA256:k is not enrolled"))
         self.clock.advance(5)
         self.let_in(token, "k")
         self.assertIsNone(self.tokens.refusal("alpha", "SHA256:k"))
@@ -139,7 +153,8 @@ class JoinTokensTests(SynchronousTestCase):
         """A key of a disabled cluster is refused until the cluster is enabled."""
         self.let_in(self.minted(), "a")
         self.successResultOf(self.clusters.set_enabled("alpha", enabled=False))
-        self.assertEqual(self.tokens.refusal("alpha", "SHA256:a"), "the cluster is disabled")
+        self.assertEqual(self.refused("SHA256:a"), ("disabled", "the cluster is disabled"))
+        self.assertEqual(self.refused("SHA256:b")[0], "unknown-key")
         self.successResultOf(self.clusters.set_enabled("alpha", enabled=True))
         self.assertTrue(self.tokens.is_enrolled("alpha", "SHA256:a"))
 
@@ -148,7 +163,7 @@ class JoinTokensTests(SynchronousTestCase):
         self.successResultOf(self.clusters.add("beta"))
         self.let_in(self.minted(), "a")
         self.assertFalse(self.tokens.is_enrolled("beta", "SHA256:a"))
-        self.assertEqual(self.tokens.refusal("gamma", "SHA256:a"), "unknown cluster")
+        self.assertEqual(self.refused("SHA256:a", "gamma"), ("unknown-cluster", "unknown cluster"))
         self.assertEqual(list(self.tokens.agent_keys("beta")), [])
         self.assertEqual(list(self.tokens.agent_keys("gamma")), [])
 
@@ -218,7 +233,21 @@ class JoinTokensTests(SynchronousTestCase):
         self.assertTrue(self.tokens.is_enrolled("alpha", "SHA256:b"))
         self.kept_out(token, "a", "unknown join token")
         self.kept_out(token, "c", "unknown join token")
+        self.assertEqual(self.refused("SHA256:a"), ("revoked", "the key SHA256:a was revoked"))
         self.let_in(self.minted(), "a")
+        self.assertEqual(len(self.store.snapshot(REVOKED_KEYS)), 0)
+
+    def test_revoked_keys_are_limited(self) -> None:
+        """The oldest revoked keys are forgotten, and all with their cluster."""
+        self.patch(join_tokens, "REVOKED_LIMIT", 2)
+        for key in "abc":
+            self.let_in(self.minted(), key)
+            self.successResultOf(self.tokens.revoke("alpha", f"SHA256:{key}"))
+        self.assertEqual(
+            [self.refused(f"SHA256:{key}")[0] for key in "abc"], ["unknown-key", "revoked", "revoked"]
+        )
+        self.successResultOf(self.clusters.remove("alpha"))
+        self.assertEqual(len(self.store.snapshot(REVOKED_KEYS)), 0)
 
     def test_revoke_what_is_not_there(self) -> None:
         """An unknown key or cluster is named, with the cure."""

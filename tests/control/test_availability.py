@@ -193,6 +193,34 @@ class AvailabilityTests(SynchronousTestCase):
         self.bench.clock.advance(10)
         self.assertEqual((self.sum(), self.statuses()), (("False", "AgentDisconnected"), ["Unknown"] * 3))
 
+    def test_silent_agent(self) -> None:
+        """An agent that does not answer makes it false at once, and true with its next byte."""
+        tunnel = FakeTunnel("alpha", member_status=WORKS)
+        tunnels, clock = self.bench.tunnels, self.bench.clock
+        tunnels.add(tunnel)
+        for _ in range(2):
+            clock.advance(60)
+            tunnels.note_silence(tunnel, 15.0)
+            self.assertEqual(self.condition(), ("False", clock.seconds()))
+            found = self.sum(), self.statuses()
+            self.assertEqual(found, (("False", "AgentNotResponding"), ["Unknown"] * 3))
+            clock.advance(60)
+            self.assertEqual(self.sum(), ("False", "AgentNotResponding"))
+            tunnels.note_silence(tunnel, None)
+            self.assertEqual((self.sum(), self.statuses()), (("True", "Ready"), ["True"] * 3))
+        clock.advance(60)
+        tunnels.note_silence(tunnel, 15.0)
+        tunnels.remove(tunnel)
+        clock.advance(10)
+        self.assertEqual(self.sum(), ("False", "AgentDisconnected"))
+
+    def test_disabled_and_enabled(self) -> None:
+        """The reason follows each change of the spec at once, also soon after other writes."""
+        for number in range(20):
+            self.successResultOf(self.bench.clusters.set_enabled("alpha", enabled=bool(number % 2)))
+            wanted = "AgentNeverConnected" if number % 2 else "Disabled"
+            self.assertEqual(self.sum(), ("False", wanted))
+
     def test_several_agents(self) -> None:
         """A cluster with one working agent is available; the broken one is named."""
         for number, status in enumerate((DOWN, WORKS)):

@@ -43,12 +43,13 @@ class SummaryTests(SynchronousTestCase):
         cluster: Cluster = ALPHA,
         link: Condition | None = None,
         tunnels: tuple[FakeTunnel, ...] = (),
+        silent: tuple[FakeTunnel, ...] = (),
     ) -> tuple[str, str, str]:
         """Return status, reason and message."""
         parts = [link or link_up(cluster)]
         if status is not None:
             parts += member_conditions(status)
-        found = summary(cluster, {part.type: part for part in parts}, tunnels)
+        found = summary(cluster, {part.type: part for part in parts}, tunnels, lambda each: each in silent)
         self.assertEqual(found.type, "Available")
         return found.status, found.reason, found.message
 
@@ -113,6 +114,10 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual((status, reason), ("True", "AgentDegraded"))
         self.assertIn("1 of 2 agents", message)
         self.assertIn("192.0.2.9:1: Refused: cure it", message)
+        tunnels[1].member_status = WORKS
+        status, reason, message = self.sum(tunnels=tunnels, silent=tunnels[1:])
+        self.assertEqual((status, reason), ("True", "AgentDegraded"))
+        self.assertIn("192.0.2.9:1: it does not answer: check the agent's process", message)
 
 
 class PartsTests(SynchronousTestCase):
@@ -139,6 +144,22 @@ class PartsTests(SynchronousTestCase):
         )
         self.tunnels.remember("alpha", 1_800_000_000 - 60, "")
         self.assertIn("last seen at 2027-01-15T07:59:00Z", link_down(ALPHA, self.tunnels).message)
+        self.tunnels.note_revoked("alpha", "SHA256:k")
+        text = link_down(ALPHA, self.tunnels).message
+        self.assertIn("The agent with key SHA256:k is rejected, because that key was revoked", text)
+        self.assertIn("'tower join alpha'", text)
+
+    def test_silent(self) -> None:
+        """The reason of an agent that is connected and does not answer has the time of its last byte."""
+        tunnel = FakeTunnel()
+        self.tunnels.add(tunnel)
+        self.tunnels.note_silence(tunnel, 15.0)
+        found = link_down(ALPHA, self.tunnels)
+        text = (
+            "An agent is connected, but has not answered since 2027-01-15T07:59:45Z: check the agent's "
+            "process and the network between it and this proxy."
+        )
+        self.assertEqual((found.status, found.reason, found.message), ("False", "AgentNotResponding", text))
 
     def test_sentences(self) -> None:
         """A message begins with a capital letter, unless it begins with a name or a path."""

@@ -12,6 +12,8 @@ from tests.fakes.certificates import NOW
 from tests.fakes.pipes import FakePipe
 from tests.fakes.receivers import Recorder
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Ends, Gate
+from tests.fakes.tunnels import FakeSSHTunnel
+from tower.clusters.agent_rejection import DISABLED, REVOKED, AgentRejected
 from tower.conch.transport.keys import KeyPair
 from tower.doctor import tunnel
 from tower.doctor.findings import Course, Finding
@@ -28,9 +30,13 @@ PINNED = {HOST_KEY.fingerprint}
 class ProbeTests(DoctorTestCase):
     """The probe against the proxy's end, in memory."""
 
+    def setUp(self) -> None:
+        """Make a gatekeeper."""
+        super().setUp()
+        self.gate = Gate()
+
     def connect(self, pinned: set[str], key: KeyPair | None) -> KeyProbe:
         """Return a probe after the handshake."""
-        self.gate = Gate()
         self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
         clock = Clock()
         probe = KeyProbe(clock, pinned, "alpha", key)
@@ -52,7 +58,15 @@ class ProbeTests(DoctorTestCase):
         """An unknown key is rejected, and no join token is used."""
         probe = self.connect(PINNED, KeyPair.generate())
         self.assertFalse(self.successResultOf(probe.ready))
+        self.assertEqual(probe.notice, "")
         self.assertEqual([question[0] for question in self.gate.asked], ["key"])
+
+    def test_notice(self) -> None:
+        """The reason for which an enrolled key is rejected is kept."""
+        self.gate.rejection = AgentRejected(DISABLED, "the cluster is disabled")
+        probe = self.connect(PINNED, AGENT_KEY)
+        self.assertFalse(self.successResultOf(probe.ready))
+        self.assertEqual(probe.notice, DISABLED)
 
     def test_without_key(self) -> None:
         """Without a key, only the host key is verified."""
@@ -75,7 +89,10 @@ class ChecksTests(DoctorTestCase):
         super().setUp()
         self.error: Exception | None = None
         self.accepted: bool | Exception = True
+        self.notice = ""
         self.protocols: list[str] = []
+        self.probes: list[KeyProbe] = []
+        self.tunnels: list[FakeSSHTunnel] = []
         test = self
 
         class Dialing:
@@ -92,7 +109,13 @@ class ChecksTests(DoctorTestCase):
                 pipe.receiver = Recorder()
                 return pipe, b""
 
-        def start(*_: object) -> Deferred[bool]:
+        def make(_: object, __: object, probe: KeyProbe) -> FakeSSHTunnel:
+            self.probes.append(probe)
+            self.tunnels.append(FakeSSHTunnel())
+            return self.tunnels[-1]
+
+        def start(_: object, __: object, ready: object, ___: object) -> Deferred[bool]:
+            self.probes[-1].notice = self.notice
             done: Deferred[bool] = Deferred()
             if isinstance(self.accepted, Exception):
                 done.errback(self.accepted)
@@ -101,7 +124,7 @@ class ChecksTests(DoctorTestCase):
             return done
 
         self.patch(tunnel, "Dialer", Dialing)
-        self.patch(tunnel, "tunnel_to_proxy", lambda *_: None)
+        self.patch(tunnel, "tunnel_to_proxy", make)
         self.patch(tunnel, "start", start)
 
     def look(
@@ -121,6 +144,7 @@ class ChecksTests(DoctorTestCase):
             f"key {AGENT_KEY.fingerprint} is enrolled for cluster alpha", findings["enrollment"].line
         )
         self.assertEqual(self.protocols, ["tower-v2", "tower-v2"])
+        self.assertEqual([each.calls for each in self.tunnels], [["close"], ["close"]])
 
     def test_websocket(self) -> None:
         """A refused upgrade, and a server that is not a Tower proxy, have different cures."""
@@ -147,6 +171,20 @@ class ChecksTests(DoctorTestCase):
         self.assertEqual(self.look(has_token=True)["enrollment"].verdict.grade, "warn")
         self.assertIn("neither a key nor a join token", self.failed(self.look(None)))
         self.assertEqual(self.look(None, has_token=True)["enrollment"].verdict.grade, "ok")
+
+    def test_notices(self) -> None:
+        """A disabled cluster and a revoked key are named, with their cures, also with a token."""
+        self.accepted = False
+        name = f"key {AGENT_KEY.fingerprint}"
+        for notice, text, cure in (
+            (DISABLED, f"{name} is enrolled, but cluster alpha is disabled", "tower cluster enable alpha"),
+            (REVOKED, f"{name} was revoked for cluster alpha", "tower join alpha"),
+        ):
+            self.notice = notice
+            for has_token in (True, False):
+                line = self.failed(self.look(has_token=has_token))
+                self.assertIn(f"enrollment: {text}", line)
+                self.assertIn(cure, line)
 
     def test_v1(self) -> None:
         """An agent of kubesphere-v1 has neither key."""

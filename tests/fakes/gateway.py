@@ -18,11 +18,12 @@ from tower.net.connection import Connection
 from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
 from tower.tunnels.counters import ClusterCounters
+from tower.tunnels.silence import Silences
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
 from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.request import Request
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Outcome, Relay
 
 #: The fields that the proxy adds after the user's own fields, for the user below.
@@ -135,7 +136,8 @@ def connection(user: FakeUser) -> Connection:
 
 def pool(tunnels: FakeTunnels, **options: Any) -> ChannelPool:
     """Return a pool of channels in *tunnels*."""
-    return ChannelPool(cast(Tunnels, tunnels), tunnels.clock.seconds, **options)
+    seconds = tunnels.clock.seconds
+    return ChannelPool(cast(Tunnels, tunnels), seconds, Silences(seconds), **options)
 
 
 def as_sessions(sessions: FakeSessions) -> Sessions:

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from tower.clusters.agent_rejection import AgentRejected
 from tower.conch.connection import mux
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
@@ -41,6 +42,7 @@ class Gate(Gatekeeper):
     :ivar enrolled: pairs of cluster and fingerprint.
     :ivar tokens: token to the cluster it is for.
     :ivar asked: what it was asked, in order.
+    :ivar rejection: raised for each key, if set.
     :ivar pending: if a list, verdicts about keys wait in it until the test fires them.
     """
 
@@ -48,11 +50,14 @@ class Gate(Gatekeeper):
         self.enrolled: set[tuple[str, str]] = set()
         self.tokens: dict[str, str] = {}
         self.asked: list[tuple[str, ...]] = []
+        self.rejection: AgentRejected | None = None
         self.pending: list[Deferred[bool]] | None = None
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Deferred[bool]:
         """See Gatekeeper."""
         self.asked.append(("key", cluster, fingerprint))
+        if self.rejection is not None:
+            raise self.rejection
         if self.pending is None:
             return (cluster, fingerprint) in self.enrolled
         verdict: Deferred[bool] = Deferred()

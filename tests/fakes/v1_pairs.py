@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.fakes.ssh_pairs import HOST_KEY, Ends
+from tower.clusters.agent_rejection import AgentRejected
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer
 from tower.conch.transport.limits import TransportLimits
@@ -21,7 +22,7 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_REQUEST,
     MSG_USERAUTH_SUCCESS,
 )
-from tower.errors import PeerError, Unauthorized
+from tower.errors import PeerError
 from tower.v1.config import CLIENT_VERSION, CONFIG, AgentConfig
 from tower.v1.server import V1ServerTransport
 
@@ -99,9 +100,9 @@ class Gate:
         """See `V1ServerTransport`."""
         self.asked.append(config.name)
         if config.name != "alpha":
-            raise Unauthorized(reason="unknown cluster")
+            raise AgentRejected("unknown-cluster", "unknown cluster")
         if config.token != TOKEN:
-            raise Unauthorized(reason="wrong token")
+            raise AgentRejected("invalid-token", "wrong token")
         return TOKEN_ID
 
 

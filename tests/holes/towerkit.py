@@ -26,6 +26,7 @@ from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
 from tower.tunnels import Tunnels
+from tower.tunnels.silence import Silences
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
@@ -33,8 +34,8 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
 from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Response
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
@@ -87,7 +88,7 @@ class MemoryTower:
         self.budget = Budget(32 << 20)
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
-        self.pool = ChannelPool(self.tunnels, machine.seconds)
+        self.pool = ChannelPool(self.tunnels, machine.seconds, Silences(machine.seconds))
         self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,

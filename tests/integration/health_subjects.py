@@ -16,12 +16,22 @@ from tests.integration.node_fleet_kit import NodeFleet
 from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK, Program
 
+API = "cluster.kubesphere.io/v1alpha1"
+CLUSTERS = f"/apis/{API}/clusters"
 PAGE_PATIENCE = 30.0  # s
 
 OURS: Final = "Tower agent"
 OLD: Final = "old agent"
 NODES: Final = "SSH cluster"
 KINDS = (OURS, OLD, NODES)
+
+
+def add(tower: Tower, cluster: str) -> None:
+    """Add a cluster with agents; faster than `tower cluster add`."""
+    body = {"apiVersion": API, "kind": "Cluster", "metadata": {"name": cluster}, "spec": {}}
+    headers = {"Content-Type": "application/json"}
+    answer = tower.admin().request("POST", CLUSTERS, body=json.dumps(body).encode(), headers=headers)
+    assert answer.status == 201, answer
 
 
 class Credential:
@@ -89,7 +99,7 @@ class OurAgent:
 
     def start(self) -> None:
         """Add the cluster, and start its agent."""
-        self.tower.tower("cluster", "add", self.name)
+        add(self.tower, self.name)
         self.agent = self.tower.agent(self.name, self.credential.kubeconfig)
         self.agent.program.start()
 
@@ -126,7 +136,7 @@ class OldAgentCluster:
 
     def start(self) -> None:
         """Add the cluster, and start its agent."""
-        self.tower.tower("cluster", "add", self.name)
+        add(self.tower, self.name)
         words = shlex.split(self.tower.tower("join", self.name, "--protocol", "v1"))
         flags = dict(zip(words[1::2], words[2::2], strict=True))
         self._program = OldAgent(

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.integration.harness import Tower
-from tests.integration.health_subjects import KINDS, NODES, OLD, OurAgent, Subject
+from tests.integration.health_subjects import CLUSTERS, KINDS, NODES, OLD, OurAgent, Subject
 from tests.integration.member import kubectls
 from tests.integration.programs import Program, run, wait_for
 
 NOTICED = 30.0  # s until a change shows everywhere
-CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
 
 CONDITION: Final = "condition"
 PROXY_LOG: Final = "log of the proxy"
@@ -121,7 +120,7 @@ class Views:
             return not wrong
 
         try:
-            wait_for(what, is_shown, NOTICED, 0.2)
+            wait_for(what, is_shown, NOTICED, 0.5)
         except AssertionError as e:
             raise AssertionError("\n".join([str(e), *wrong])) from e
 

@@ -99,6 +99,8 @@ DIRECTIONS = ("fault", "repair")
 class ClusterHealthTests(harness.TowerTestCase):
     """Clusters of each kind; faults of different API servers and credentials occur at the same time."""
 
+    timeout = 600
+
     def setUp(self) -> None:
         """Start three API servers, a node, and the clusters, a set of each kind for each fault."""
         super().setUp()

@@ -11,6 +11,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
 from tests.integration.relay import Relay
 from tests.integration.threaded import ThreadedServer
-from tower.web.gateway.channel_pool import LATE
+from tower.web.gateway.upstream.late_servers import LATE
 
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
 PODS = ("get", "pods")
@@ -31,6 +32,9 @@ COMMANDS = (PODS, ("version",), ("api-resources",), ("apply", "-f", "-"), ("logs
 CONFIG_MAP = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first-line}\n"
 SOON = 8.0  # s, for a command and all of its requests
 LONG = 30.0  # s, for commands that may take longer
+FREEZE = 30.0  # s until a frozen agent shows
+PAUSE = 3.0  # s that an agent is slow
+BACK = 10.0  # s until an agent that answers again shows
 ROUNDS = 3  # for what must be complete within `LATE`
 
 # The words of kubectl for each status of an answer to a request for discovery, whose text it drops.
@@ -333,6 +337,59 @@ class FirstLineTests(harness.TowerTestCase):
                 self.assertEqual(output.error.count(text[0]), 1, output)
             self.assert_failure(503, jane, *text, within=SOON)
             self.assert_cached(503, jane, cache, *text)
+
+
+class SilentAgentTests(harness.TowerTestCase):
+    """The condition, the list and the log of a cluster whose agent is stopped, without requests to it."""
+
+    def new_tower(self) -> harness.Tower:
+        """Return one whose keepalives detect nothing within the time of a test."""
+        tower = super().new_tower()
+        tower.proxy = tower.proxy_program(harness.PATIENT)
+        return tower
+
+    def available(self, cluster: str) -> tuple[str, str]:
+        """Return status and reason of the condition ``Available``."""
+        conditions = self.tower.status(cluster)["status"]["conditions"]
+        (found,) = (each for each in conditions if each["type"] == "Available")
+        return found["status"], found["reason"]
+
+    def is_ready(self, cluster: str) -> bool:
+        """Return whether users can use *cluster*."""
+        return self.available(cluster) == ("True", "Ready")
+
+    def seen(self) -> dict[str, str]:
+        """Return the column ``LAST SEEN`` of `tower cluster list`."""
+        lines = self.tower.tower("cluster", "list").splitlines()
+        column = slice(lines[0].index("LAST SEEN"), lines[0].index("AGE"))
+        return {line.split()[0]: line[column].strip() for line in lines[1:]}
+
+    def test_frozen(self) -> None:
+        """A frozen agent shows soon, and its next byte ends it; short pauses of an agent never show."""
+        frozen, slow = (self.tower.add(name, member().agent).program for name in ("alpha", "beta"))
+        for name in ("alpha", "beta"):
+            wait_for("the first check", partial(self.is_ready, name))
+        shown = ("False", "AgentNotResponding")
+        turns = cycle((slow.pause, slow.resume))
+
+        def is_shown() -> bool:
+            next(turns)()
+            return self.available("alpha") == shown
+
+        frozen.pause()
+        wait_for("the reason", is_shown, FREEZE, PAUSE)
+        slow.resume()
+        self.assertRegex(self.seen()["alpha"], r"\A\d+s ago\Z")
+        line = (
+            "cluster alpha is not available: AgentNotResponding: An agent is connected, but has not answered"
+        )
+        self.assertIn(line, self.tower.proxy.output())
+        answer = self.tower.person("alpha", "jane").get("/version")
+        self.assertEqual(answer.status, 503)
+        frozen.resume()
+        wait_for("the end", partial(self.is_ready, "alpha"), BACK)
+        self.assertEqual(self.seen(), {"alpha": "now", "beta": "now"})
+        self.assertNotIn("cluster beta is not available: AgentNotResponding", self.tower.proxy.output())
 
 
 class Nonsense(ThreadedServer):

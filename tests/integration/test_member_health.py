@@ -44,6 +44,8 @@ CLOCK = Fault(
 class MemberHealthTests(harness.TowerTestCase):
     """One API server; three clusters reach it through servers that answer badly."""
 
+    timeout = 600
+
     def setUp(self) -> None:
         """Start the API server and the clusters."""
         super().setUp()

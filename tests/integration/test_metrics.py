@@ -75,6 +75,7 @@ PROXY: dict[str, Labels] = {
 }
 AGENT: dict[str, Labels] = {
     "tower_agent_connected": {},
+    "tower_agent_cluster_disabled": {},
     "tower_agent_reconnects_total": {"reason": ()},
     "tower_agent_rtt_seconds": {},
     "tower_agent_apiserver_reachable": {},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -250,9 +251,9 @@ class AgentTable(harness.TowerTestCase):
         other_cluster.argv.append("--name=omega")
         late = tower.tower("join", "alpha", "--format", "env", "--ttl", "0.1s").split()
         rejected = (
-            "the proxy rejected this agent for cluster '{0}': its key is not enrolled, and its join token is "
-            "missing, unknown, expired or used up, or the cluster was removed: run 'tower join {0}' for a "
-            "new one"
+            "the proxy rejected this agent for cluster '{0}': its join token is unknown, expired or used up, "
+            "and its key <key> is not enrolled; or the cluster was removed or disabled: run 'tower join {0}' "
+            "for a new one"
         )
         table: list[tuple[Program, str]] = [
             (
@@ -282,7 +283,7 @@ class AgentTable(harness.TowerTestCase):
                 self.wrong("other-hash", (ca, "sha256:" + "0" * 64)),
                 (
                     f"cannot reach {secure}: no CA of the proxy has the hash in --ca-hash; its CAs have "
-                    "<hash>, <hash>; if its CA was changed on purpose, take the hash from a new join line"
+                    "<hash>; if its CA was changed on purpose, take the hash from a new join line"
                 ),
             ),
             (
@@ -340,6 +341,44 @@ class AgentTable(harness.TowerTestCase):
         for program, _ in table:
             if program.name not in ("closed", "dead-proxy"):  # may end without an operator
                 self.assertEqual(program.output().count("to connect failed:"), 1, program.output())
+
+    def test_rejected(self) -> None:
+        """A disabled cluster and a revoked key are named by agent, proxy, doctor and condition."""
+        tower, agent, proxy = self.tower, self.good, self.tower.proxy
+        key = re.findall(r"key (SHA256:\S+),", proxy.output())[-1]
+        doctor = [script("tower"), "doctor", "--agent", *agent.argv[1:]]
+
+        def failure() -> str:
+            """Return the doctor's failure; its other connections are not rejected agents."""
+            before = proxy.output().count("agent at")
+            done = run(doctor, folder=self.folder).stdout.decode()
+            (line,) = (line for line in done.splitlines() if line.startswith("FAIL  enrollment"))
+            wait_for("the proxy's line", lambda: proxy.output().count("agent at") > before)
+            self.assertNotIn("before it was authenticated", proxy.output())
+            self.assertNotIn("0.0.0.0:0", proxy.output())
+            return line
+
+        sound = run(doctor, folder=self.folder).stdout.decode()
+        self.assertIn(f"ok    enrollment: key {key} is enrolled", sound)
+        self.assertNotIn("was rejected", proxy.output())
+        tower.tower("cluster", "disable", "alpha")
+        expected = "rejected this agent for cluster 'alpha': {}: run 'tower {} alpha'"
+        text = expected.format("the cluster is disabled", "cluster enable")
+        wait_for("the agent's line", lambda: text in agent.program.output())
+        self.assertIn("was rejected: for cluster 'alpha': the cluster is disabled", proxy.output())
+        self.assertNotIn("is not enrolled", proxy.output())
+        self.assertIn("cluster alpha is disabled -> run 'tower cluster enable alpha'", failure())
+        tower.tower("cluster", "enable", "alpha")
+        agent.program.signal(signal.SIGHUP)
+        agent.wait_until_ready()
+        tower.tower("cluster", "revoke", "alpha", key)
+        text = expected.format(f"its key {key} was revoked, and it has no join token", "join")
+        wait_for("the agent's line", lambda: text in agent.program.output())
+        self.assertIn(f"the key {key} was revoked", proxy.output())
+        self.assertIn(f"key {key} was revoked for cluster alpha -> run 'tower join alpha'", failure())
+        show = partial(tower.tower, "cluster", "show", "alpha")
+        wait_for("the condition", lambda: f"{key} is rejected, because that key was revoked" in show())
+        self.assertEqual(agent.program.output().count("to connect failed:"), 2, agent.program.output())
 
     def test_frozen_server(self) -> None:
         """An API server that accepts connections and never answers is named by the agent, with the cure."""

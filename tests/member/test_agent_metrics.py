@@ -38,6 +38,7 @@ class AgentCollectorTests(SynchronousTestCase):
                 tally=self.tally,
                 budget=Budget(1000),
                 status=lambda: self.status,
+                is_disabled=lambda: self.uplink.error is not None,
                 refused_heads=lambda: 4,
             )
         )
@@ -58,10 +59,12 @@ class AgentCollectorTests(SynchronousTestCase):
         self.assertIsNone(self.value("rtt_seconds"))
         self.tries[-1].errback(DialFailed("refused"))
         self.assertEqual(self.value("reconnects_total", reason="attempt-failed"), 1)
+        self.assertEqual(self.value("cluster_disabled"), 1)
         self.clock.advance(1)
         tunnel = FakeSSHTunnel()
         self.tries[-1].callback(tunnel)
         self.assertEqual(self.value("connected"), 1)
+        self.assertEqual(self.value("cluster_disabled"), 0)
         self.assertEqual(self.value("rtt_seconds"), tunnel.round_trip)
         tunnel.lost.callback(PeerDead("silent"))
         self.assertEqual(self.value("connected"), 0)

@@ -93,9 +93,38 @@ class ReconnectingTests(SynchronousTestCase):
             self.fail()
             self.clock.advance(120)
             self.fail(error)
-        self.assertEqual(len(events), 4)
+        self.assertEqual(len(events), 3)
         self.service.retry_now()
         self.assertEqual(len(self.tries), 10)
+
+    def test_restart(self) -> None:
+        """A restart of the proxy is a few lines, and a later one is logged as well."""
+        self.service.startService()
+        tunnel = self.up()
+        for _ in range(2):
+            with capturedLogs() as events:
+                tunnel.drained_by_peer()
+                tunnel.lose()
+                for number in range(12):
+                    self.clock.advance(5)
+                    self.fail(DialFailed(f"connection refused after {number} ms"))
+                self.clock.advance(120)
+                tunnel = self.up()
+            lines = [str(formatEvent(event)) for event in events]
+            self.assertEqual(sum("refused" in line for line in lines), 1, lines)
+            self.assertEqual(sum("retrying in" in line for line in lines), 1, lines)
+            self.assertLessEqual(len(lines), 5, lines)
+
+    def test_changing_errors(self) -> None:
+        """Errors that alternate are logged once a minute each; only the last few are remembered."""
+        self.service.startService()
+        with capturedLogs() as events:
+            for name in "abab" + "cdefghijkl" + "a":
+                self.fail(DialFailed(f"error {name}"))
+                self.service.retry_now()
+        lines = [str(formatEvent(event)) for event in events]
+        self.assertEqual(sum("error a" in line for line in lines), 2)
+        self.assertEqual(sum("error b" in line for line in lines), 1)
 
     def test_lost(self) -> None:
         """A lost tunnel is replaced, beginning with the shortest wait."""

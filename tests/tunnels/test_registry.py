@@ -140,3 +140,33 @@ class TunnelsTests(SynchronousTestCase):
         self.assertEqual(self.tunnels.last_seen("alpha"), 1e9 + 5)
         self.tunnels.forget("alpha")
         self.assertIs(self.tunnels.last_seen("alpha"), None)
+
+    def test_silent(self) -> None:
+        """A tunnel that does not answer is not picked; the cluster was last seen at its last byte."""
+        one, two = FakeTunnel("alpha"), FakeTunnel("alpha")
+        checks: list[str] = []
+        one.request_check = lambda: checks.append("the agent")
+        self.tunnels.on_doubt = checks.append
+        for tunnel in (one, two):
+            self.tunnels.add(tunnel)
+        self.tunnels.note_silence(one, None)
+        self.assertEqual(len(self.changes), 2)
+        self.tunnels.note_silence(one, 15.0)
+        self.tunnels.note_silence(one, 16.0)
+        self.assertEqual(len(self.changes), 3)
+        self.assertTrue(self.tunnels.is_silent(one))
+        self.assertEqual([self.tunnels.pick("alpha") for _ in range(2)], [two, two])
+        self.assertIs(self.tunnels.silent_since("alpha"), None)
+        self.assertEqual(self.tunnels.last_seen("alpha"), 1e9)
+        self.tunnels.note_silence(two, 10.0)
+        self.assertEqual(self.tunnels.silent_since("alpha"), 1e9 - 10)
+        self.assertEqual(self.tunnels.last_seen("alpha"), 1e9 - 10)
+        self.assertEqual({self.tunnels.pick("alpha") for _ in range(2)}, {one, two})
+        self.assertEqual(checks, [])
+        self.tunnels.note_silence(one, None)
+        self.assertEqual((self.tunnels.last_seen("alpha"), checks), (1e9, ["the agent", "alpha"]))
+        self.tunnels.note_silence(one, 15.0)
+        self.tunnels.remove(two)
+        self.tunnels.remove(one)
+        self.assertIs(self.tunnels.silent_since("alpha"), None)
+        self.assertEqual(self.tunnels.last_seen("alpha"), 1e9 - 10)

@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
@@ -36,9 +37,11 @@ class Agent:
     :ivar lost: why its tunnel ended.
     """
 
-    def __init__(self, clock: Clock, host_key: KeyPair, key: KeyPair, token: str | None) -> None:
+    def __init__(
+        self, clock: Clock, host_key: KeyPair, key: KeyPair, token: str | None, cluster: str = "alpha"
+    ) -> None:
         self.pipe = MemoryPipe()
-        self.ssh = ssh = ClientTransport(clock, key, "alpha", [host_key.fingerprint], HELLO, token=token)
+        self.ssh = ssh = ClientTransport(clock, key, cluster, [host_key.fingerprint], HELLO, token=token)
         self.tunnel = SSHTunnel(
             clock, self.pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
@@ -65,6 +68,7 @@ class AcceptorTests(SynchronousTestCase):
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.host_key, self.key = KeyPair.generate(), KeyPair.generate()
+        self.cluster = "alpha"
         self.acceptor = AgentAcceptor(
             self.bench.clock,
             self.bench.tunnels,
@@ -79,7 +83,7 @@ class AcceptorTests(SynchronousTestCase):
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
         """Connect an agent; return it and the result of `AgentAcceptor.opened`."""
-        agent = Agent(self.bench.clock, self.host_key, self.key, token)
+        agent = Agent(self.bench.clock, self.host_key, self.key, token, self.cluster)
         near = MemoryPipe()
         near.slot = self.slots.take(None)  # type: ignore[attr-defined]
         near.other, agent.pipe.other = agent.pipe, near
@@ -243,12 +247,80 @@ class AcceptorTests(SynchronousTestCase):
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
         self.assertIsInstance(agent.failed, AgentRefused)
 
+    def test_the_owner_of_a_key(self) -> None:
+        """The owner of a key learns that its cluster is disabled, or its key revoked; the log has the key."""
+        bench, counters = self.bench, self.bench.tunnels.counters
+        self.connect(self.successResultOf(bench.tokens.mint("alpha")))
+        self.pipes[0].lose()
+        key = self.key.fingerprint
+        self.successResultOf(bench.clusters.set_enabled("alpha", False))
+        spare = self.successResultOf(bench.tokens.mint("alpha"))
+        with capturedLogs() as events:
+            agent, _ = self.connect(spare)
+        self.assertIn("the cluster is disabled: run 'tower cluster enable alpha'", str(agent.failed))
+        (line,) = (event for event in events if event.get("kind"))
+        self.assertEqual((line["kind"], line["cluster"], line["key"]), ("disabled", "alpha", key))
+        self.assertIn("for cluster 'alpha': the cluster is disabled", str(formatEvent(line)))
+        self.successResultOf(bench.clusters.set_enabled("alpha", True))
+        self.successResultOf(bench.tokens.revoke("alpha", key))
+        agent, _ = self.connect(None)
+        self.assertIn(f"its key {key} was revoked, and it has no join token", str(agent.failed))
+        self.assertEqual(bench.tunnels.revoked_key("alpha"), key)
+        agent, _ = self.connect("tower-wrong")
+        self.assertIn(f"its key {key} was revoked, and its join token is unknown", str(agent.failed))
+        found = {kind: number for kind, number in counters.rejections.items() if number}
+        self.assertEqual(found, {"disabled": 1, "revoked": 2})
+        self.connect(spare)
+        self.assertEqual(len(bench.tunnels.live("alpha")), 1)
+        self.assertEqual(bench.tunnels.revoked_key("alpha"), "")
+
+    def test_strangers(self) -> None:
+        """An unknown key gets the same bytes about any cluster: enabled, disabled or unknown."""
+        seen = set()
+        for name, enabled in (("beta", True), ("gamma", False), (None, True)):
+            if name is not None:
+                self.successResultOf(self.bench.clusters.add(name))
+                self.successResultOf(self.bench.clusters.set_enabled(name, enabled))
+            self.cluster = name or "delta"
+            agent, _ = self.connect("tower-wrong")
+            assert isinstance(agent.failed, AgentRefused)
+            seen.add((str(agent.failed).replace(self.cluster, ""), agent.tunnel.bytes_in))
+        self.assertEqual(len(seen), 1, seen)
+        self.assertEqual(self.bench.tunnels.counters.rejections["unknown-cluster"], 1)
+        self.assertEqual(self.bench.tunnels.counters.rejections["disabled"], 0)
+
+    def test_closed_on_purpose(self) -> None:
+        """A peer that closes in order before it is authenticated is not counted as a rejected agent."""
+        agent = Agent(self.bench.clock, self.host_key, self.key, None)
+        near = MemoryPipe()
+        near.other, agent.pipe.other = agent.pipe, near
+        with capturedLogs() as events:
+            settled = self.acceptor.opened(near, b"")
+            agent.tunnel.start()
+            agent.tunnel.close("the check is finished")
+            carry_all(self.bench.clock, near, agent.pipe)
+        self.successResultOf(settled)
+        self.assertEqual([event for event in events if event["log_level"].name != "debug"], [])
+        self.assertEqual(sum(self.bench.tunnels.counters.rejections.values()), 0)
+
+    def test_cut(self) -> None:
+        """A connection that is lost before authentication is counted, and logged as what it is."""
+        agent = Agent(self.bench.clock, self.host_key, self.key, None)
+        near = MemoryPipe()
+        near.other, agent.pipe.other = agent.pipe, near
+        with capturedLogs() as events:
+            self.acceptor.opened(near, b"")
+            agent.tunnel.start()
+            near.lose()
+        self.assertIn("disconnected before it was authenticated", str(formatEvent(events[-1])))
+        self.assertEqual(self.bench.tunnels.counters.rejections["connection-lost"], 1)
+
     def test_counted(self) -> None:
         """Rejected agents and lost tunnels are counted by reason; the bytes of a tunnel outlive it."""
         counters = self.bench.tunnels.counters
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.connect("tower-wrong")
-        self.assertEqual(counters.rejections["authentication"], 1)
+        self.assertEqual(counters.rejections["invalid-token"], 1)
         agent, _ = self.connect(token)
         self.assertEqual(sum(counters.rejections.values()), 1)
         agent.tunnel.close("maintenance")

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
@@ -85,6 +86,41 @@ class KnownProxiesTests(SynchronousTestCase):
         self.assertEqual(keys.ca_hashes(), (CA,))
         keys.learn(Announcement((HOST_KEY.fingerprint,), ("sha256:x",)))
         self.assertEqual(keys.ca_hashes(), (CA,))
+
+    def test_other_ca_hash(self) -> None:
+        """With another `--ca-hash`, no announced CA counts, so that a wrong one is noticed."""
+        new = "sha256:" + "1" * 64
+        KnownProxies(self.state, [OTHER], [CA]).learn(Announcement((HOST_KEY.fingerprint,), (CA, new)))
+        self.assertEqual(KnownProxies(self.state, [OTHER], [CA]).ca_hashes(), (CA, new))
+        again = KnownProxies(self.state, [OTHER], ["sha256:" + "2" * 64])
+        self.assertEqual(again.ca_hashes(), ())
+        self.assertEqual(again.pinned, {OTHER, HOST_KEY.fingerprint})
+
+    def test_changes_are_logged(self) -> None:
+        """New and dropped pins, and a change of the host key in use, are one line each, also later."""
+        new = "sha256:" + "1" * 64
+        ours, theirs = HOST_KEY.fingerprint, AGENT_KEY.fingerprint
+
+        def lines(host_keys: tuple[str, ...], hashes: tuple[str, ...], used: str) -> list[str]:
+            with capturedLogs() as events:
+                keys = KnownProxies(self.state, [ours], [CA])
+                for _ in range(2):
+                    keys.learn(Announcement(host_keys, hashes))
+                    keys.used(used)
+            return [str(formatEvent(event)) for event in events]
+
+        self.assertEqual(lines((ours,), (CA,), ours), [])
+        added = lines((ours, theirs), (CA, new), ours)
+        self.assertEqual(len(added), 2)
+        self.assertIn(f"another host key, {theirs}", added[0])
+        self.assertIn(f"another CA, {new}", added[1])
+        (switched,) = lines((theirs,), (new,), theirs)
+        self.assertIn(f"uses another host key, {theirs}", switched)
+        dropped = lines((ours,), (CA,), ours)
+        self.assertIn(f"no longer announces the host key {theirs}", dropped[0])
+        self.assertIn(f"no longer announces the CA {new}", dropped[1])
+        self.assertIn(f"instead of {theirs}", dropped[2])
+        self.assertEqual(len(dropped), 3)
 
     def test_earlier_version(self) -> None:
         """The file of an earlier version, without CAs, is read."""

@@ -182,7 +182,7 @@ class UplinkTests(SynchronousTestCase):
         self.gate.enrolled.clear()
         self.gate.tokens["t0ken"] = "alpha"
         self.proxy()
-        self.assertIn("join token is missing", self.refused(self.uplink.connect(), AgentRefused))
+        self.assertIn("it has no join token", self.refused(self.uplink.connect(), AgentRefused))
 
     def refused(self, connected: Deferred[SSHTunnel], kind: type[Exception]) -> str:
         """Return why there is no tunnel."""

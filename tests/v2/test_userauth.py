@@ -10,9 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.enrol import enrol_request
 from tests.fakes.ssh_pairs import AGENT_KEY, Gate
+from tower.clusters.agent_rejection import DISABLED, REVOKED, UNKNOWN_CLUSTER, AgentRejected
 from tower.conch.transport.keys import KeyPair
 from tower.errors import PeerError, Unauthorized
 from tower.v2.enrol import Claim, publickey_request
+from tower.v2.peers import NOTICES
 from tower.v2.userauth import REQUESTS, UserAuthClient, UserAuthServer
 
 SESSION = b"s" * 32
@@ -106,7 +108,27 @@ class UserAuthServerTests(SynchronousTestCase):
     def test_the_log_knows(self) -> None:
         """The reason is kept for the log, and holds no token."""
         self.ask(enrol_request(SESSION, "alpha", AGENT_KEY, "tower-bad"))
-        self.assertEqual(self.service.refusals, ["the token is unknown"])
+        self.assertEqual([each.reason for each in self.service.refusals], ["the token is unknown"])
+
+    def test_notices(self) -> None:
+        """The owner of a key that is or was enrolled gets the reason, before a failure like any other."""
+        proven = publickey_request(SESSION, "alpha", AGENT_KEY)
+        unproven = publickey_request(b"t" * 32, "alpha", AGENT_KEY)
+        for kind, text in ((DISABLED, b"disabled: "), (REVOKED, b"revoked: ")):
+            self.setUp()
+            self.gate.rejection = AgentRejected(kind, "for the log")
+            self.ask(unproven, question(), enrol_request(SESSION, "alpha", AGENT_KEY, "tower-bad"))
+            self.assertNotIn(53, [number for number, _ in self.sent.packets])
+            self.service.refusals.clear()
+            self.ask(proven)
+            (number, banner), answer = self.sent.packets[-2:]
+            self.assertEqual((number, answer), (53, FAILED))
+            self.assertEqual(banner[4 : 4 + len(text)], text)
+            self.assertEqual([each.kind for each in self.service.refusals], [kind])
+        self.setUp()
+        self.gate.rejection = AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
+        self.ask(proven)
+        self.assertEqual(self.sent.packets, [FAILED])
 
     def test_a_question_tells_nothing(self) -> None:
         """Asked whether a key would do, the answer is yes for any key."""
@@ -204,7 +226,7 @@ class UserAuthClientTests(SynchronousTestCase):
             AGENT_KEY,
             token,
             lambda: self.events.append("in"),
-            lambda: self.events.append("out"),
+            lambda notice: self.events.append(f"out {notice}".strip()),
         )
         self.sent = Sent()
         transport: Any = self.sent
@@ -234,6 +256,19 @@ class UserAuthClientTests(SynchronousTestCase):
         service = self.start(None)
         service.packetReceived(*FAILED)
         self.assertEqual(self.events, ["out"])
+
+    def test_notice(self) -> None:
+        """The token is not sent for a disabled cluster; the owner of a revoked key may have a new one."""
+        service = self.start("tower-good")
+        service.packetReceived(53, NS(NOTICES[DISABLED]) + NS(b""))
+        service.packetReceived(*FAILED)
+        self.assertEqual((len(self.sent.packets), self.events), (1, ["out disabled"]))
+        service = self.start("tower-good")
+        service.packetReceived(53, NS(NOTICES[REVOKED]) + NS(b""))
+        service.packetReceived(53, NS(b"\xff: other") + NS(b""))
+        service.packetReceived(*FAILED)
+        service.packetReceived(*FAILED)
+        self.assertEqual((len(self.sent.packets), self.events), (2, ["out revoked"]))
 
     def test_proxy_without_enrolment(self) -> None:
         """The token is not sent to a proxy that does not offer enrolment."""
@@ -265,4 +300,4 @@ class AwaitableGateTests(SynchronousTestCase):
         transport: Any = sent
         service.transport = transport
         service.packetReceived(50, publickey_request(SESSION, "alpha", AGENT_KEY))
-        self.assertEqual((sent.packets, service.refusals), ([FAILED], ["not now"]))
+        self.assertEqual((sent.packets, service.refusals[0].reason), ([FAILED], "not now"))

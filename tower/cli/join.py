@@ -38,6 +38,11 @@ def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
             "key, so start it with the line of --format command; see docs/install.md"
         )
     spec = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
+    if not call_cluster(client, "GET", options.name)["spec"].get("enable", True):
+        note(
+            f"cluster {options.name} is disabled, so its agents are rejected: "
+            f"'tower cluster enable {options.name}' enables it"
+        )
     line = join_line if options.format == "command" else environment_line
     return line(options.name, _join_token(client, options.name, spec))
 

@@ -12,6 +12,9 @@ AVAILABLE: Final = "Available"
 #: Its reason if only some of the agents can be used.
 AGENT_DEGRADED: Final = "AgentDegraded"
 
+#: Its reason if an administrator has disabled the cluster.
+DISABLED: Final = "Disabled"
+
 #: An agent is connected, as in upstream's CRD; of clusters with an agent.
 AGENT_AVAILABLE: Final = "AgentAvailable"
 

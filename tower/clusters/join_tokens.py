@@ -15,11 +15,19 @@ from attrs import define, field, frozen
 from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.agent_rejection import (
+    DISABLED,
+    INVALID,
+    REVOKED,
+    UNKNOWN_CLUSTER,
+    UNKNOWN_KEY,
+    AgentRejected,
+)
 from tower.clusters.cluster import cluster_record, create_owned
-from tower.errors import Conflict, Invalid, NotFound, Unauthorized
+from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
-from tower.store.kinds import AGENT_KEYS, CLUSTERS, JOIN_TOKENS
+from tower.store.kinds import AGENT_KEYS, CLUSTERS, JOIN_TOKENS, REVOKED_KEYS
 from tower.store.records import (
     Create,
     Delete,
@@ -43,6 +51,9 @@ MAX_USES = 1000
 #: Most join tokens and most agent keys of one cluster at a time.
 TOKEN_LIMIT = 1000
 KEY_LIMIT = 1000
+
+#: Most revoked keys of one cluster that are remembered: the oldest are forgotten.
+REVOKED_LIMIT = 1000
 
 #: How long a used up or expired token is kept, for agents that did not receive the answer, s.
 REMEMBERED = 86400.0
@@ -109,7 +120,7 @@ class JoinTokens:
     async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Spend a use of *token* to allow a key to serve the cluster.
 
-        Fails with `Unauthorized`, with the same text for every cause; its ``reason`` is for the log.
+        Fails with `AgentRejected`, with the same text for every cause; its ``reason`` is for the log.
 
         :param blob: the public key in SSH's wire format; its possession must be proven.
         """
@@ -125,20 +136,27 @@ class JoinTokens:
                 except (RecordChanged, RecordExists, RecordMissing):
                     continue
                 return
-        raise Unauthorized(reason="too many concurrent changes of the join token or the key")
+        raise AgentRejected(INVALID, "too many concurrent changes of the join token or the key")
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
         """Return whether the key may serve the cluster now."""
         return self.refusal(cluster, fingerprint) is None
 
-    def refusal(self, cluster: str, fingerprint: str) -> str | None:
-        """Return why the key is rejected for the cluster, for the log, or None if it is accepted."""
+    def refusal(self, cluster: str, fingerprint: str) -> AgentRejected | None:
+        """Return why the key is rejected for the cluster, or None if it is accepted.
+
+        Looks up as much for every result, so that its duration reveals none.
+        """
         owner = self._store.get(CLUSTERS, cluster)
+        name = f"{'' if owner is None else owner.value['uid']}/{fingerprint}"
+        key, revoked = self._store.get(AGENT_KEYS, name), self._store.get(REVOKED_KEYS, name)
         if owner is None:
-            return "unknown cluster"
-        if self._store.get(AGENT_KEYS, _key_name(owner, fingerprint)) is None:
-            return "the key is not enrolled"
-        return None if owner.value["enabled"] else "the cluster is disabled"
+            return AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
+        if key is None and revoked is not None:
+            return AgentRejected(REVOKED, f"the key {fingerprint} was revoked")
+        if key is None:
+            return AgentRejected(UNKNOWN_KEY, f"the key {fingerprint} is not enrolled")
+        return None if owner.value["enabled"] else AgentRejected(DISABLED, "the cluster is disabled")
 
     def agent_keys(self, cluster: str) -> Sequence[AgentKey]:
         """Return the keys that may serve a cluster, oldest first."""
@@ -172,12 +190,13 @@ class JoinTokens:
                     f"'tower cluster agents {cluster}' shows those it has"
                 )
             operations: list[Operation] = [Delete(AGENT_KEYS, name, key.version)]
+            operations += self._remembered(owner, name, fingerprint)
             token = self._store.get(JOIN_TOKENS, key.value["token"])
             if token is not None:
                 operations.append(Delete(JOIN_TOKENS, token.name))
             try:
                 await self._store.transact(operations)
-            except (RecordChanged, RecordMissing):
+            except (RecordChanged, RecordExists, RecordMissing):
                 continue
             return
         raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
@@ -218,24 +237,26 @@ class JoinTokens:
         owner = self._store.get(CLUSTERS, cluster)
         record = self._store.get(JOIN_TOKENS, digest)
         if owner is None:
-            raise Unauthorized(reason="unknown cluster")
+            raise AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if record is None:
-            raise Unauthorized(reason="unknown join token")
+            raise AgentRejected(INVALID, "unknown join token")
         value = record.value
         if value["cluster_uid"] != owner.value["uid"]:
-            raise Unauthorized(reason="the join token is for another cluster")
+            raise AgentRejected(INVALID, "the join token is for another cluster")
         if not owner.value["enabled"]:
-            raise Unauthorized(reason="the cluster is disabled")
+            raise AgentRejected(DISABLED, "the cluster is disabled")
         name = _key_name(owner, fingerprint)
         known = self._store.get(AGENT_KEYS, name)
         if known is not None and fingerprint in value["enrolled"]:
             return []
         if not self._is_current(value):
-            raise Unauthorized(reason="the join token has expired")
+            raise AgentRejected(INVALID, "the join token has expired")
         if value["uses"] < 1:
-            raise Unauthorized(reason="the join token is used up")
+            raise AgentRejected(INVALID, "the join token is used up")
         if len(self._records(AGENT_KEYS, owner)) >= KEY_LIMIT:
-            raise Unauthorized(reason=f"the cluster has reached the limit of {KEY_LIMIT} keys: revoke some")
+            raise AgentRejected(
+                INVALID, f"the cluster has reached the limit of {KEY_LIMIT} keys: revoke some"
+            )
         spent = {**value, "uses": value["uses"] - 1, "enrolled": [*value["enrolled"], fingerprint]}
         key = {
             "cluster": cluster,
@@ -249,10 +270,26 @@ class JoinTokens:
         stored: Operation = Create(AGENT_KEYS, name, key)
         if known is not None:
             stored = Update(AGENT_KEYS, name, key, known.version)
+        revoked = self._store.get(REVOKED_KEYS, name)
         return [
-            Require("clusters", cluster, owner.version),
+            Require(CLUSTERS, cluster, owner.version),
             Update(JOIN_TOKENS, digest, spent, record.version),
             stored,
+            *([] if revoked is None else [Delete(REVOKED_KEYS, name, revoked.version)]),
+        ]
+
+    def _remembered(self, owner: Record, name: str, fingerprint: str) -> list[Operation]:
+        """Return the operations that remember a revoked key, so that its agent can learn the reason."""
+        earlier = sorted(self._records(REVOKED_KEYS, owner), key=lambda each: each.version)
+        value = {
+            "cluster": owner.name,
+            "cluster_uid": owner.value["uid"],
+            "fingerprint": fingerprint,
+            "revoked": self._clock.seconds(),
+        }
+        return [
+            *(Delete(REVOKED_KEYS, old.name) for old in earlier[: -(REVOKED_LIMIT - 1)]),
+            Create(REVOKED_KEYS, name, value),
         ]
 
     def _is_current(self, value: Value) -> bool:

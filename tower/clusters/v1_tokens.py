@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.agent_rejection import DISABLED, INVALID, REVOKED, UNKNOWN_CLUSTER, AgentRejected
 from tower.clusters.cluster import cluster_record, create_owned
-from tower.errors import Conflict, Invalid, NotFound, Unauthorized
+from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS, V1_TOKENS
@@ -109,7 +110,7 @@ class V1Tokens:
 
         Compares digests in constant time, and as many for every result.
 
-        :raise Unauthorized: with the same text for every cause; its ``reason`` is for the log.
+        :raise AgentRejected: with the same text for every cause; its ``reason`` is for the log.
         """
         digest = _digest(token)
         owner = self._store.get(CLUSTERS, cluster)
@@ -118,21 +119,21 @@ class V1Tokens:
         stored = record.value["digest"] if record is not None else "0" * len(digest)
         is_good = hmac.compare_digest(stored, digest)
         if owner is None:
-            raise Unauthorized(reason="unknown cluster")
+            raise AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if not is_good:
-            raise Unauthorized(reason="unknown token")
+            raise AgentRejected(INVALID, "unknown token")
         if not owner.value["enabled"]:
-            raise Unauthorized(reason="the cluster is disabled")
+            raise AgentRejected(DISABLED, "the cluster is disabled")
         return id_of(digest)
 
-    def refusal(self, cluster: str, token_id: str) -> str | None:
-        """Return why the token with *token_id* is not valid for *cluster*, for the log, or None if it is."""
+    def refusal(self, cluster: str, token_id: str) -> AgentRejected | None:
+        """Return why the token with *token_id* is not valid for *cluster*, or None if it is."""
         owner = self._store.get(CLUSTERS, cluster)
         if owner is None:
-            return "unknown cluster"
+            return AgentRejected(UNKNOWN_CLUSTER, "unknown cluster")
         if self._find(owner, token_id) is None:
-            return "the token was revoked"
-        return None if owner.value["enabled"] else "the cluster is disabled"
+            return AgentRejected(REVOKED, "the token was revoked")
+        return None if owner.value["enabled"] else AgentRejected(DISABLED, "the cluster is disabled")
 
     def tokens(self, cluster: str) -> Sequence[V1Token]:
         """Return the tokens of *cluster*, oldest first."""

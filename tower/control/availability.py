@@ -39,7 +39,7 @@ class Availability(Service):
     _tunnels: Tunnels
     _grace: float = GRACE
     _down: GracePeriods = field(init=False)
-    _silent: GracePeriods = field(init=False)
+    _unreported: GracePeriods = field(init=False)
     _writer: ConditionWriter = field(init=False)
     _watch: Watch | None = field(default=None, init=False)
     _started: float = field(default=0.0, init=False)
@@ -47,7 +47,7 @@ class Availability(Service):
     def __attrs_post_init__(self) -> None:
         """Follow the tunnels."""
         self._down = GracePeriods(self._clock, self._grace, self._changed)
-        self._silent = GracePeriods(self._clock, self._grace, self._changed)
+        self._unreported = GracePeriods(self._clock, self._grace, self._changed)
         self._writer = ConditionWriter(self._clock, self._clusters, self._changed)
         self._tunnels.watch(self._changed)
 
@@ -64,12 +64,12 @@ class Availability(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         if self._watch is not None:
             self._watch.stop()
-        for part in (self._down, self._silent, self._writer):
+        for part in (self._down, self._unreported, self._writer):
             part.stop()
 
     def _recorded(self, event: EventType, cluster: Cluster) -> None:
         if event == "DELETED":
-            for part in (self._down, self._silent, self._writer):
+            for part in (self._down, self._unreported, self._writer):
                 part.forget(cluster.name)
         else:
             self._changed(cluster.name)
@@ -80,16 +80,17 @@ class Availability(Service):
             return
         live = self._tunnels.live(name)
         found = {condition.type: condition for condition in self._parts(cluster, live)}
-        self._writer.want(cluster, [*found.values(), summary(cluster, found, live)])
+        self._writer.want(cluster, [*found.values(), summary(cluster, found, live, self._tunnels.is_silent)])
 
     def _parts(self, cluster: Cluster, live: Sequence[Tunnel]) -> list[Condition]:
         """Return the conditions to sum up; during a grace period those of the record."""
         name = cluster.name
-        is_up = bool(live) and not self._tunnels.trouble(name)
+        is_silent = self._tunnels.silent_since(name) is not None
+        is_up = bool(live) and not self._tunnels.trouble(name) and not is_silent
         is_down = self._down.lasts(name, not is_up)
-        is_down = is_down or (not live and is_new(cluster, self._tunnels, self._started))
-        status = self._tunnels.member_status(name)
-        is_silent = self._silent.lasts(name, bool(live) and status is None)
+        is_down = is_down or is_silent or (not live and is_new(cluster, self._tunnels, self._started))
+        status = None if is_silent else self._tunnels.member_status(name)
+        is_unreported = self._unreported.lasts(name, bool(live) and not is_silent and status is None)
         if is_up:
             link: Condition | None = link_up(cluster)
         elif is_down:
@@ -99,7 +100,7 @@ class Availability(Service):
         found = [] if link is None else [link]
         if status is not None:
             return found + member_conditions(status)
-        if is_silent:
+        if is_unreported:
             return found + unreported(live)
         if is_down and link is not None:
             return found + unchecked(link)

@@ -101,7 +101,7 @@ class ClusterCollector(Collector):
         if seen is not None:
             yield gauge(
                 "tower_cluster_last_seen_timestamp_seconds",
-                "Time when the cluster last had a tunnel.",
+                "Time when the cluster last had a tunnel that answers.",
                 seen,
                 cluster=cluster.name,
             )
@@ -113,7 +113,8 @@ class ClusterCollector(Collector):
         yield gauges("tower_tunnels", "Open tunnels.", "protocol", numbers, cluster=cluster.name)
 
     def _round_trips(self, cluster: Cluster) -> Iterable[Metric]:
-        times = [tunnel.round_trip for tunnel in self._tunnels.live(cluster.name)]
+        live, is_silent = self._tunnels.live(cluster.name), self._tunnels.is_silent
+        times = [tunnel.round_trip for tunnel in live if not is_silent(tunnel)]
         if any(times):
             yield gauge(
                 "tower_tunnel_rtt_seconds",

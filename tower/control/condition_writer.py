@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import Condition
-from tower.clusters.condition_types import AVAILABLE
+from tower.clusters.condition_types import AVAILABLE, DISABLED
 from tower.errors import NotFound
 from tower.store.write_failures import WriteFailures
 
@@ -65,7 +65,7 @@ class ConditionWriter:
             recent[-1] + pause if recent else now,
             recent[0] + WINDOW if len(recent) == BURST else now,
         )
-        if due > now:
+        if due > now and not _is_requested(cluster, wanted):
             self._timers[name] = self._clock.callLater(due - now, self._due, name)
             return
         recent.append(now)
@@ -123,6 +123,14 @@ class ConditionWriter:
         else:
             text = "cluster {cluster} is available: {reason}: {detail}"
             self._log.info(text, cluster=cluster.name, reason=after.reason, detail=after.message)
+
+
+def _is_requested(cluster: Cluster, wanted: Sequence[Condition]) -> bool:
+    """Return whether an administrator has just disabled or enabled *cluster*."""
+    known = cluster.condition(AVAILABLE)
+    was_disabled = known is not None and known.reason == DISABLED
+    is_disabled = any((each.type, each.reason) == (AVAILABLE, DISABLED) for each in wanted)
+    return was_disabled != is_disabled
 
 
 def _pause(cluster: Cluster, wanted: Sequence[Condition]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tower.clusters import Cluster, ConditionStatus
 from tower.clusters.cluster import Condition
@@ -11,6 +11,7 @@ from tower.clusters.condition_types import (
     AGENT_AVAILABLE,
     AGENT_DEGRADED,
     AVAILABLE,
+    DISABLED,
     MEMBER_CHECKS,
     NODES_AVAILABLE,
 )
@@ -20,6 +21,7 @@ from tower.kube.member_status import MemberStatus
 from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
 from tower.tunnels.replicas import problem
+from tower.tunnels.silence import CURE
 
 _NEVER = "AgentNeverConnected"
 
@@ -62,8 +64,17 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
         if seen is None and (known is None or known.reason == _NEVER):
             text = f"No agent has connected yet: run the line that 'tower join {name}' prints."
             return _made(AGENT_AVAILABLE, "False", _NEVER, text)
+        silent = tunnels.silent_since(name)
+        if silent is not None:
+            text = f"An agent is connected, but has not answered since {timestamp(silent)}: {CURE}."
+            return _made(AGENT_AVAILABLE, "False", "AgentNotResponding", text)
         last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
         text = f"No agent is connected{last}: check whether it runs, and read its log."
+        if revoked := tunnels.revoked_key(name):
+            text = (
+                f"No agent is connected{last}.  The agent with key {revoked} is rejected, because that key "
+                f"was revoked: to allow it again, run the line of 'tower join {name}' on its machine."
+            )
         return _made(AGENT_AVAILABLE, "False", "AgentDisconnected", text)
     if tunnels.live(name):
         return _made(NODES_AVAILABLE, "False", "NodesDegraded", tunnels.trouble(name))
@@ -104,17 +115,23 @@ def before_report(cluster: Cluster, *, is_live: bool) -> list[Condition]:
     return _unknown("NotChecked", _AWAITED) if is_live and is_stale else known
 
 
-def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[Tunnel]) -> Condition:
+def summary(
+    cluster: Cluster,
+    found: Mapping[str, Condition],
+    tunnels: Sequence[Tunnel],
+    is_silent: Callable[[Tunnel], bool],
+) -> Condition:
     """Return the condition `Available`: the first failed one with its cure.
 
     A check that was not made does not count, so that the clusters of older agents stay available.
 
     :param found: the cluster's other conditions.
     :param tunnels: its live tunnels.
+    :param is_silent: returns whether a tunnel does not answer.
     """
     if not cluster.enabled:
         text = f"The cluster is disabled: 'tower cluster enable {cluster.name}' enables it."
-        return _made(AVAILABLE, "False", "Disabled", text)
+        return _made(AVAILABLE, "False", DISABLED, text)
     kinds = (link_type(cluster), *MEMBER_CHECKS)
     degraded = kinds[0] in found and found[kinds[0]].reason == "NodesDegraded"
     # degraded nodes cannot reach the API server, whose own check has the cure
@@ -123,12 +140,12 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
             return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
     if any(kind not in found or found[kind].message == _AWAITED for kind in kinds):
         return _made(AVAILABLE, "Unknown", "NotChecked", _AWAITED)
-    broken = [(tunnel, failed) for tunnel in tunnels if (failed := problem(tunnel.member_status))]
+    broken = [(tunnel, text) for tunnel in tunnels if (text := _problem(tunnel, is_silent))]
     if broken:
-        tunnel, failed = broken[0]
+        tunnel, text = broken[0]
         text = (
             f"{len(broken)} of {len(tunnels)} agents cannot be used and get no requests.  "
-            f"Agent at {tunnel.peer}: {failed.text}"
+            f"Agent at {tunnel.peer}: {text}"
         )
         return _made(AVAILABLE, "True", AGENT_DEGRADED, text)
     for kind in kinds:
@@ -139,6 +156,14 @@ def summary(cluster: Cluster, found: Mapping[str, Condition], tunnels: Sequence[
         text = f"{unknown.type} is not known: {unknown.message}" if unknown.message else ""
         return _made(AVAILABLE, "True", found[kinds[0]].reason, text)
     return _made(AVAILABLE, "True", "Ready", "The API server answers users' requests.")
+
+
+def _problem(tunnel: Tunnel, is_silent: Callable[[Tunnel], bool]) -> str:
+    """Return why *tunnel* cannot be used, with the cure; empty: it works."""
+    if is_silent(tunnel):
+        return f"it does not answer: {CURE}"
+    failed = problem(tunnel.member_status)
+    return "" if failed is None else failed.text
 
 
 def _unknown(reason: str, message: str) -> list[Condition]:

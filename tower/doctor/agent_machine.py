@@ -76,7 +76,7 @@ class _AgentMachine:
         except (ConfigurationError, ValueError) as e:
             problem = f"{options.state_dir / AGENT_KEY}: {e}"
             return [Step("agent key", lambda: fail(problem, "restore it, or delete it and join again"))]
-        known = KnownProxies(state, options["host-keys"])
+        known = KnownProxies(state, options["host-keys"], hashes)
         trust = Trust(
             [*hashes, *known.ca_hashes()] if hashes else (),
             lambda: strict_context(None if ca_file is None else str(ca_file)),

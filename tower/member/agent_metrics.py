@@ -27,6 +27,7 @@ class AgentCollector(Collector):
     """Collects the agent's metrics.
 
     :param status: returns the state of the API server; None: not checked yet.
+    :param is_disabled: returns whether the proxy rejects the agent because its cluster is disabled.
     :param refused_heads: returns the number of requests that the owner's policy rejected.
     """
 
@@ -34,6 +35,7 @@ class AgentCollector(Collector):
     _tally: StreamTally
     _budget: Budget
     _status: Callable[[], MemberStatus | None]
+    _is_disabled: Callable[[], bool]
     _refused_heads: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
@@ -51,6 +53,8 @@ class AgentCollector(Collector):
     def _tunnel(self) -> Iterator[Metric]:
         uplink = self._uplink
         yield gauge("tower_agent_connected", "Whether a tunnel to the proxy accepts streams.", uplink.ready)
+        text = "Whether the proxy rejects the agent because its cluster is disabled."
+        yield gauge("tower_agent_cluster_disabled", text, self._is_disabled())
         text = "Attempts to reconnect, by the end of the previous tunnel or attempt."
         yield counters("tower_agent_reconnects_total", text, "reason", uplink.reconnects)
         if uplink.round_trip:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,9 +35,16 @@ _RENEWAL_DELAY = 1.0
 
 #: Reasons of `Reconnecting.reconnects`: how the tunnel ended, or why it is replaced.
 RECONNECTS = (*ENDINGS, "draining", "renewal", "attempt-failed")
-#: Longest delay before a retry after a permanent error, s, and interval of log lines about it, s.
+
+#: Longest delay before a retry after a permanent error, s.
 SLOW = 20.0
+
+#: Interval of log lines about the same error, s, and most errors that are remembered for it.
 LOG_PERIOD = 60.0
+_REMEMBERED = 8
+
+#: Numbers in errors, such as times, which do not make another error.
+_NUMBER = re.compile(r"\d+")
 
 #: Timeout for closing tunnels, s.
 _CLOSE_TIMEOUT = 2.0
@@ -49,6 +57,7 @@ class Reconnecting(Service):
     :param max_retry: most failed attempts in a row after the first; 0: unlimited.
     :param gave_up: called once when the limit is exceeded.
     :param grace: how long a stop waits for open streams, s.
+    :ivar error: of the last attempt; None: it succeeded, or none was made.
     :ivar reconnects: number of further attempts to connect, by reason.
     """
 
@@ -68,7 +77,8 @@ class Reconnecting(Service):
     _renewing: IDelayedCall | None = field(default=None, init=False)
     _renew_next: bool = field(default=False, init=False)
     _state: str = field(default="not started", init=False)
-    _logged: tuple[str, float] = field(default=("", 0.0), init=False)
+    _logged: dict[str, float] = field(factory=dict, init=False)
+    error: BaseException | None = field(default=None, init=False)
     reconnects: dict[str, float] = field(factory=lambda: dict.fromkeys(RECONNECTS, 0), init=False)
 
     # State, for the health page
@@ -141,8 +151,9 @@ class Reconnecting(Service):
         trying.addCallbacks(self._up, self._failed)
 
     def _up(self, tunnel: SSHTunnel) -> None:
-        self._trying = None
+        self._trying = self.error = None
         self._failures = 0
+        self._logged.clear()
         self._backoff.reset()
         self._tunnel = tunnel
         lost: Deferred[None] = Deferred()
@@ -190,11 +201,12 @@ class Reconnecting(Service):
         if not self.running or failure.check(CancelledError):
             return
         self._failures += 1
+        self.error = failure.value
         self.reconnects["attempt-failed"] += 1
         permanent = isinstance(failure.value, TowerError) and failure.value.permanent
-        logged = not permanent or self._is_news(failure.getErrorMessage())
+        is_new, is_due = self._is_new(failure.getErrorMessage())
         if failure.check(TowerError, OSError, ConnectionLost):
-            if logged:
+            if is_due:
                 self._log.warn(
                     "attempt {failures} to connect failed: {reason}",
                     failures=self._failures,
@@ -208,27 +220,35 @@ class Reconnecting(Service):
             self._gave_up()
         else:
             self._later(
-                long=failure.check(TooManyConnections) is not None, permanent=permanent, logged=logged
+                long=failure.check(TooManyConnections) is not None, permanent=permanent, logged=is_new
             )
 
-    def _is_news(self, text: str) -> bool:
-        """Return whether to log an error: it is another one, or the last line about it is a minute old."""
-        now = self._clock.seconds()
-        if text == self._logged[0] and now - self._logged[1] < LOG_PERIOD:
-            return False
-        self._logged = text, now
-        return True
+    def _is_new(self, text: str) -> tuple[bool, bool]:
+        """Return whether an error is new since the last tunnel, and whether to log it: the last line about
+        it is a minute old.
+        """
+        now, key = self._clock.seconds(), _NUMBER.sub("0", text)
+        last = self._logged.pop(key, None)
+        is_due = last is None or now - last >= LOG_PERIOD
+        self._logged[key] = now if is_due or last is None else last
+        if len(self._logged) > _REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+        return last is None, is_due
 
-    def _later(self, *, long: bool = False, permanent: bool = False, logged: bool = True) -> None:
+    def _later(self, *, long: bool = False, permanent: bool = False, logged: bool = False) -> None:
         """Schedule the next attempt.
 
         :param long: the proxy has no free slot for this agent.
         :param permanent: the same error is expected.
+        :param logged: whether to log the delay.
         """
         wait = self._backoff.slow() if permanent else self._backoff.wait(long=long)
         if logged:
-            often = f"; the same error is logged every {LOG_PERIOD:g} s" if permanent else ""
-            self._log.info("retrying in {wait:.1f} s, or at SIGHUP{often}", wait=wait, often=often)
+            self._log.info(
+                "retrying in {wait:.1f} s, or at SIGHUP; the same error is logged every {period:g} s",
+                wait=wait,
+                period=LOG_PERIOD,
+            )
         self._timer = self._clock.callLater(wait, self._try)
 
     # Stopping

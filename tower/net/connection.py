@@ -124,7 +124,9 @@ class Connection:
 
     def getPeer(self) -> IPv4Address | IPv6Address:
         """Return the peer's address; behind a load balancer, the client's."""
-        return self._peer or address_from(self._socket.getpeername)
+        if self._peer is None:  # kept: a socket that was reset has none
+            self._peer = address_from(self._socket.getpeername)
+        return self._peer
 
     def set_peer(self, host: str, port: int) -> None:
         """Set the result of `getPeer`: the client's address that a load balancer sent."""

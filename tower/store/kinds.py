@@ -8,6 +8,7 @@ PORTS = "ports"
 JOIN_TOKENS = "jointokens"
 V1_TOKENS = "v1tokens"
 AGENT_KEYS = "agentkeys"
+REVOKED_KEYS = "revokedkeys"
 CREDENTIALS = "credentials"
 MEMBER_ACCESS = "memberaccess"
 NODES = "nodes"
@@ -20,6 +21,7 @@ CLUSTER_KINDS = (
     JOIN_TOKENS,
     V1_TOKENS,
     AGENT_KEYS,
+    REVOKED_KEYS,
     CREDENTIALS,
     MEMBER_ACCESS,
     NODES,

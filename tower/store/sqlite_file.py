@@ -20,7 +20,10 @@ from tower.store.store import Plan
 
 #: Statements that lead from each schema to the next one, from schema 1 on.  A new kind of record needs a
 #: step, too, even an empty one: earlier versions reject files with unknown kinds.
-MIGRATIONS: tuple[tuple[str, ...], ...] = ((),)  # schema 2 has the kind events
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (),  # schema 2 has the kind events
+    (),  # schema 3 has the kind revokedkeys
+)
 
 #: Version of the schema, in the file's header.
 SCHEMA = 1 + len(MIGRATIONS)

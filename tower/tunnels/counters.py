@@ -7,10 +7,15 @@ from attrs import define, field
 from tower.conch.connection.traffic import Traffic
 from tower.conch.tunnel.endings import ENDINGS
 
-#: Reasons for which an agent is rejected.
+#: Reasons for which an agent is rejected: `tower.clusters.agent_rejection.AGENT_REJECTIONS`, and those of its
+#: connection.
 REJECTIONS = (
-    "authentication",
+    "disabled",
     "revoked",
+    "unknown-cluster",
+    "invalid-token",
+    "unknown-key",
+    "authentication",
     "too-many-tunnels",
     "timeout",
     "protocol-error",

@@ -47,10 +47,12 @@ class Tunnels:
         self._versions: dict[str, str] = {}
         self._reported: dict[str, MemberStatus] = {}
         self._gone_since: dict[str, float] = {}
+        self._silent: dict[Tunnel, float] = {}
         self._waiting: dict[str, list[Deferred[Tunnel]]] = {}
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
         self._troubles: dict[str, str] = {}
+        self._revoked: dict[str, str] = {}
         self.on_doubt: Callable[[str], None] = lambda _: None
         self.counters = ClusterCounters()
 
@@ -68,6 +70,7 @@ class Tunnels:
         name = tunnel.name
         tunnels = self._live.setdefault(name, [])
         tunnels.append(tunnel)
+        self._revoked.pop(name, None)
         self._preferred[name] = preferred(tunnels)
         tunnel.on_change = lambda: self._changed(name)
         for waiting in self._waiting.pop(name, []):
@@ -80,7 +83,9 @@ class Tunnels:
         if tunnel not in tunnels:
             return
         tunnels.remove(tunnel)
-        self._last_seen[tunnel.name] = self._epoch()
+        silent = self._silent.pop(tunnel, None)
+        seen = self._epoch() if silent is None else max(silent, self._last_seen.get(tunnel.name, silent))
+        self._last_seen[tunnel.name] = seen
         self._gone_since[tunnel.name] = self._clock.seconds()
         if not tunnels:
             del self._live[tunnel.name]
@@ -91,6 +96,7 @@ class Tunnels:
     def _changed(self, name: str) -> None:
         tunnels = self._live.get(name)
         if tunnels:
+            tunnels = self._answering(tunnels)
             self._preferred[name] = preferred(tunnels)
             status = best(tunnels)
             if status is not None and status.version:
@@ -156,11 +162,54 @@ class Tunnels:
         """Return the last `note` of *cluster*; empty if its tunnels work."""
         return self._troubles.get(cluster, "")
 
+    def note_revoked(self, cluster: str, fingerprint: str) -> None:
+        """Set the revoked key of an agent that tried to serve *cluster*, until a tunnel is added."""
+        if fingerprint and self._revoked.get(cluster) != fingerprint and cluster not in self._live:
+            self._revoked[cluster] = fingerprint
+            self._changed(cluster)
+
+    def revoked_key(self, cluster: str) -> str:
+        """Return the last `note_revoked` of *cluster*; empty: none."""
+        return self._revoked.get(cluster, "")
+
     def note_outcome(self, tunnel: Tunnel, *, reached: bool) -> None:
         """Compare whether a stream reached the API server behind *tunnel* with the last check."""
         if reached != (problem(tunnel.member_status) is None):
             tunnel.request_check()
             self.on_doubt(tunnel.name)
+
+    def note_silence(self, tunnel: Tunnel, quiet: float | None) -> None:
+        """Set that *tunnel* does not answer, and that its last byte came *quiet* s ago; None: it answers."""
+        if (quiet is None) == (tunnel not in self._silent):
+            return
+        if quiet is not None:
+            self._silent[tunnel] = self._epoch() - quiet
+        else:
+            del self._silent[tunnel]
+            tunnel.request_check()
+            self.on_doubt(tunnel.name)
+        self._changed(tunnel.name)
+
+    def is_silent(self, tunnel: Tunnel) -> bool:
+        """Return whether *tunnel* does not answer."""
+        return tunnel in self._silent
+
+    def silent_since(self, cluster: str) -> float | None:
+        """Return when the tunnels of *cluster* sent their last byte, s since the epoch.
+
+        None: one of them answers, or there is none.
+        """
+        if not self._silent:
+            return None
+        times = [self._silent.get(tunnel) for tunnel in self._live.get(cluster, ())]
+        silent = [time for time in times if time is not None]
+        return max(silent, default=None) if len(silent) == len(times) else None
+
+    def _answering(self, tunnels: list[Tunnel]) -> list[Tunnel]:
+        """Return those that answer; all if none does."""
+        if not self._silent:
+            return tunnels
+        return [tunnel for tunnel in tunnels if tunnel not in self._silent] or tunnels
 
     def report(self, cluster: str, status: MemberStatus | None) -> None:
         """Set the state of a member that is known without a tunnel, such as an unusable credential."""
@@ -175,7 +224,7 @@ class Tunnels:
     def member_status(self, cluster: str) -> MemberStatus | None:
         """Return the state of *cluster* that its best tunnel has, or the last `report`; None: unknown."""
         tunnels = self._live.get(cluster)
-        return self._reported.get(cluster) if tunnels is None else best(tunnels)
+        return self._reported.get(cluster) if tunnels is None else best(self._answering(tunnels))
 
     def kubernetes_version(self, cluster: str) -> str:
         """Return the last known version of the member's API server; empty if unknown."""
@@ -214,8 +263,14 @@ class Tunnels:
         return list(self._live.get(cluster, []))
 
     def last_seen(self, cluster: str) -> float | None:
-        """Return when *cluster* last had a tunnel, s since the epoch: now if it has one, None if never."""
-        return self._epoch() if cluster in self._live else self._last_seen.get(cluster)
+        """Return when *cluster* last had a tunnel that answers, s since the epoch: now, or earlier.
+
+        None: it never had one.
+        """
+        if cluster not in self._live:
+            return self._last_seen.get(cluster)
+        silent = self.silent_since(cluster)
+        return self._epoch() if silent is None else silent
 
     def cut(self, cluster: str, reason: str, fingerprint: str | None = None) -> int:
         """Close the tunnels of *cluster*, or only those of one agent key; return their number."""
@@ -234,4 +289,5 @@ class Tunnels:
         self._last_seen.pop(cluster, None)
         self._versions.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+        self._revoked.pop(cluster, None)
         self.counters.forget(cluster)

@@ -14,6 +14,9 @@ from attrs import define
 
 from tower.tunnels.live import Tunnel
 
+#: Cure of a silent agent.
+CURE = "check the agent's process and the network between it and this proxy"
+
 #: How long an agent may leave a probe unanswered, s.
 SILENCE = 4.0
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger, LogLevel
 
+from tower.clusters.agent_rejection import AgentRejected
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
@@ -63,7 +64,7 @@ class V1AgentAcceptor:
         slot.acquire(config.name, "")
         return token
 
-    def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
+    def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, AgentRejected | None]:
         config = agent.config
         self._acceptor.open_up(
             tunnel, agent.name, agent.fingerprint, shortened(config.version, VERSION_LIMIT)

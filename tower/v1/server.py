@@ -19,6 +19,7 @@ from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABL
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tower.clusters.agent_rejection import AUTHENTICATION, AgentRejected
 from tower.conch.connection.global_requests import Answer, RequestRefused
 from tower.conch.connection.server import USERAUTH, Server
 from tower.conch.transport.fields import Malformed, MessageReader
@@ -31,7 +32,7 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_REQUEST,
     MSG_USERAUTH_SUCCESS,
 )
-from tower.errors import ConfigurationError, PeerError, Unauthorized
+from tower.errors import ConfigurationError, PeerError
 from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
 from tower.v1.member_credential import MemberCredential
@@ -97,7 +98,7 @@ class EmptyPassword(SSHService):
 class V1ServerTransport(Server):
     """The proxy's end.
 
-    :param check: returns the id of a config's token.  Raises `Unauthorized` and `TooManyTunnels`.
+    :param check: returns the id of a config's token.  Raises `AgentRejected` and `TooManyTunnels`.
     :param keepalive: interval of keepalives, s; the agent refuses the unknown request, which is a reply.
     :ivar ready: fires with a `V1Agent`, or fails with the reason.
     """
@@ -142,17 +143,17 @@ class V1ServerTransport(Server):
             config = AgentConfig.decode(data)
             name = config.name[:LONGEST_NAME]
             self._agent = V1Agent(config.name, self._check(config), config, MemberCredential(config))
-        except Unauthorized as e:
-            raise self._refused(name, e.reason, UNAUTHORIZED) from None
+        except AgentRejected as e:
+            raise self._refused(name, e, UNAUTHORIZED) from None
         except (Malformed, ConfigurationError, TooManyTunnels) as e:
-            raise self._refused(name, str(e), str(e)) from None
+            raise self._refused(name, AgentRejected(AUTHENTICATION, str(e)), str(e)) from None
         self.connection.unknown = b""
         return b""
 
-    def _refused(self, name: str, reason: str, text: str) -> RequestRefused:
-        """Return the refusal with *text*; *reason* is for the log."""
-        self._refusal = AuthenticationFailed(name, [reason])
-        return RequestRefused(reason, text.encode() or UNAUTHORIZED.encode())
+    def _refused(self, name: str, rejection: AgentRejected, text: str) -> RequestRefused:
+        """Return the refusal with *text*; *rejection* is for the log and metrics."""
+        self._refusal = AuthenticationFailed(name, [rejection])
+        return RequestRefused(rejection.reason, text.encode() or UNAUTHORIZED.encode())
 
     def _pinged(self, data: bytes) -> bytes:
         if self._agent is None:

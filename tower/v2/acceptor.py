@@ -8,16 +8,18 @@ from typing import TypeVar
 
 from attrs import define, field
 from twisted.application.service import Service
+from twisted.conch.ssh.transport import DISCONNECT_BY_APPLICATION
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.clusters.agent_rejection import REVOKED, AgentRejected
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import HandshakeTimeout, TooManyTunnels
+from tower.conch.transport.limits import Disconnected, HandshakeTimeout, TooManyTunnels
 from tower.conch.tunnel.endings import CONNECTION_LOST, PROTOCOL_ERROR, ending
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
@@ -101,7 +103,7 @@ class AgentAcceptor(Service):
         ready: Deferred[P],
         pipe: Pipe,
         leftover: bytes,
-        authenticated: Callable[[P, SSHTunnel], tuple[LiveTunnel, str | None]],
+        authenticated: Callable[[P, SSHTunnel], tuple[LiveTunnel, AgentRejected | None]],
         on_text: Callable[[], None] | None = None,
     ) -> Deferred[None]:
         """Run *ssh* over *pipe* until the connection is lost.
@@ -128,7 +130,7 @@ class AgentAcceptor(Service):
 
     def _authenticated(
         self, ssh: ServerTransport, peer: AgentPeer, tunnel: SSHTunnel
-    ) -> tuple[LiveTunnel, str | None]:
+    ) -> tuple[LiveTunnel, AgentRejected | None]:
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
         ssh.on_member_status = partial(_reported, tunnel)
@@ -137,10 +139,13 @@ class AgentAcceptor(Service):
         tunnel.host = name_of(peer.hello.name)
         return tunnel, self._tokens.refusal(peer.name, peer.fingerprint)
 
-    def _register(self, accepted: tuple[LiveTunnel, str | None], tunnel: SSHTunnel, pipe: Pipe) -> None:
+    def _register(
+        self, accepted: tuple[LiveTunnel, AgentRejected | None], tunnel: SSHTunnel, pipe: Pipe
+    ) -> None:
         live, refusal = accepted
-        if not self.running or refusal:
-            self._count_rejection("revoked")
+        if refusal is not None:
+            self._count_rejection(refusal.kind)
+        if not self.running or refusal is not None:
             tunnel.close("this agent is no longer allowed to serve that cluster")
             return
         self._log_batch.info(
@@ -160,12 +165,26 @@ class AgentAcceptor(Service):
             self._tunnels.counters.rejections[reason] += 1
 
     def _rejected(self, failure: Failure, tunnel: SSHTunnel) -> None:
-        self._count_rejection(_rejection(failure))
+        error = failure.value
+        if isinstance(error, Disconnected) and error.code == DISCONNECT_BY_APPLICATION:
+            return  # such as 'tower doctor'
+        kind = _rejection(failure)
+        self._count_rejection(kind)
+        fields = {}
+        if isinstance(error, AuthenticationFailed):
+            fields = {"cluster": error.cluster, "key": error.fingerprint}
+            if kind == REVOKED:
+                self._tunnels.note_revoked(error.cluster, error.fingerprint)
+        lost = kind == CONNECTION_LOST
         self.rejections.log(
-            "agents were rejected",
-            "agent at {peer} was rejected: {reason}",
+            "agents disconnected before they were authenticated" if lost else "agents were rejected",
+            "agent at {peer} disconnected before it was authenticated: {reason}"
+            if lost
+            else "agent at {peer} was rejected: {reason}",
             peer=tunnel.peer,
             reason=failure.getErrorMessage(),
+            kind=kind,
+            **fields,
         )
 
     def _gone(self, reason: Exception, tunnel: SSHTunnel) -> None:
@@ -217,8 +236,8 @@ def _reported(tunnel: SSHTunnel, status: MemberStatus) -> None:
 
 def _rejection(failure: Failure) -> str:
     """Return the reason for the metrics; see `tower.tunnels.counters.REJECTIONS`."""
-    if failure.check(AuthenticationFailed):
-        return "authentication"
+    if isinstance(failure.value, AuthenticationFailed):
+        return failure.value.kind
     if failure.check(TooManyTunnels):
         return "too-many-tunnels"
     if failure.check(HandshakeTimeout):

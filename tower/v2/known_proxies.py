@@ -23,16 +23,19 @@ class KnownProxies:
 
     Keys that a proxy announces over an authenticated connection are stored, so that it can change to its next
     key, and to its next CA, while agents run.  They are valid only together with the fingerprints of the join
-    command.
+    command; so are the hashes of CAs with its hashes, because a wrong `--ca-hash` must not succeed.
 
     :param given: fingerprints of the join command.
+    :param given_hashes: hashes of CAs of the join command.
     """
 
     _log = Logger()
 
-    def __init__(self, state: Folder, given: Collection[str]) -> None:
+    def __init__(self, state: Folder, given: Collection[str], given_hashes: Collection[str] = ()) -> None:
         self._state = state
         self._given = sorted(given)
+        self._given_hashes = sorted(given_hashes)
+        self._stored: dict[str, Any] = {}
         self._announced = self._load()
 
     @property
@@ -49,12 +52,32 @@ class KnownProxies:
             stored = json.loads(self._state.read(_HOST_KEYS) or b"{}")
             if stored.get("given") != self._given:
                 return Announcement()
-            return _checked(stored["announced"], stored.get("caHashes", ()))
+            # files of earlier versions have no given hashes
+            is_same = stored.get("givenHashes", self._given_hashes) == self._given_hashes
+            found = _checked(stored["announced"], stored.get("caHashes", ()) if is_same else ())
+            self._stored = {**stored, "used": str(stored.get("used", ""))}
+            return found
         except (ValueError, TypeError, AttributeError, KeyError, ConfigurationError):
             self._log.warn(
                 "{name} in the state directory is damaged; it will be written again", name=_HOST_KEYS
             )
             return Announcement()
+
+    def used(self, host_key: str) -> None:
+        """Log a change of the host key, a fingerprint, that the proxy used for a tunnel."""
+        earlier = self._stored.get("used", "")
+        if host_key == earlier or not self._announced.host_keys:
+            return
+        if earlier:
+            self._log.info(
+                "the proxy uses another host key, {new}, which it had announced, instead of {old}",
+                new=host_key,
+                old=earlier,
+            )
+        try:
+            self._write({**self._stored, "used": host_key})
+        except ConfigurationError as e:
+            self._log.warn("cannot store the host key that the proxy uses: {reason}", reason=str(e))
 
     def learn(self, announced: Announcement) -> None:
         """Store the pins of the proxy's hello; a write error is logged, and the next hello tries again."""
@@ -76,11 +99,42 @@ class KnownProxies:
 
     def _store(self, announced: Announcement) -> None:
         valid = _checked(announced.host_keys, announced.ca_hashes)
-        if valid == self._announced or not valid.host_keys:
+        if not valid.host_keys:
             return
-        stored = {"given": self._given, "announced": valid.host_keys, "caHashes": valid.ca_hashes}
+        stored = {
+            "given": self._given,
+            "givenHashes": self._given_hashes,
+            "announced": list(valid.host_keys),
+            "caHashes": list(valid.ca_hashes),
+            "used": self._stored.get("used", ""),
+        }
+        if stored == self._stored:
+            return
+        self._write(stored)
+        before, self._announced = self._announced, valid
+        self._report("host key", before.host_keys, valid.host_keys, self._given)
+        self._report("CA", before.ca_hashes, valid.ca_hashes, self._given_hashes)
+
+    def _write(self, stored: dict[str, Any]) -> None:
         self._state.write(_HOST_KEYS, json.dumps(stored).encode())
-        self._announced = valid
+        self._stored = stored
+
+    def _report(
+        self, what: str, before: Collection[str], now: Collection[str], given: Collection[str]
+    ) -> None:
+        """Log which pins have changed; the first ones are not a change if none is *given*."""
+        for pin in sorted({*now} - {*before, *given} if before or given else ()):
+            self._log.info(
+                "the proxy announced another {what}, {pin}, which is stored and accepted from now on",
+                what=what,
+                pin=pin,
+            )
+        for pin in sorted({*before} - {*now, *given}):
+            self._log.info(
+                "the proxy no longer announces the {what} {pin}, which is not accepted from now on",
+                what=what,
+                pin=pin,
+            )
 
 
 def _checked(host_keys: Collection[Any], ca_hashes: Collection[Any]) -> Announcement:

@@ -159,7 +159,7 @@ class ServerTransport(Server):
         super().ended(reason)
         self.on_member_status = _ignore
         if isinstance(auth, UserAuthServer) and auth.refusals:
-            reason = AuthenticationFailed(auth.cluster, auth.refusals)
+            reason = AuthenticationFailed(auth.cluster, auth.refusals, auth.fingerprint)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 
@@ -178,7 +178,9 @@ class ClientTransport(Client):
     __slots__ = (
         "_asked_at",
         "_cluster",
+        "_has_token",
         "_hello",
+        "_key",
         "_pinned",
         "on_announcement",
         "on_check_request",
@@ -202,6 +204,8 @@ class ClientTransport(Client):
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[ProxyPeer] = Deferred()
         self._cluster = cluster
+        self._key = key.fingerprint
+        self._has_token = token is not None
         self._pinned = frozenset(pinned)
         self._hello = hello
         self._asked_at = 0.0
@@ -257,15 +261,9 @@ class ClientTransport(Client):
         else:
             failure.trap(Unanswered)
 
-    def _refused(self) -> None:
-        self.fail(
-            AgentRefused(
-                f"the proxy rejected this agent for cluster {self._cluster!r}: its key is not enrolled, and "
-                "its join token is missing, unknown, expired or used up, or the cluster was removed: "
-                f"run 'tower join {self._cluster}' for a new one"
-            ),
-            DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
-        )
+    def _refused(self, notice: str) -> None:
+        error = AgentRefused(self._cluster, self._key, notice, has_token=self._has_token)
+        self.fail(error, DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE)
 
     def ended(self, reason: Exception) -> None:
         """Fail `ready`."""

@@ -101,6 +101,7 @@ class Uplink:
         if problem := skew(identity.hello.version, proxy.hello.version):
             self._log.warn("{problem}", problem=problem)
         self._known_proxies.learn(Announcement(proxy.hello.host_keys, proxy.hello.ca_hashes))
+        self._known_proxies.used(proxy.fingerprint)
         if self._health is not None and MEMBER_STATUS in proxy.hello.capabilities:
             tunnel.lost.addCallback(self._follow(self._health, ssh))
             ssh.on_check_request = self._health.doubted

@@ -4,7 +4,8 @@
 They replace Conch's `SSHUserAuthServer` and `SSHUserAuthClient`, which use a portal of `twisted.cred` and
 passwords, wait up to ten hours, answer requests out of order when decisions take time, and distinguish a
 known key from an unknown one before a signature.  Here requests are answered in order, three failures end the
-connection, and all failures look the same to the peer.
+connection, and all failures look the same to the peer, except to the owner of a key that is or was enrolled
+(`NOTICES`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.clusters.agent_rejection import (
+    AUTHENTICATION,
+    DISABLED,
+    UNKNOWN_KEY,
+    AgentRejected,
+)
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair
@@ -50,6 +57,7 @@ from tower.v2.enrol import (
     publickey_request,
     read_claim,
 )
+from tower.v2.peers import NOTICES
 
 #: Requests answered on one connection, signed or not; ssh sends one for each key that it has.
 REQUESTS = 12
@@ -68,16 +76,20 @@ class Gatekeeper:
     _slot: TunnelSlot
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Awaitable[bool]:
-        """Return whether that key may serve that cluster."""
-        if not self._tokens.is_enrolled(cluster, fingerprint):
-            return False
+        """Return whether that key may serve that cluster.
+
+        :raise AgentRejected: it is rejected.
+        """
+        refusal = self._tokens.refusal(cluster, fingerprint)
+        if refusal is not None:
+            raise refusal
         waiting = self._slot.acquire(cluster, fingerprint)
         return True if waiting is None else waiting.addCallback(lambda _: True)
 
     async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Spend one use of *token* on that key.
 
-        :raise Unauthorized: unknown cluster; unknown, expired or used up token: see its ``reason``.
+        :raise AgentRejected: unknown cluster; unknown, expired or used up token: see its ``reason``.
         """
         await self._tokens.enrol(cluster, token, fingerprint, blob)
         waiting = self._slot.acquire(cluster, fingerprint)
@@ -89,13 +101,24 @@ def _ignore(claim: Claim) -> None:
     """No-op, after the end."""
 
 
+def _ignore_notice(notice: str) -> None:
+    """No-op, after the end."""
+
+
+def _rejection(error: Exception) -> AgentRejected:
+    if isinstance(error, AgentRejected):
+        return error.with_traceback(None)  # else it refers to its own owner
+    return AgentRejected(AUTHENTICATION, error.reason if isinstance(error, Unauthorized) else str(error))
+
+
 class UserAuthServer(SSHService):
     """The proxy's side.
 
     :param tries: failures after which the connection ends.
     :param accepted: called once with the accepted claim, after the success was sent.
     :ivar cluster: the cluster claimed last.
-    :ivar refusals: reasons of failures, for the log; never sent.
+    :ivar fingerprint: of the key of the last claim that was proven; empty: none.
+    :ivar refusals: kinds and reasons of failures, for metrics and the log.
     """
 
     name = b"ssh-userauth"
@@ -109,8 +132,8 @@ class UserAuthServer(SSHService):
         self._waiting: list[bytes] = []
         self._working = False
         self._over = False
-        self.cluster = ""
-        self.refusals: list[str] = []
+        self.cluster = self.fingerprint = ""
+        self.refusals: list[AgentRejected] = []
 
     def serviceStopped(self) -> None:
         """Drop waiting requests.  A decision in progress continues; its result is ignored."""
@@ -160,6 +183,7 @@ class UserAuthServer(SSHService):
             if not claim.proven:
                 self.transport.sendPacket(MSG_USERAUTH_PK_OK, NS(ED25519) + NS(claim.blob))
                 return
+            self.fingerprint = claim.fingerprint
             verdict = self._ask(claim)
             if isinstance(verdict, bool):
                 self._judge(claim, verdict)
@@ -191,19 +215,23 @@ class UserAuthServer(SSHService):
     def _judge(self, claim: Claim, verdict: bool) -> None:
         """Accept the claim if the verdict is good.
 
-        :raise NotAccepted: it is not.
+        :raise AgentRejected: it is not.
         """
         if not verdict:
-            raise ClaimRejected(f"the key {claim.fingerprint} is not enrolled")
+            raise AgentRejected(UNKNOWN_KEY, f"the key {claim.fingerprint} is not enrolled")
         assert self.transport is not None
         self._over = True
         self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
         self._accepted(claim)
 
     def _refuse(self, method: bytes, error: Exception) -> None:
+        """Answer a rejected request; the owner of a key that is or was enrolled gets a notice first."""
         assert self.transport is not None
+        rejection = _rejection(error)
         if method != NONE:
-            self.refusals.append(error.reason if isinstance(error, Unauthorized) else str(error))
+            self.refusals.append(rejection)
+        if method == PUBLICKEY and rejection.kind in NOTICES:
+            self.transport.sendPacket(MSG_USERAUTH_BANNER, NS(NOTICES[rejection.kind]) + NS(b""))
         if len(self.refusals) >= self._tries:
             self.transport.sendDisconnect(DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE, b"not authorized")
         else:
@@ -215,6 +243,8 @@ class UserAuthClient(SSHService):
 
     So an agent that restarts long after its token was used up is authenticated, and so is one whose
     connection was lost between the proxy's commit and its answer.
+
+    :param refused: called with the kind of the proxy's notice, one of `NOTICES`; empty: there was none.
     """
 
     name = b"ssh-userauth"
@@ -225,13 +255,14 @@ class UserAuthClient(SSHService):
         key: KeyPair,
         token: str | None,
         succeeded: Callable[[], None],
-        refused: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._key = key
         self._token = token
         self._succeeded = succeeded
         self._refused = refused
+        self._notice = ""
 
     def serviceStarted(self) -> None:
         """Offer the key, signed at once: one round trip less than asking first."""
@@ -243,7 +274,7 @@ class UserAuthClient(SSHService):
     def serviceStopped(self) -> None:
         """Drop the token and references."""
         self._token = self.transport = None
-        self._succeeded = self._refused = do_nothing
+        self._succeeded, self._refused = do_nothing, _ignore_notice
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Handle the proxy's answers."""
@@ -251,14 +282,17 @@ class UserAuthClient(SSHService):
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:
             self._next(MessageReader(packet).names())
-        elif messageNum != MSG_USERAUTH_BANNER:
+        elif messageNum == MSG_USERAUTH_BANNER:
+            kind = MessageReader(packet).string().partition(b": ")[0].decode("ascii", "replace")
+            self._notice = kind if kind in NOTICES else self._notice
+        else:
             raise PeerError(f"message {messageNum} before authentication")
 
     def _next(self, methods: list[bytes]) -> None:
         transport: Any = self.transport
         token, self._token = self._token, None
-        if token is None or ENROL not in methods:
-            self._refused()
+        if token is None or ENROL not in methods or self._notice == DISABLED:
+            self._refused(self._notice)
             return
         body = enrol_request(transport.sessionID, self._cluster, self._key, token)
         transport.send_secret(MSG_USERAUTH_REQUEST, body)

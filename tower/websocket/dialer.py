@@ -11,6 +11,7 @@ from attrs import define, field
 from autobahn.twisted.websocket import WebSocketClientFactory
 from cryptography import x509
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.net.addresses import join_address
@@ -19,7 +20,14 @@ from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection, ConnectionEnded
 from tower.net.pipe_transport import PipeTransport
 from tower.net.proxy_environment import HTTPProxy, ServerURL
-from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
+from tower.net.tls.ca_pinning import (
+    ChainReader,
+    ChainUnknown,
+    NotThePinnedCA,
+    find_authority,
+    key_hash,
+    pinned_context,
+)
 from tower.net.tls.connection import TLSFailed, start_tls
 from tower.net.tls.validity import is_about_dates, validity_problem
 from tower.reactor.interfaces import ISocketReactor
@@ -53,6 +61,8 @@ class Dialer:
         *context* rejects the proxy.
     """
 
+    _log = Logger()
+
     _reactor: ISocketReactor
     url: ServerURL
     _context: ssl.SSLContext | None = None
@@ -62,6 +72,7 @@ class Dialer:
     _epoch: Callable[[], float] = time.time
     _announced: Callable[[], Sequence[str]] = tuple
     _learned: ssl.SSLContext | None = field(default=None, init=False)
+    _logged: str = field(default="", init=False)
     _factory: WebSocketClientFactory = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -135,7 +146,16 @@ class Dialer:
 
     async def _learn(self) -> ssl.SSLContext:
         """Return a context with the proxy's CA, found by its hash."""
-        return pinned_context(find_authority(await self._chain(), (*self._hashes, *self._announced())))
+        authority = find_authority(await self._chain(), (*self._hashes, *self._announced()))
+        digest = key_hash(authority)
+        if digest not in (*self._hashes, self._logged):
+            self._log.info(
+                "the CA of {proxy} is {digest}, which the proxy had announced to this agent",
+                proxy=str(self.url),
+                digest=digest,
+            )
+        self._logged = digest
+        return pinned_context(authority)
 
     async def _chain(self) -> list[x509.Certificate]:
         """Return the proxy's certificates, which are not verified."""

@@ -57,7 +57,7 @@ class PinningTests(SynchronousTestCase):
         """Without it, the error has the hashes of the chain, and the cure."""
         root, middle, leaf = family()
         error = self.assertRaises(NotThePinnedCA, find_authority, [leaf[0], middle[0]], [key_hash(root[0])])
-        self.assertIn(key_hash(middle[0]), str(error))
+        self.assertIn(f"its CAs have {key_hash(middle[0])};", str(error))
         self.assertIn("join line", str(error))
         self.assertRaises(NotThePinnedCA, find_authority, [], [key_hash(root[0])])
 

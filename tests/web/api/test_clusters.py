@@ -113,9 +113,28 @@ class ReadingTests(ApiTestCase):
         (row,) = self.get(CLUSTERS, accept=TABLE)["rows"]
         self.assertEqual(row["cells"][6:8], ["v1.31.2", "42s ago"])
 
+    def test_silent(self) -> None:
+        """The table has the time of the last byte of an agent that is connected and does not answer."""
+        self.add("alpha")
+        tunnel: Any = FakeTunnel("alpha")
+        self.tunnels.add(tunnel)
+        self.tunnels.note_silence(tunnel, 15.0)
+        (row,) = self.get(CLUSTERS, accept=TABLE)["rows"]
+        self.assertEqual((row["cells"][7], row["cells"][9:12]), ("15s ago", ["1", "1.2.3", ""]))
+
+    def test_reconnecting(self) -> None:
+        """A cluster that is still available after the loss of its agent is shown as reconnecting."""
+        self.add("alpha")
+        self.successResultOf(self.clusters.set_condition("alpha", AVAILABLE, "True", "Ready", "It answers."))
+        (row,) = self.get(CLUSTERS, accept=TABLE)["rows"]
+        self.assertEqual(row["cells"][3:5], ["True", "Reconnecting"])
+        self.assertIn("No agent is connected", row["cells"][-1])
+
     def test_reasons(self) -> None:
         """The table has the first problem with its cure, also of an available cluster."""
         self.add("alpha")
+        tunnel: Any = FakeTunnel("alpha")
+        self.tunnels.add(tunnel)
         cases: tuple[tuple[ConditionStatus, str, tuple[str, str]], ...] = (
             ("False", "ConnectionRefused", ("ConnectionRefused", "start it")),
             ("True", "ClockSkew", ("ClockSkew", "start it")),

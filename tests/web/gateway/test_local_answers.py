@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get
 from tower.kube.status import request_id_lines
-from tower.web.gateway.request import DISCARD_LIMIT, Request
+from tower.web.gateway.received_request import DISCARD_LIMIT
+from tower.web.gateway.request import Request
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"

@@ -17,11 +17,12 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
-from tower.web.gateway.channel_pool import LATE, SENT_WAIT
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.gateway.request import Request
+from tower.web.gateway.upstream.channel_pool import SENT_WAIT
+from tower.web.gateway.upstream.late_servers import LATE
 from tower.web.outcome import RawStream, Relay
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"

@@ -108,7 +108,8 @@ def find_authority(chain: Sequence[x509.Certificate], hashes: Sequence[str]) -> 
     for certificate, key in zip(chain, keys, strict=True):
         if key in hashes and _is_authority(certificate):
             return certificate
-    shown = ", ".join(keys) or "none"
+    found = (key for each, key in zip(chain, keys, strict=True) if _is_authority(each))
+    shown = ", ".join(found) or "none"
     raise NotThePinnedCA(
         f"no CA of the proxy has the hash in --ca-hash; its CAs have {shown}; "
         "if its CA was changed on purpose, take the hash from a new join line"

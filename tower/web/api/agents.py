@@ -107,28 +107,30 @@ class AgentsApi:
                 **({"labels": dict(cluster.labels)} if cluster.labels else {}),
             },
             "spec": {"cluster": cluster.name, "protocol": agent.protocol},
-            "status": {"tunnels": [_tunnel(tunnel) for tunnel in tunnels], **self._removal(cluster, agent)},
+            "status": {
+                "tunnels": [self._tunnel(tunnel) for tunnel in tunnels],
+                **self._removal(cluster, agent),
+            },
         }
+
+    def _tunnel(self, tunnel: Tunnel) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "host": tunnel.host,
+            "address": tunnel.peer,
+            "since": timestamp(tunnel.since),
+            "version": tunnel.version,
+            "protocol": tunnel.protocol,
+            "streams": tunnel.streams,
+            "draining": tunnel.draining,
+        }
+        if tunnel.round_trip and not self._tunnels.is_silent(tunnel):
+            shown["roundTripMilliseconds"] = round(tunnel.round_trip * 1000, 3)
+        return shown
 
     def _removal(self, cluster: Cluster, agent: _Agent) -> dict[str, str]:
         """Return when a key is removed whose agent has never connected."""
         facts = self._facts.of(cluster.name, agent.name)
         return {} if facts is None or facts.purged is None else {"removalTimestamp": timestamp(facts.purged)}
-
-
-def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "host": tunnel.host,
-        "address": tunnel.peer,
-        "since": timestamp(tunnel.since),
-        "version": tunnel.version,
-        "protocol": tunnel.protocol,
-        "streams": tunnel.streams,
-        "draining": tunnel.draining,
-    }
-    if tunnel.round_trip:
-        shown["roundTripMilliseconds"] = round(tunnel.round_trip * 1000, 3)
-    return shown
 
 
 def rows_by_tunnel(items: list[Object]) -> list[Object]:

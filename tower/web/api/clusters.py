@@ -62,7 +62,11 @@ class ClusterApi:
     def show(self, cluster: Cluster) -> Object:
         """Return the current object of *cluster*."""
         tunnels = self._tunnels.live(cluster.name)
-        round_trips = [tunnel.round_trip for tunnel in tunnels if tunnel.round_trip]
+        round_trips = [
+            tunnel.round_trip
+            for tunnel in tunnels
+            if tunnel.round_trip and not self._tunnels.is_silent(tunnel)
+        ]
         state = self._tunnels.member_status(cluster.name)
         live = Live(
             endpoint=self._published.cluster_url(cluster.name) if self._published.is_known else "",

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from tower.clusters.condition_types import AVAILABLE
 from tower.durations import human_duration
+from tower.tunnels.silence_watch import QUIET
 
 Object: TypeAlias = dict[str, Any]
 Cell: TypeAlias = str | int | bool | None
@@ -19,6 +20,9 @@ _GOOD = frozenset(("Ready", "AgentConnected", "TunnelOpen"))
 
 #: Reason and message without a problem; kubectl prints an empty cell as blanks.
 _NONE = "<none>"
+
+#: Reason of an available cluster whose agents are disconnected, before `Available` changes.
+_RECONNECTING = "Reconnecting"
 
 #: Media types of tables in `Accept`, the current form first.
 TABLES = tuple(f"application/json;as=Table;v={version};g=meta.k8s.io" for version in ("v1", "v1beta1"))
@@ -132,12 +136,18 @@ def _available(item: Object, _now: float) -> str:
 def _reason(item: Object, _now: float) -> str:
     """Return the reason of the first problem."""
     found = _sum(item)
-    is_good = found.get("status") == "True" and found["reason"] in _GOOD
-    return _NONE if is_good else str(found.get("reason", _NONE))
+    if found.get("status") != "True":
+        return str(found.get("reason", _NONE))
+    if not _is_ssh(item) and not _agent_count(item):
+        return _RECONNECTING
+    return _NONE if found["reason"] in _GOOD else str(found["reason"])
 
 
 def _message(item: Object, now: float) -> str:
-    return _NONE if _reason(item, now) == _NONE else str(_sum(item)["message"] or _NONE)
+    reason = _reason(item, now)
+    if reason == _RECONNECTING:
+        return "No agent is connected; Available becomes False if none reconnects soon."
+    return _NONE if reason == _NONE else str(_sum(item)["message"] or _NONE)
 
 
 def _sum(item: Object) -> Object:
@@ -150,17 +160,22 @@ def _is_ssh(item: Object) -> bool:
     return bool(item["spec"]["connection"]["type"] == "ssh")
 
 
+def _agent_count(item: Object) -> int:
+    return int(item["status"].get("agents", 0))
+
+
 def _last_seen(item: Object, now: float) -> Cell:
-    if item["status"].get("agents") or item["status"].get("ssh", {}).get("usableNodes"):
-        return "now"
     seconds = seconds_since(item["status"].get("lastSeen"), now)
+    is_recent = seconds is None or seconds < QUIET
+    if is_recent and (_agent_count(item) or item["status"].get("ssh", {}).get("usableNodes")):
+        return "now"
     return "never" if seconds is None else f"{human_duration(seconds)} ago"
 
 
 def _agents(item: Object, _now: float) -> Cell:
     """Return the number of connected agents, or of usable nodes."""
     if not _is_ssh(item):
-        return str(item["status"].get("agents", 0))
+        return str(_agent_count(item))
     ssh = item["status"].get("ssh", {})
     return f"{ssh.get('usableNodes', 0)}/{len(ssh.get('nodes', ()))}"
 
@@ -185,7 +200,7 @@ CLUSTER_COLUMNS = (
         "Kubernetes version of the cluster, last known.",
         lambda item, _: item["status"].get("kubernetesVersion", ""),
     ),
-    Column("Last seen", "Time since an agent or a node was last connected.", _last_seen),
+    Column("Last seen", "Time since the last sign of life of an agent or a node.", _last_seen),
     age_column(),
     Column("Agents", "Number of connected agents, or of usable nodes and all nodes.", _agents, priority=1),
     Column(

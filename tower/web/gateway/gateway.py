@@ -10,7 +10,8 @@
   makes the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
 * `tower.web.gateway.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
   ``twisted.web.proxy``: `tower.web.gateway.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
-* `tower.web.gateway.channel_pool.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
+* `tower.web.gateway.upstream.channel_pool.ChannelPool`: the pooled channels into the
+  clusters, shared by all gateways.
 
 A router and its filters read from a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
 ``fields`` (`tower.http.requests.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
@@ -40,12 +41,12 @@ from tower.kube.status import StatusError
 from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.net.connection import Connection
 from tower.reactor.log_batch import Summary
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.measurements import RequestMeter, RequestObserver
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinis
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.tunnels.targets import KUBERNETES
-from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
-from tower.web.gateway.member_errors import LONGEST, member_error
 from tower.web.gateway.raw_streams import go_raw
 from tower.web.gateway.refusals import break_off
+from tower.web.gateway.upstream.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
+from tower.web.gateway.upstream.member_errors import LONGEST, member_error
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.relay import ProxyClientFactory
+    from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 # Methods that may be retried if the channel was just closing (RFC 9110 section 9.2.2; as Go's HTTP client).
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))

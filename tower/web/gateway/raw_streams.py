@@ -9,14 +9,14 @@ from twisted.python.failure import Failure
 
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
-from tower.web.gateway.channel_pool import Attempt
 from tower.web.gateway.exchange import Exchange
+from tower.web.gateway.upstream.channel_pool import Attempt
 from tower.web.outcome import RawStream
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.gateway.request import Request
+    from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 #: The protocol that ``tower forward`` upgrades to.
 TOWER_STREAM = b"tower-stream"

@@ -17,15 +17,16 @@ from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
 from tower.tunnels.targets import KUBERNETES
-from tower.web.gateway.channel_pool import Attempt, silent_text
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.gateway.refusals import break_off
+from tower.web.gateway.upstream.channel_pool import Attempt
+from tower.web.gateway.upstream.open_failures import silent_text
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.request import Request
+    from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 
 class ProxyClientFactory(Exchange):

@@ -16,34 +16,24 @@ from tower.web.gateway.inflight import count_in_flight, uncount
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading
 from tower.web.gateway.measurements import ABORTED, Observation, measure
 from tower.web.gateway.outcomes import carry_out, carry_out_later
+from tower.web.gateway.received_request import ReceivedRequest
 from tower.web.gateway.refusals import record_refusal, refusal_answer
 from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.outcome import Outcome, Relay, ResponseRecord
-from tower.web.request_id import VALID_ID, new_request_id
 
 if TYPE_CHECKING:
     from tower.web.access.audit import Entry
-    from tower.web.access.authentication import AnyIdentity
     from tower.web.gateway.http_channel import HTTPChannel
 
 #: Default limit of a body that Tower reads itself, B.
 BODY_LIMIT = 1024 * 1024
 
-#: Longest unread body that is discarded so that the connection can be kept, B.
-DISCARD_LIMIT = 64 * 1024
 
-
-class Request:
-    """One request.
+class Request(ReceivedRequest):
+    """One request and its answer.
 
     :ivar proxyClientFactoryClass: relays it to a cluster.
     :ivar log: for events of requests.
-    :ivar method: as received, upper case.
-    :ivar target: path and query, as received.
-    :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
-    :ivar head: its bytes, including the empty line.
-    :ivar early: the part of the body that arrived together with the head, including framing.
-    :ivar identity: the user; set by the router.
     :ivar entry: of the audit log; None without an audit log or before authentication.
     :ivar observation: for the gateway's observer; None without one, and after the end.
     :ivar began: when the head was complete, monotonic, s; 0.0 without a meter, and after the end.
@@ -60,29 +50,18 @@ class Request:
     proxyClientFactoryClass: ClassVar[type[ProxyClientFactory]] = ProxyClientFactory
 
     __slots__ = (
-        "_id",
-        "_is_own_id",
-        "_reads_body",
         "answered_at",
         "began",
         "by_member",
-        "channel",
         "cluster",
         "code",
         "counted",
         "deciding",
-        "early",
         "entry",
         "exchange",
-        "fields",
-        "head",
-        "identity",
-        "method",
-        "minor",
         "observation",
         "over",
         "started",
-        "target",
     )
 
     log = Logger()
@@ -104,7 +83,7 @@ class Request:
         self.fields = fields
         self.head = head
         self.early = early
-        self.identity: AnyIdentity | None = None
+        self.identity = None
         self.entry: Entry | None = None
         self.observation: Observation | None = None
         self.began = self.answered_at = 0.0
@@ -119,67 +98,6 @@ class Request:
         self._reads_body = False
 
     # For routers
-
-    @property
-    def path(self) -> bytes:
-        """The path, as received."""
-        return self.target.partition(b"?")[0]
-
-    @property
-    def query(self) -> bytes:
-        """The query, as received, without the question mark."""
-        return self.target.partition(b"?")[2]
-
-    @property
-    def certificate(self) -> bytes | None:
-        """The client certificate that TLS verified, DER, or None."""
-        return self.channel.peer.certificate
-
-    @property
-    def request_id(self) -> str:
-        """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
-        self.make_id()
-        return self._id
-
-    def make_id(self) -> None:
-        """Make `request_id`, so that the request is sent to the cluster with it."""
-        if self._id:
-            return
-        given = self.fields.get(b"audit-id")
-        if given is None or VALID_ID.fullmatch(given) is None:
-            self._id = new_request_id()
-        else:
-            self._id, self._is_own_id = given.decode("ascii"), False
-
-    @property
-    def id_line(self) -> bytes:
-        """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
-        return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
-
-    @property
-    def client(self) -> str:
-        """The name of the client: its address and user."""
-        user = "" if self.identity is None else self.identity.user
-        return f"{self.channel.peer.address} {user}"
-
-    @property
-    def close(self) -> bool:
-        """Whether the connection closes after the answer."""
-        return self.fields.close or not self.minor or self.channel.gateway.stopping or self.channel.last
-
-    @property
-    def keep(self) -> bool:
-        """Whether the connection is kept after an answer made by Tower.
-
-        Only the head decides, not how much of the body has arrived: fragmentation of the user's bytes changes
-        nothing.  A short unread body is discarded.  After a long one, or one that the user might not send
-        after this answer (``Expect``), the connection closes.
-        """
-        if self.close:
-            return False
-        if self._reads_body:
-            return not self.channel.body_pending
-        return 0 <= self.fields.body <= DISCARD_LIMIT and not self.fields.expects
 
     def body(self, limit: int = BODY_LIMIT) -> Deferred[bytes]:
         """Return the whole body, without framing.

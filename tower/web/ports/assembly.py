@@ -20,10 +20,10 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.filters import FilterChain
 from tower.web.access.request_logs import RequestLogs
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.measurements import RequestMeter
+from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.router import ClusterPort, OpenClusterPort

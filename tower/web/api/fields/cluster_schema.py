@@ -121,7 +121,7 @@ def cluster() -> dict[str, Any]:
             "agents": number("Number of connected agents, for type proxy."),
             "kubernetesVersion": text("Kubernetes version of the cluster, last known."),
             "agentVersion": text("Version of a connected agent."),
-            "lastSeen": text("Time when an agent or a node was last connected.", format="date-time"),
+            "lastSeen": text("Time of the last sign of life of an agent or a node.", format="date-time"),
             "roundTripMilliseconds": number("Round-trip time to an agent or a node, ms.", "number"),
             "member": member,
             "ssh": ssh_status(),

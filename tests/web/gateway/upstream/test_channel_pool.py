@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.channel_pool`."""
+"""Tests for `tower.web.gateway.upstream.channel_pool`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.status import StatusError
-from tower.web.gateway.channel_pool import Attempt, ClusterUpstream
+from tower.web.gateway.upstream.channel_pool import Attempt
+from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 
 class PoolTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.confinement`, and for its use in the relay."""
+"""Tests for `tower.web.gateway.upstream.confinement`, and for its use in the relay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get, ok
 from tower.http.bodies import BadBody, ChunkedBody
-from tower.web.gateway.confinement import ACTS_ON_ORIGIN, ORIGIN_FIELDS, TRAILERS, confined, confined_cookie
+from tower.web.gateway.upstream.confinement import (
+    ACTS_ON_ORIGIN,
+    ORIGIN_FIELDS,
+    TRAILERS,
+    confined,
+    confined_cookie,
+)
 
 SCOPE = b"/clusters/alpha"
 PATH = b"/clusters/alpha/apps/shop/cart"

@@ -10,30 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
-from tower.kube.member_status import TIMEOUT
 from tower.kube.status import StatusError
-from tower.net.pipes import NoReceiver
-from tower.tunnels import SSH, Tunnel, Tunnels
+from tower.tunnels import Tunnel, Tunnels
 from tower.tunnels.live import TunnelChannel
 from tower.tunnels.patience import Patience
 from tower.tunnels.silence import Silences
 from tower.tunnels.targets import KUBERNETES
+from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
+from tower.web.gateway.upstream.late_servers import LateServers
+from tower.web.gateway.upstream.open_failures import open_failure, silent_text
 
 #: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
 
 #: How long a request that was sent to an API server known not to answer waits, s.
 SENT_WAIT = 25.0
-
-#: How long the error of an API server that did not answer is repeated to clients whose patience is spent, s:
-#: until its agent has checked it.
-LATE = 10.0
 
 #: How long an idle channel is kept, s; API servers close idle connections after 90 s.
 IDLE = 60.0
@@ -43,24 +39,6 @@ KEPT = 64
 
 #: Interval of `ChannelPool.sweep`, s.
 SWEEP_PERIOD = 5.0
-
-_CODES = {
-    "not-allowed": (403, "Forbidden", "cluster {cluster}: {end} does not allow this: {text}"),
-    "no-such-target": (404, "NotFound", "cluster {cluster}: {end} has no such target: {text}"),
-    "busy": (503, "ServiceUnavailable", "cluster {cluster}: the tunnel is busy: {text}"),
-    "timeout": (504, "Timeout", "cluster {cluster}: {target} did not answer {end}: {text}: {cure}"),
-}
-_OTHER = (503, "ServiceUnavailable", "cluster {cluster}: {end} cannot reach {target}: {text}: {cure}")
-
-
-class _Discarded(NoReceiver):
-    """The receiver of a channel that was discarded."""
-
-    def received(self, data: memoryview) -> None:
-        """Ignore the bytes."""
-
-
-_DISCARDED = _Discarded()
 
 
 @dataclass(slots=True)
@@ -77,60 +55,13 @@ class Attempt:
     tunnel: Tunnel | None = None
 
 
-class ClusterUpstream:
-    """One channel of a pool; while idle it is the channel's receiver.
-
-    :ivar channel: resumed; its user sets its receiver.
-    :ivar rewrite: changes heads right before they are sent, or None.
-    :ivar reused: whether an earlier request was answered on it.
-    :ivar shelf: the list of idle channels that it is in, or None.
-    """
-
-    __slots__ = ("age", "channel", "reused", "rewrite", "shelf", "tunnel")
-
-    def __init__(self, channel: TunnelChannel, tunnel: Tunnel, target: str) -> None:
-        self.channel = channel
-        self.tunnel = tunnel
-        self.rewrite = tunnel.rewrite_for(target)
-        self.reused = False
-        self.age = 0.0
-        self.shelf: list[ClusterUpstream] | None = None
-
-    def discard(self) -> None:
-        """Close it; it must not be on a shelf."""
-        self.shelf = None
-        self.channel.receiver = _DISCARDED  # not self: a closed channel keeps its receiver
-        self.channel.abort()
-
-    def _leave(self) -> None:
-        if self.shelf is not None and self in self.shelf:
-            self.shelf.remove(self)
-        self.shelf = None
-
-    def received(self, data: memoryview) -> None:
-        """Abort: bytes without a request mean that the sender is out of step."""
-        self._leave()
-        self.channel.abort()
-
-    def ended(self) -> None:
-        """Close it: the API server or the agent has ended its side."""
-        self._leave()
-        self.channel.close()
-
-    def drained(self) -> None:
-        """Ignore it: nothing waits to be sent."""
-
-    def closed(self, reason: Exception) -> None:
-        """Remove it from its shelf."""
-        self._leave()
-
-
 class ChannelPool:
     """The idle channels of all clusters.
 
     A ``TimerService(SWEEP_PERIOD, pool.sweep)`` closes old ones; `stop` closes all.
 
     :param seconds: returns monotonic time, s.
+    :param silences: of the tunnels; shared with `tower.tunnels.silence_watch`.
     :param wait: see `WAIT`.
     :ivar opened: number of channels opened.
     :ivar taken: number of requests that reused one.
@@ -140,6 +71,7 @@ class ChannelPool:
         self,
         tunnels: Tunnels,
         seconds: Callable[[], float],
+        silences: Silences,
         *,
         wait: float = WAIT,
         idle: float = IDLE,
@@ -147,9 +79,8 @@ class ChannelPool:
     ) -> None:
         self._tunnels = tunnels
         self._patience = Patience(wait, seconds)
-        self._silences = Silences(seconds)
-        self._seconds = seconds
-        self._late: WeakKeyDictionary[Tunnel, tuple[float, str]] = WeakKeyDictionary()
+        self._silences = silences
+        self._late = LateServers(seconds)
         self._idle = idle
         self._kept = kept
         self._shelves: dict[tuple[str, str], list[ClusterUpstream]] = {}
@@ -211,16 +142,16 @@ class ChannelPool:
                 if target == KUBERNETES:
                     self._tunnels.note_outcome(tunnel, reached=False)
                 counters.not_opened(e.code)
-                refusal = _refusal(e.with_traceback(None), cluster, target, tunnel)
+                refusal = open_failure(e.with_traceback(None), cluster, target, tunnel)
                 if refusal.code == 504 and target == KUBERNETES:
-                    self._late[tunnel] = self._seconds() + LATE, refusal.message
+                    self._late.note(tunnel, refusal.message)
                     self._patience.spend(cluster, attempt.client)
                 raise refusal from None  # as above
             else:
                 self.opened += 1
                 if target == KUBERNETES:
                     self._tunnels.note_outcome(tunnel, reached=True)
-                    self._late.pop(tunnel, None)
+                    self._late.forget(tunnel)
                 self._patience.renew(cluster)
                 return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
@@ -267,28 +198,18 @@ class ChannelPool:
 
         :param age: how long the request has waited, s.
         """
-        late = None if attempt.tunnel is None else self._late_error(cluster, attempt.tunnel)
+        late = None if attempt.tunnel is None else self._late.error(cluster, attempt.tunnel)
         if late is None or self._patience.left(cluster, attempt.client, age):
             return None
         return late
 
     def unanswered_since(self, cluster: str, attempt: Attempt, age: float) -> StatusError | None:
         """Return the same for a request that was sent, which a slow API server may still answer."""
-        late = None if attempt.tunnel is None else self._late_error(cluster, attempt.tunnel)
+        late = None if attempt.tunnel is None else self._late.error(cluster, attempt.tunnel)
         if late is None or not (age >= SENT_WAIT or self._patience.is_spent(cluster, attempt.client)):
             return None
         self._patience.spend(cluster, attempt.client)
         return late
-
-    def _late_error(self, cluster: str, tunnel: Tunnel) -> StatusError | None:
-        """Return the error if the API server behind *tunnel* is known not to answer."""
-        until, text = self._late.get(tunnel, (0.0, ""))
-        if self._seconds() < until:
-            return StatusError(504, text)
-        status = tunnel.member_status
-        if status is None or status.api_server.reason != TIMEOUT:
-            return None
-        return StatusError(503, f"cluster {cluster}: {status.api_server.text}")
 
     def is_silent(self, tunnel: Tunnel) -> bool:
         """Return whether *tunnel*, which a request waits for, does not answer; to be called each second."""
@@ -316,14 +237,6 @@ class ChannelPool:
                 shelf.pop().discard()
 
 
-def silent_text(cluster: str) -> str:
-    """Return the error text for a cluster whose agents do not answer."""
-    return (
-        f"cluster {cluster}: its agent is connected but does not answer: check the agent's process and the "
-        "network between it and this proxy"
-    )
-
-
 def _without_frames(failure: Failure) -> Failure:
     """Remove the traceback: the frames of a failed coroutine refer to its failure, a reference cycle."""
     failure.cleanFailure()
@@ -346,21 +259,3 @@ def _unless_cancelled(opening: Deferred[TunnelChannel]) -> Deferred[TunnelChanne
 
     opening.addCallbacks(opened, failed)
     return result
-
-
-def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) -> StatusError:
-    code, reason, text = _CODES.get(error.code, _OTHER)
-    name = "the API server" if target == KUBERNETES else f"target {target}"
-    end = "a node" if tunnel.protocol == SSH else "the agent"
-    why = error.reported_by(f"{end} of {cluster}")
-    if target == KUBERNETES:
-        cure = f"check that the API server runs, and its address in the kubeconfig of {_owner(tunnel)}"
-    else:
-        cure = "check that the target runs, and its address"
-    return StatusError(
-        code, text.format(end=end, cluster=cluster, target=name, text=why, cure=cure), reason=reason
-    )
-
-
-def _owner(tunnel: Tunnel) -> str:
-    return "the cluster" if tunnel.protocol == SSH else "the agent"

@@ -19,7 +19,7 @@ from tower.tunnels.targets import KUBERNETES
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import ClusterUpstream
+    from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 #: Longest body of a Status that is read, B; a Status about a credential has less than 1 KiB.
 LONGEST = 8 * 1024

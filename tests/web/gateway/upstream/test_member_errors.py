@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.member_errors`: answers that are about the agent, not about the user."""
+"""Tests for `tower.web.gateway.upstream.member_errors`: answers about the agent, not about the user."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get
 from tower.kube.member_status import Check, MemberStatus
 from tower.tunnels import SSH
-from tower.web.gateway.member_errors import LONGEST
 from tower.web.gateway.request import Request
+from tower.web.gateway.upstream.member_errors import LONGEST
 from tower.web.outcome import Outcome, Relay
 
 AGENT = "system:serviceaccount:tower-system:tower-agent"
