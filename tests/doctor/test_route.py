@@ -85,7 +85,8 @@ class RouteTests(DoctorTestCase):
         self.network.certificates = []
         self.network.http[False] = Glimpse(400, NOW, b"HTTP/")
         line = self.failed(self.look())
-        self.assertIn("TLS: tower.example:8443 has no TLS -> --proxy-server ws://tower.example:8443", line)
+        self.assertIn("TLS: tower.example:8443 has no TLS -> use the port in the proxy's --secure-port", line)
+        self.assertTrue(line.endswith("ws://tower.example:8443 without --ca-hash and --ca-cert"), line)
         self.assertEqual(self.grades(self.look("ws://tower.example:8080")), {"ok"})
         self.network.http[False] = Glimpse(0, None, b"\x15\x03\x03")
         self.assertIn("TLS: the TLS handshake failed", self.failed(self.look()))

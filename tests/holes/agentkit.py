@@ -75,6 +75,9 @@ class _Pinned:
     def update(self, announced: object) -> None:
         """Keep nothing."""
 
+    def used(self, host_key: str) -> None:
+        """Keep nothing."""
+
 
 class MemoryAgent:
     """A Tower agent.

@@ -81,7 +81,11 @@ class DoctorTests(harness.TowerTestCase):
                 {},
                 ("TLS: ", f"-> --proxy-server wss://{front}"),
             ),
-            ({"proxy_server": f"wss://{plain}"}, {}, ("TLS: ", "no TLS", f"-> --proxy-server ws://{plain}")),
+            (
+                {"proxy_server": f"wss://{plain}"},
+                {},
+                ("TLS: ", "no TLS", "--secure-port", f"ws://{plain} without --ca-hash"),
+            ),
             ({"proxy_server": f"wss://{LOOPBACK}:{free_port()}"}, {}, ("connection: ", "refused")),
             ({"proxy_server": f"wss://{NO_NAME}:1"}, {}, ("name: ", NO_NAME, "no address")),
             (

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.fakes.chains import family, pem
 from tests.integration import harness
+from tests.integration.guide import Guide
 from tests.integration.member import AGENT_RIGHTS, member
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, script, wait_for
@@ -79,6 +83,9 @@ class DoctorMemberTests(harness.TowerTestCase):
             (line,) = self.on_agent()
             for text in texts:
                 self.assertIn(text, line)
+            if "create token" in texts:
+                self.apply(line)
+                self.assertEqual(self.on_agent(), [])
         self.changed(lambda *_: None)
         step = self.tower.folder / "step"
         step.write_text(str(HOUR))
@@ -87,6 +94,29 @@ class DoctorMemberTests(harness.TowerTestCase):
         self.assertRegex(line, "clock: this machine is (59|60|61)m ahead")
         self.assertIn("timedatectl set-ntp true", line)
 
+    def apply(self, line: str) -> None:
+        """Run the commands of a cure as an administrator of the cluster does."""
+        self.as_administrator("; ".join(re.findall("'((?:tower|kubectl) [^']+)'", line)))
+
+    def as_administrator(self, commands: str) -> None:
+        """Run *commands* in a shell with the administrator's kubeconfig."""
+        places = os.pathsep.join([str(Path(script("tower")).parent), os.environ["PATH"]])
+        environment = {"KUBECONFIG": str(self.member.admin), "PATH": places}
+        done = run(["sh", "-e", "-c", commands], environment=environment, folder=self.tower.folder)
+        self.assertEqual(done.returncode, 0, (commands, done.stderr))
+
+    def test_guide(self) -> None:
+        """The commands of the guide make a kubeconfig that an agent can use, without the administrator's."""
+        blocks = Guide("install.md", self.tower.folder, {}, {}).blocks["A cluster"]
+        self.as_administrator(next(block for block in blocks if "config unset users" in block))
+        made = self.tower.folder / "agent.kubeconfig"
+        self.assertEqual(made.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(
+            [user["name"] for user in yaml.safe_load(made.read_text())["users"]], ["tower-agent"]
+        )
+        self.path.write_bytes(made.read_bytes())
+        self.assertEqual(self.on_agent(), [])
+
     def test_no_rights(self) -> None:
         """Missing rights are one line, on the agent's machine and for the cluster."""
         self.member.kubectl("delete", "clusterrolebinding", "tower-agent")
@@ -94,3 +124,5 @@ class DoctorMemberTests(harness.TowerTestCase):
         (line,) = self.on_agent()
         self.assertIn("impersonation: ", line)
         self.assertIn("tower rbac agent | kubectl apply -f -", line)
+        self.apply(line)
+        self.assertEqual(self.on_agent(), [])

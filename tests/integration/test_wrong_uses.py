@@ -260,8 +260,8 @@ class AgentTable(harness.TowerTestCase):
                 self.wrong("wss", (secure, f"wss://{LOOPBACK}:{tower.port}")),
                 (
                     f"cannot reach wss://{LOOPBACK}:{tower.port}: the TLS handshake failed: wrong version "
-                    f"number: this port does not use TLS: use {plain}, or wss:// with the proxy's "
-                    "--secure-port"
+                    "number: this port does not use TLS: use the port in the proxy's --secure-port, or, for "
+                    f"a connection without TLS, {plain} without --ca-hash and --ca-cert"
                 ),
             ),
             (

@@ -267,8 +267,9 @@ class DialerTests(SynchronousTestCase):
         )
         self.failure = ConnectFailed("tls", "wrong version number")
         text = self.failed(self.dial("wss://tower.example:8080", context=ssl.create_default_context()))
-        self.assertNotIn("--ca-hash", text)
-        self.assertIn("this port does not use TLS: use ws://tower.example:8080", text)
+        self.assertNotIn("set --ca-hash", text)
+        self.assertIn("this port does not use TLS: use the port in the proxy's --secure-port, or,", text)
+        self.assertTrue(text.endswith("ws://tower.example:8080 without --ca-hash and --ca-cert"), text)
 
     def test_permanent(self) -> None:
         """Errors that only an operator can end are marked; a proxy that is down is not one of them."""

@@ -125,7 +125,7 @@ class ServerRoute:
             except (ChainUnknown, ConnectFailed) as e:
                 plain = await self.network.glimpse(self.url, self.proxy, "/version")
                 if plain.code:
-                    return fail(f"{self.url.authority} has no TLS", self._other_scheme(secure=False))
+                    return fail(f"{self.url.authority} has no TLS", self._secure_port())
                 return fail(str(e), f"check the server or load balancer at {self.url.authority}")
             return ok(f"{self.url.authority} has TLS")
         plain = await self.network.glimpse(self.url, self.proxy, "/version")
@@ -138,10 +138,20 @@ class ServerRoute:
                 f"{self.url.authority} does not answer HTTP",
                 f"check the server or load balancer at {self.url.authority}",
             )
-        return fail(f"{self.url.authority} has TLS", self._other_scheme(secure=True))
+        return fail(
+            f"{self.url.authority} has TLS", f"{self.option} {self.schemes[0]}://{self.url.authority}"
+        )
 
-    def _other_scheme(self, *, secure: bool) -> str:
-        return f"{self.option} {self.schemes[0 if secure else 1]}://{self.url.authority}"
+    def _secure_port(self) -> str:
+        """Return the cure of a port without TLS, which agents may use, without verifying the proxy."""
+        cure = f"use the port in the proxy's --secure-port in {self.option}"
+        plain = self.schemes[1]
+        if plain != "ws":
+            return cure
+        return (
+            f"{cure}, or, for a connection without TLS, {plain}://{self.url.authority} without --ca-hash and "
+            "--ca-cert"
+        )
 
     async def _clock(self) -> Verdict:
         context = unverified_context() if self.url.secure else None

@@ -44,7 +44,7 @@ class KubeAccess:
     :ivar token: bearer token; `token_file`, which may change, takes precedence.
     :ivar tls_server_name: name to verify instead of the URL's host.
     :ivar insecure: the server is not verified.
-    :ivar user: entry of the kubeconfig that has the credential; may be empty.
+    :ivar user: entry of the kubeconfig that has the credential; may be empty.  Not compared.
     :ivar namespace: the context's; may be empty.
     :ivar files: the kubeconfig and the files that it refers to, to detect changes.
     """
@@ -58,7 +58,7 @@ class KubeAccess:
     tls_server_name: str | None = None
     insecure: bool = False
     proxy_url: str | None = None
-    user: str = ""
+    user: str = attrs.field(default="", eq=False)
     namespace: str = ""
     files: tuple[Path, ...] = ()
 

@@ -218,8 +218,10 @@ def tls_cure(text: str, url: ServerURL, *, pinned: bool) -> str:
     :param pinned: whether `--ca-hash` is set.
     """
     if any(each in text for each in _NO_TLS):
-        cure = f"use ws://{url.authority}, or wss:// with the proxy's --secure-port"
-        return f": this port does not use TLS: {cure}"
+        return (
+            ": this port does not use TLS: use the port in the proxy's --secure-port, or, for a connection "
+            f"without TLS, ws://{url.authority} without --ca-hash and --ca-cert"
+        )
     if "mismatch" in text:
         return (
             f": use a name of its certificate, or restart the proxy with --publish-service-address {url.host}"
