@@ -152,7 +152,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
         self.assertIn(
             ": restart the API server if it is frozen", known["Available"]["message"].rpartition('"')[2]
         )
-        self.assertTrue(known["MemberCredential"]["message"].endswith('…"'))
+        self.assertTrue(known["MemberCredential"]["message"].endswith('…".'))
         asking = Asking(self.bench.victim)
         self.addCleanup(asking.close)
         message = peer.next(OPEN)

@@ -119,10 +119,10 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.gamma(), OPEN)
         bench.tunnels.note("gamma", "refused again")
         bench.clock.advance(1)
-        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Refused again"))
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Refused again."))
         bench.tunnels.note("gamma", "timed out")
         bench.clock.advance(30)
-        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Timed out"))
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "Timed out."))
         bench.tunnels.note("gamma", "")
         self.assertEqual(self.gamma(), OPEN)
         bench.tunnels.note("gamma", "refused")
@@ -292,7 +292,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.sum("gamma"), ("False", "NoTunnel"))
         found = self.bench.clusters.require("gamma").condition("MemberCredential")
         assert found is not None
-        self.assertEqual((found.status, found.message), ("False", "Set it"))
+        self.assertEqual((found.status, found.message), ("False", "Set it."))
 
     def test_stops(self) -> None:
         """A stopped service leaves no timer."""

@@ -93,14 +93,14 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual(self.sum(None)[:2], ("Unknown", "NotChecked"))
         partly = MemberStatus(GOOD, GOOD, Check("Unknown", "ReviewFailed", "no such API"))
         self.assertEqual(
-            self.sum(partly), ("True", "AgentConnected", "ImpersonationAllowed is not known: No such API")
+            self.sum(partly), ("True", "AgentConnected", "ImpersonationAllowed is not known: No such API.")
         )
         self.assertEqual(self.sum(MemberStatus()), ("True", "AgentConnected", ""))
 
     def test_warnings(self) -> None:
         """A check that succeeded with a warning shows in the reason."""
         skewed = MemberStatus(Check("True", "ClockSkew", "1 h ahead: use NTP"), GOOD, GOOD)
-        self.assertEqual(self.sum(skewed), ("True", "ClockSkew", "1 h ahead: use NTP"))
+        self.assertEqual(self.sum(skewed), ("True", "ClockSkew", "1 h ahead: use NTP."))
         expiring = MemberStatus(GOOD, Check("True", "CredentialExpiresSoon", "renew it"), GOOD)
         self.assertEqual(self.sum(expiring)[1], "CredentialExpiresSoon")
 
@@ -162,12 +162,14 @@ class PartsTests(SynchronousTestCase):
         self.assertEqual((found.status, found.reason, found.message), ("False", "AgentNotResponding", text))
 
     def test_sentences(self) -> None:
-        """A message begins with a capital letter, unless it begins with a name or a path."""
+        """A message begins with a capital letter, unless with a name or a path, and ends with a period."""
         for text, wanted in (
-            ("the agent is allowed", "The agent is allowed"),
-            ("users, but not groups", "Users, but not groups"),
-            ("api.example:6443 is not an API server", "api.example:6443 is not an API server"),
-            ("/token: no such file", "/token: no such file"),
+            ("the agent is allowed", "The agent is allowed."),
+            ("users, but not groups", "Users, but not groups."),
+            ("api.example:6443 is not an API server", "api.example:6443 is not an API server."),
+            ("/token: no such file", "/token: no such file."),
+            ("It ends.", "It ends."),
+            ("too l…", "Too l…"),
             ("", ""),
         ):
             found = member_conditions(MemberStatus(Check("False", "R", text)))
@@ -177,11 +179,11 @@ class PartsTests(SynchronousTestCase):
         """Nodes are missing, or their tunnels do not work."""
         self.tunnels.explain("beta", lambda: "no tunnels")
         found = link_down(BETA, self.tunnels)
-        self.assertEqual((found.reason, found.message), ("NoTunnel", "No tunnels"))
+        self.assertEqual((found.reason, found.message), ("NoTunnel", "No tunnels."))
         self.tunnels.add(FakeTunnel("beta"))
         self.tunnels.note("beta", "refused")
         found = link_down(BETA, self.tunnels)
-        self.assertEqual((found.reason, found.message), ("NodesDegraded", "refused"))
+        self.assertEqual((found.reason, found.message), ("NodesDegraded", "refused."))
 
     def test_not_checked(self) -> None:
         """An old agent is named; without a tunnel the link's reason is repeated."""

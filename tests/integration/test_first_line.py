@@ -285,17 +285,16 @@ class FirstLineTests(harness.TowerTestCase):
         cluster.kubectl("-n", "tower-system", "create", "serviceaccount", "weak-agent")
         self.addCleanup(cluster.kubectl, "-n", "tower-system", "delete", "serviceaccount", "weak-agent")
         token = cluster.kubectl("-n", "tower-system", "create", "token", "weak-agent").strip()
-        for name, secret, cure in (
-            ("alpha", token, "tower rbac agent | kubectl apply -f -"),
-            (
-                "beta",
-                "wrong",
-                "renew the agent's token or client certificate; the agent's log has the command",
-            ),
+        renew = "renew the agent's token or client certificate; the agent's log has the command"
+        secret = cluster.least.token
+        for name, old, new, cure in (
+            ("alpha", secret, token, "tower rbac agent | kubectl apply -f -"),
+            ("beta", secret, "wrong", renew),
+            ("gamma", '"token"', '"toke"', renew),
         ):
             kubeconfig = self.folder / f"{name}.kubeconfig"
             kubeconfig.touch(0o600)
-            kubeconfig.write_text(cluster.agent.read_text().replace(cluster.least.token, secret))
+            kubeconfig.write_text(cluster.agent.read_text().replace(old, new))
             self.tower.tower("cluster", "add", name)
             self.tower.agent(name, kubeconfig).program.start()
             jane = self.tower.person(name, "jane", "--group", "dev")

@@ -394,6 +394,12 @@ class CredentialTests(CheckCase):
         self.is_true(self.check().credential, "CredentialFilesInvalid", "token file T is empty")
         self.answers["version"] = (401, {"kind": "Status"})
         self.is_false(self.check().credential, "CredentialRejected", "token file T is empty")
+        self.facts = CredentialFacts(problem="token file T is empty")
+        self.is_false(
+            self.check().credential, "CredentialMissing", "has no credential", "token file T is empty"
+        )
+        self.answers["version"] = (500, {"kind": "Status"})
+        self.is_false(self.check().api_server, "ServerError", "token file T is empty")
 
     def test_unreadable(self) -> None:
         """A credential that cannot be opened is reported with its cure."""
@@ -465,7 +471,7 @@ class ImpersonationTests(CheckCase):
         self.is_true(check, "ImpersonationRestricted", "only the users jane, joe (resourceNames)")
         self.allowed = set()
         check = self.check().impersonation
-        self.is_true(check, "ImpersonationRestricted", "the users jane, joe and the groups x")
+        self.is_true(check, "ImpersonationRestricted", "the users jane, joe and the group x")
         self.rules = [rule("users", *"abcdefg")]
         self.is_false(self.check().impersonation, "ImpersonationDenied", "not allowed to impersonate groups:")
         self.allowed = {"groups"}

@@ -81,6 +81,8 @@ class HealthTests(SynchronousTestCase):
         """A problem that does not affect users yet is shown on a page that is ready."""
         self.health.status = evolve(GOOD, api_server=Check("True", "ClockSkew", "the clock is 1 h behind"))
         self.assertEqual(self.ask(b"/readyz"), (200, "ok\nwarning: the clock is 1 h behind\n"))
+        self.assertIn("[+]api-server ok, warning: the clock is 1 h behind\n", self.ask(b"/readyz?verbose")[1])
+        self.assertEqual(self.ask(b"/readyz/api-server"), (200, "ok, warning: the clock is 1 h behind\n"))
 
     def test_unknown(self) -> None:
         """A check that was not possible is a warning."""

@@ -32,6 +32,9 @@ _AWAITED = "The first check has not finished yet."
 #: Start of a sentence; others, such as a host name, stay unchanged.
 _WORD = re.compile(r"[a-z]+(?=,? )")
 
+#: Ends of sentences, and of texts that were shortened.
+_ENDS = ".!?\N{HORIZONTAL ELLIPSIS}"
+
 
 def link_type(cluster: Cluster) -> str:
     """Return the type of the condition of the cluster's tunnels."""
@@ -52,7 +55,7 @@ def is_new(cluster: Cluster, tunnels: Tunnels, since: float) -> bool:
 def link_up(cluster: Cluster) -> Condition:
     """Return the condition while a tunnel works."""
     if cluster.ssh is None:
-        return _made(AGENT_AVAILABLE, "True", "AgentConnected", "Agent has connected to proxy successfully.")
+        return _made(AGENT_AVAILABLE, "True", "AgentConnected", "An agent is connected.")
     return _made(NODES_AVAILABLE, "True", "TunnelOpen", "An SSH tunnel to a node is open.")
 
 
@@ -175,4 +178,6 @@ def _made(kind: str, status: ConditionStatus, reason: str, message: str) -> Cond
     message = (
         _WORD.sub(lambda word: word[0].capitalize(), message, count=1) if _WORD.match(message) else message
     )
+    if message and message[-1] not in _ENDS:
+        message += "."
     return Condition(kind, status, reason, message, 0.0)

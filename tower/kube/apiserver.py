@@ -198,7 +198,9 @@ class APIServer:
         except ConfigurationError as e:
             if str(e) != self._last_error:
                 self._last_error = str(e)
-                self._log.warn("keeping the last valid access to the cluster: {reason}", reason=str(e))
+                self._log.warn(
+                    "the changed kubeconfig or credential files are not used: {reason}", reason=str(e)
+                )
             return False
         self._last_error = ""
         self._loaded, self._signature = loaded, signature

@@ -57,6 +57,11 @@ _ANONYMOUS = "system:anonymous"
 _NO_SUCH_API = frozenset((404, 405))
 
 
+def _limited(resource: str, names: list[str]) -> str:
+    """Return *resource* with its *names*, such as ``the user jane``."""
+    return f"the {resource if len(names) > 1 else resource.removesuffix('s')} {listed(names)}"
+
+
 @define(eq=False)
 class MemberChecker:
     """Checks one member.
@@ -98,6 +103,10 @@ class MemberChecker:
         finally:
             self._api.close()
         status = run.status
+        if status.api_server.status == "False" and (unused := run.unused_files()):
+            status = evolve(
+                status, api_server=evolve(status.api_server, message=status.api_server.message + unused)
+            )
         if is_about_dates(status.api_server) and self._unverified is not None:
             status = await self._with_offset(status, run.server, self._unverified)
         return evolve(status, credential_expires=run.facts.lifetime.end)
@@ -226,9 +235,9 @@ class _Run:
             return self._anonymous()
         end = facts.lifetime.end
         if end is not None and end <= self._epoch():
-            text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self._unused_files()}"
+            text = f"the {facts.kind} of {checker} expired at {timestamp(end)}{self.unused_files()}"
             return found(CREDENTIAL, "CredentialExpired", text, self._texts)
-        text = f"API server {self.server} rejects the {facts.kind} of {checker} (401){self._unused_files()}"
+        text = f"API server {self.server} rejects the {facts.kind} of {checker} (401){self.unused_files()}"
         offset = self.status.clock_offset
         if offset is not None and abs(offset) >= LARGE_OFFSET:
             text += f", and {compared(offset, self._texts)}"
@@ -237,13 +246,14 @@ class _Run:
     def _anonymous(self) -> Check:
         checker, kind = self._texts.checker, self.facts.kind
         if not kind:
-            text = f"{checker} has no credential for API server {self.server}"
+            text = f"{checker} has no credential for API server {self.server}{self.unused_files()}"
             return found(CREDENTIAL, "CredentialMissing", text, self._texts)
         text = f"API server {self.server} does not see the {kind} of {checker}, which is {_ANONYMOUS} there"
+        text += self.unused_files()
         return found(CREDENTIAL, "CredentialIgnored", text, self._texts)
 
     def _accepted(self) -> Check:
-        facts, unused = self.facts, self._unused_files()
+        facts, unused = self.facts, self.unused_files()
         text = f"API server {self.server} accepts the {facts.kind} of {self._texts.checker}"
         if self._user:
             text += f" ({name_of(self._user)})"
@@ -253,7 +263,8 @@ class _Run:
         reason = "CredentialFilesInvalid" if unused else "CredentialAccepted"
         return found(CREDENTIAL, reason, text + unused, self._texts)
 
-    def _unused_files(self) -> str:
+    def unused_files(self) -> str:
+        """Return that changed files are invalid, for the end of a message; empty if they are in use."""
         problem = self.facts.problem
         return f", and its changed files are not used ({problem})" if problem else ""
 
@@ -291,7 +302,7 @@ class _Run:
             shown = f" ({name_of(user)})" if user else ""
             text = f"{checker}{shown} is not allowed to impersonate {denied}"
             return found(IMPERSONATION, "ImpersonationDenied", text, self._texts, user=user)
-        allowed = " and ".join(f"the {resource} {listed(names[resource])}" for resource in missing)
+        allowed = " and ".join(_limited(resource, names[resource]) for resource in missing)
         text = f"{checker} is allowed to impersonate only {allowed} (resourceNames)"
         return found(IMPERSONATION, "ImpersonationRestricted", text, self._texts, user=user)
 

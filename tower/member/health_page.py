@@ -12,6 +12,8 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
+from tower.kube.member_cures import is_warning
+from tower.kube.member_status import Check
 from tower.member.member_health import MemberHealth
 from tower.member.reconnecting import Reconnecting
 
@@ -70,7 +72,14 @@ class HealthPage(Resource):
             elif check.status == "False":
                 yield name, check.text, ""
             else:
-                yield name, "", "ok" if check.status == "True" else f"unknown {check.text}".strip()
+                yield name, "", _result(check)
+
+
+def _result(check: Check) -> str:
+    """Return the result of a check that did not fail."""
+    if check.status == "Unknown":
+        return f"unknown {check.text}".strip()
+    return f"ok, warning: {check.text}" if is_warning(check) else "ok"
 
 
 def _is_verbose(request: Any) -> bool:

@@ -94,7 +94,7 @@ class MemberErrorTests(SynchronousTestCase):
     def test_forbidden_impersonation(self) -> None:
         """A forbidden impersonation is a 502 that names the account, the right and the cure."""
         words = (
-            f'does not allow its agent (user "{AGENT}") to impersonate users "jane"',
+            f"does not allow its agent (user {AGENT}) to impersonate user jane:",
             "tower rbac agent | kubectl apply -f -",
         )
         wire = answer(403, status(403, "Forbidden", DENIED))
@@ -102,7 +102,7 @@ class MemberErrorTests(SynchronousTestCase):
         self.assert_502(self.ask(wire, PODS, b"Connection: Upgrade", b"Upgrade: SPDY/3.1"), *words)
         self.assert_502(self.ask(answer(403, binary("Forbidden", DENIED))), *words)
         short = DENIED.replace(AGENT, "agent").replace(' in API group "" at the cluster scope', "")
-        self.assert_502(self.ask(answer(403, binary("Forbidden", short))), '(user "agent")')
+        self.assert_502(self.ask(answer(403, binary("Forbidden", short))), "(user agent)")
         extra = DENIED.replace('resource "users"', 'resource "userextras/scopes"')
         self.assert_502(
             self.ask(answer(403, status(403, "Forbidden", extra))), "to impersonate userextras/scopes"
@@ -116,7 +116,31 @@ class MemberErrorTests(SynchronousTestCase):
             f'pods "web" is forbidden: User "{AGENT}" cannot impersonate-on:user-info:get resource "pods"',
         ):
             wire = answer(403, status(403, "Forbidden", text))
-            self.assert_502(self.ask(wire), f'its agent (user "{AGENT}") to impersonate user "jane": run')
+            self.assert_502(self.ask(wire), f"its agent (user {AGENT}) to impersonate user jane: run")
+
+    def test_names(self) -> None:
+        """A name that is not plain is quoted, and the kind of the name is in the singular."""
+        for resource, name, shown in (
+            ("groups", "dev", "group dev:"),
+            ("serviceaccounts", "ci", "service account ci:"),
+            ("users", "x: run 'reboot'", "user \"x: run 'reboot'\":"),
+        ):
+            text = DENIED.replace('resource "users"', f'resource "{resource}"').replace('"jane"', f'"{name}"')
+            wire = answer(403, status(403, "Forbidden", text))
+            self.assert_502(self.ask(wire), f"to impersonate {shown}")
+
+    def test_no_credential(self) -> None:
+        """If the API server does not see a credential, the error is not about rights."""
+        text = DENIED.replace(AGENT, "system:anonymous")
+        wire = answer(403, status(403, "Forbidden", text))
+        words = "cluster alpha does not see a credential of its agent: renew the token"
+        self.assert_502(self.ask(wire), words)
+        check = Check("False", "CredentialMissing", "the agent has no credential", "renew it")
+        self.kit.tunnel.member_status = MemberStatus(credential=check)
+        self.assert_502(self.ask(wire), "cluster alpha cannot be used: the agent has no credential: renew it")
+        self.kit.tunnel.rewrite = lambda head, plain: head
+        self.kit.tunnel.member_status = None
+        self.assert_502(self.ask(wire), "does not see a credential of Tower: an administrator must renew it")
 
     def test_reported_rights(self) -> None:
         """If the agent has reported the missing right, the error has it."""

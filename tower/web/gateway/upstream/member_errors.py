@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tower.escaping import quoted, shortened
+from tower.kube.member_answers import name_of
 from tower.kube.member_cures import rights_cure
 from tower.kube.request_info import parse_request_info
 from tower.tunnels import SSH
@@ -31,6 +32,12 @@ _REJECTED_BY_KUBELET = (
     "has a kubelet that rejects the credential that Tower uses there (401): kubelets accept tokens with "
     "--authentication-token-webhook, and certificates with --client-ca-file"
 )
+
+# Resources that can be impersonated, in messages.
+_KINDS = {"users": "user", "groups": "group", "serviceaccounts": "service account"}
+
+# The account of a request without a credential, or with one that a load balancer has removed.
+_ANONYMOUS = "system:anonymous"
 
 # The text of a Status for a forbidden impersonation.  With constrained impersonation (Kubernetes 1.35), the
 # object is that of the request, and the verb is such as ``impersonate-on:user-info:list``.
@@ -102,17 +109,29 @@ def _rejected(upstream: ClusterUpstream) -> str:
     return f"rejects the credential of its agent (401): {_AGENT_CREDENTIAL}"
 
 
+def _anonymous(upstream: ClusterUpstream) -> str:
+    status = upstream.tunnel.member_status
+    if status is not None and status.credential.status == "False":
+        return f"cannot be used: {status.credential.text}"
+    if upstream.rewrite is not None:
+        return f"does not see a credential of Tower: {_PROXY_CREDENTIAL}"
+    return f"does not see a credential of its agent: {_AGENT_CREDENTIAL}"
+
+
 def _forbidden(match: re.Match[str], upstream: ClusterUpstream, user: str) -> str:
+    if match["account"] == _ANONYMOUS:
+        return _anonymous(upstream)
     status = upstream.tunnel.member_status
     if status is not None and status.impersonation.status == "False":
         return f"cannot be used: {status.impersonation.text}"
     resource, name = match["object"], match["name"]
     if match["constrained"] or not name:
         resource, name = "user", user
-    account = quoted(shortened(match["account"], 128))
+    account, name = name_of(shortened(match["account"], 128)), name_of(shortened(name, 64))
     whose = "its agent" if upstream.rewrite is None else "the credential that Tower uses there"
+    kind = _KINDS.get(resource) or quoted(resource, 64)[1:-1]
     cure = rights_cure("tower-proxy" if upstream.tunnel.protocol == SSH else "tower-agent")
     return (
-        f"does not allow {whose} (user {account}) to impersonate {quoted(resource, 64)[1:-1]} "
-        f"{quoted(shortened(name, 64))}: {cure}, or add the name to the resourceNames of that role"
+        f"does not allow {whose} (user {account}) to impersonate {kind} {name}: {cure}, or add the name "
+        "to the resourceNames of that role"
     )
