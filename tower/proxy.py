@@ -349,10 +349,11 @@ class Proxy(MultiService):
     def _log_start(self) -> None:
         host, port = self._options["host"], self._options["port"]
         self._log.info(
-            "tower-proxy {version}: listening on https://{secure} (users, agents){plain}",
+            "tower-proxy {version}: listening on https://{secure} (users, agents){_plain}",
             version=__version__,
             secure=join_address(host, self._options["secure-port"]),
-            plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
+            plain=None if port is None else join_address(host, port),
+            _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
         for text in self._options.warnings:
             self._log.warn("{text}", text=text)

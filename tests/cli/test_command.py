@@ -439,7 +439,9 @@ class WayInTests(CommandTestCase):
         self.connection = _always(200, b'{"gitVersion":"v9.9.9"}')
         self.assertEqual(self.good("version"), f"tower {__version__}\nproxy v9.9.9\n")
         self.assertEqual(self.good("version", "--client"), f"tower {__version__}\n")
-        self.assertEqual(self.run_tower("version", state=False), (0, f"tower {__version__}\n", ""))
+        code, text, note = self.run_tower("version", state=False)
+        self.assertEqual((code, text), (0, f"tower {__version__}\n"))
+        self.assertIn("--state-dir or --kubeconfig", note)
 
     def test_help(self) -> None:
         """Every command has a help text."""

@@ -162,8 +162,9 @@ class Reconnecting(Service):
         tunnel.lost.addCallback(self._down, tunnel)
         if tunnel in self._live:
             self._state = "connected"
-            version = reported("the proxy", f"version {tunnel.version}")
-            self._log.info("connected to {peer}; {version}", peer=tunnel.peer, version=version)
+            text, version = "connected to {peer}; {_reported}", tunnel.version
+            shown = reported("the proxy", f"version {version}")
+            self._log.info(text, peer=tunnel.peer, version=version, _reported=shown)
         for old in list(self._live)[:-_TUNNEL_LIMIT]:
             self._log.warn(
                 "{peer} drained more than {most} tunnels of this agent: closing the oldest",
