@@ -29,7 +29,7 @@ class ServingCATests(RotationTestCase):
         self.successResultOf(self.credentials.issue_token("", "tower-admin", (), 6000.0))
         self.clock.advance(1.0)
         rotation = self.begin("serving-ca")
-        self.assertEqual(self.rotations.remaining(rotation).credentials, 1)
+        self.assertEqual(len(self.rotations.remaining(rotation).credentials), 1)
         self.assertEqual(self.renewals, 1)
         both = self.keys.authority.pem
         self.assertEqual(both.count(b"BEGIN CERTIFICATE"), 2)

@@ -11,7 +11,8 @@ from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import id_of
 from tower.errors import Conflict
 from tower.rotation.announcer import Announcer
-from tower.rotation.rotation import LackingAgent, Remaining, Rotation
+from tower.rotation.dependents import LackingAgent, OldKubeconfig
+from tower.rotation.rotation import Remaining, Rotation
 from tower.store import IStore
 from tower.store.kinds import V1_TOKENS
 from tower.trust.authorities import NEXT, own_authority
@@ -93,7 +94,7 @@ class ServingCARotation:
             for record in self._store.snapshot(V1_TOKENS).values()
         ]
         issued = self._credentials.issued_before(rotation.started)
-        users = sum(1 for credential in issued if not self._is_admin(credential))
+        users = [OldKubeconfig.of(credential) for credential in issued if not self._is_admin(credential)]
         return Remaining(agents, ready, self._tokens.unspent(rotation.started), users)
 
     async def finish(self, rotation: Rotation) -> None:
