@@ -68,6 +68,22 @@ class RotateTests(CommandTestCase):
             self.assertIn(part, text)
         self.assertEqual(self.good("rotate", "secrets-key", "--now").count("\n"), 1)
 
+    def test_old_agents(self) -> None:
+        """Tokens of kubesphere-v1 are named as such, unused ones with the command that revokes them."""
+        tokens = []
+        for _ in range(2):
+            token = self.successResultOf(self.v1_tokens.mint("alpha"))
+            tokens.append(self.v1_tokens.check("alpha", token))
+        used, unused = tokens
+        self.v1_tokens.connected("alpha", used)
+        for key in self.tokens.agent_keys("alpha"):
+            self.successResultOf(self.tokens.revoke("alpha", key.fingerprint))
+        self.clock.advance(1.0)
+        text = self.good("rotate", "serving-ca", "--after=2d")
+        self.assertIn(f"agents with token {used} of alpha: kubesphere-v1 agents get no announcements", text)
+        self.assertIn(f"unused token {unused} of alpha, counted until", text)
+        self.assertIn(f"'tower cluster revoke alpha {unused}' revokes it", text)
+
     def test_terminal(self) -> None:
         """On a terminal, --now asks if it affects anything, and a refusal changes nothing."""
         for answer in ("", "n\n"):

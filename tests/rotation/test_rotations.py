@@ -195,7 +195,7 @@ class RotationsTests(RotationTestCase):
             self.begin("host-key", 0.0)
         text, values = log.warn.call_args_list[0].args[0], log.warn.call_args_list[0].kwargs
         line = text.format(**values)
-        for part in ("agents 1, join lines 1, credentials of users 0", "agent SHA256:a of alpha"):
+        for part in ("agents 1, join lines 1, credentials of users 0", "; SHA256:a of alpha"):
             self.assertIn(part, line)
         self.restart()
         stranded = self.rotation("host-key").stranded

@@ -148,8 +148,15 @@ def _dependents(target: str, found: dict[str, Any]) -> list[str]:
 def _named(kind: str, one: dict[str, Any]) -> str:
     cluster = one["cluster"]
     if kind == "agents":
-        return f"agent {one['agent']} of {cluster}: {one['reason']}"
+        agent = one["agent"]
+        title = f"agents with token {agent}" if agent.startswith("v1:") else f"agent {agent}"
+        return f"{title} of {cluster}: {one['reason']}"
     until = one["expirationTimestamp"]
+    if token := one.get("token"):
+        return (
+            f"unused token {token} of {cluster}, counted until {until}: "
+            f"'tower cluster revoke {cluster} {token}' revokes it"
+        )
     if kind == "joinLines":
         return f"join line of {cluster}, valid until {until}"
     where = cluster or "Tower's own API"

@@ -81,13 +81,15 @@ class AgentKey:
 
 @frozen
 class UnspentToken:
-    """A valid join token.
+    """A valid join token, or a token of kubesphere-v1 that no agent has used.
 
     :ivar expires: s since the epoch.
+    :ivar v1_token: ID of the token of kubesphere-v1; empty for a join token.
     """
 
     cluster: str
     expires: float
+    v1_token: str = ""
 
 
 @define(eq=False)

@@ -216,7 +216,7 @@ class Rotations(Service):
             tokens=stranded.join_lines,
             users=stranded.kubeconfigs,
             first="".join(
-                f"; agent {one.agent} of {one.cluster}" for one in stranded.named_agents[:_LOGGED_AGENTS]
+                f"; {one.agent} of {one.cluster}" for one in stranded.named_agents[:_LOGGED_AGENTS]
             ),
         )
 

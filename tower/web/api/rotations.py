@@ -107,7 +107,11 @@ def _dependents(found: Dependents) -> dict[str, Any]:
             {"cluster": one.cluster, "agent": one.agent, "reason": one.reason} for one in found.named_agents
         ],
         "joinLines": [
-            {"cluster": one.cluster, "expirationTimestamp": timestamp(one.expires)}
+            {
+                "cluster": one.cluster,
+                "expirationTimestamp": timestamp(one.expires),
+                **({"token": one.v1_token} if one.v1_token else {}),
+            }
             for one in found.named_join_lines
         ],
         "kubeconfigs": [

@@ -145,7 +145,8 @@ def _rotation() -> dict[str, Any]:
         "A join line with the old key.",
         {
             "cluster": text("Its cluster."),
-            "expirationTimestamp": text("Expiry of its token.", format="date-time"),
+            "expirationTimestamp": text("Latest time when it is waited for.", format="date-time"),
+            "token": text("ID of an unused token of kubesphere-v1, which does not expire."),
         },
     )
     kubeconfig = object_schema(
