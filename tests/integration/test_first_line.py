@@ -290,7 +290,7 @@ class FirstLineTests(harness.TowerTestCase):
         for name, old, new, cure in (
             ("alpha", secret, token, "tower rbac agent | kubectl apply -f -"),
             ("beta", secret, "wrong", renew),
-            ("gamma", "token:", "toke:", renew),
+            ("gamma", '"token"', '"toke"', renew),
         ):
             kubeconfig = self.folder / f"{name}.kubeconfig"
             kubeconfig.touch(0o600)
