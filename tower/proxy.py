@@ -280,7 +280,7 @@ class Proxy(MultiService):
         )
 
         # Services
-        last_seen = LastSeen(store, clusters, tunnels)
+        last_seen = LastSeen(store, clusters, tunnels, records.agent_keys)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
