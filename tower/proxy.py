@@ -105,10 +105,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
-    options.check_listening()
     state = StateDir(options["state-dir"])
     state.lock()
-    state.require_complete()
+    try:
+        state.require_complete()
+        options.check_listening()  # after the lock: a running proxy with this directory has the ports, too
+    except Exception:
+        state.close()
+        raise
     given = options.given_cluster
     proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
     if is_program:

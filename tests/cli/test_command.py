@@ -46,7 +46,7 @@ class ClusterTests(CommandTestCase):
         self.add("alpha")
         said = self.bad("cluster", "add", "alpha")
         self.assertIn("alpha", said)
-        self.assertIn("tower cluster remove alpha", said)
+        self.assertIn("tower join alpha", said)
 
     def test_add_bad_name(self) -> None:
         """The error describes valid names."""

@@ -69,7 +69,9 @@ class ClustersTests(SynchronousTestCase):
     def test_port_that_cannot_be_had(self) -> None:
         """A port outside the range, or of another cluster, is rejected by number, and none is assigned."""
         self.added("a")
-        self.assertIn("cluster a has it", self.text(self.clusters.add("b", port=6000), Conflict))
+        self.assertIn(
+            "cluster a has it: choose another port", self.text(self.clusters.add("b", port=6000), Conflict)
+        )
         self.assertIn("ports 6000-6002: choose", self.text(self.clusters.add("b", port=6003), Invalid))
         none = self.with_ports(None)
         self.assertIn("--cluster-ports none", self.text(none.add("b", port=6001), Invalid))
@@ -82,7 +84,7 @@ class ClustersTests(SynchronousTestCase):
         first, second = (self.with_ports(self.ports).add(name, port=6001) for name in ("a", "b"))
         self.store.release()
         self.assertEqual(self.successResultOf(first).kubernetes_port, 6001)
-        self.assertIn("cluster a has it", self.text(second, Conflict))
+        self.assertIn("cluster a has it: choose another port", self.text(second, Conflict))
 
     def test_bad_metadata(self) -> None:
         """Labels and annotations are texts, and not too many."""

@@ -144,7 +144,7 @@ class OptionsTests(SynchronousTestCase):
         """A CA without its key, and unsupported options, are rejected by name."""
         for words, wanted in (
             (("--ca-cert=/nowhere/ca.crt",), "/nowhere/ca.crt"),
-            (("--kubeconfig=x",), "kubeconfig"),
+            (("--kubeconfig=x",), "--kubeconfig 'x' is for tower-agent and tower"),
             (("--leader-elect",), "leader-elect"),
         ):
             self.assertIn(wanted, self.refusal(*words))

@@ -69,7 +69,7 @@ class ClusterTests(DoctorTestCase):
         self.record["spec"]["enable"] = False
         self.assertIn("tower cluster enable alpha", self.failed(self.look()))
         self.network.answers["GET", CLUSTER] = (404, {})
-        self.assertIn("tower cluster add alpha", self.failed(self.look()))
+        self.assertIn("tower cluster list", self.failed(self.look()))
         self.network.answers["GET", "/version"] = (401, {"message": "expired"})
         self.assertIn("tower admin-kubeconfig", self.failed(self.look()))
 

@@ -60,6 +60,16 @@ class DirectoryTests(DoctorTestCase):
         verdict = self.look()["state directory"].verdict
         self.assertEqual((verdict.grade, verdict.cure), ("warn", f"chmod 600 {self.path}/key"))
 
+    def test_several_files(self) -> None:
+        """One command cures the modes of all files."""
+        paths = [self.path / name for name in ("host-key", "tower.db")]
+        for path in paths:
+            path.touch(0o644)
+            path.chmod(0o644)
+        verdict = self.look()["state directory"].verdict
+        self.assertIn("are accessible to other users", verdict.seen)
+        self.assertEqual(verdict.cure, f"chmod 600 {paths[0]} {paths[1]}")
+
     def test_owner(self) -> None:
         """A directory of another user is named with both users."""
         self.patch(os, "geteuid", lambda: 4711)

@@ -93,13 +93,13 @@ class PersonTests(DoctorTestCase):
             self.network.answers[VERSION] = (code, {"message": "the API server is frozen"})
             findings = self.look()
             seen = f'HTTP status {code}: the server reports: "the API server is frozen"'
-            text = f"cluster: {seen}; the credential was not judged {ask}"
+            text = f"cluster: {seen}; whether the credential is valid is unknown {ask}"
             self.assertEqual(self.failed(findings), f"FAIL  {text}")
             self.assertEqual(findings["login"].verdict.grade, "skip")
         del self.network.answers[VERSION]
         self.assertIn("connection lost", self.failed(self.look()))
         self.network.slow.add(VERSION[1])
-        self.assertIn("version: no answer within 8 s; the credential was not", self.failed(self.look()))
+        self.assertIn("version: no answer within 8 s; whether the credential is", self.failed(self.look()))
         self.assertIn(ask, self.failed(self.look()))
         self.network.slow.clear()
         self.network.answers[VERSION] = (200, {})

@@ -132,7 +132,7 @@ class DoctorTests(harness.TowerTestCase):
     def test_cluster(self) -> None:
         """A cluster end to end: its record, its agent, and a user's access."""
         state = ("--state-dir", str(self.tower.state))
-        self.assertIn("tower cluster add alpha", self.failure("alpha", *state))
+        self.assertIn("tower cluster list", self.failure("alpha", *state))
         self.tower.tower("cluster", "add", "alpha")
         self.assertIn("tower join alpha", self.failure("alpha", *state))
         self.tower.tower("cluster", "disable", "alpha")
@@ -176,6 +176,7 @@ class DoctorTests(harness.TowerTestCase):
         done = run([script("tower"), "doctor", *words])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(json.loads(done.stdout)["ok"])
+        self.assertIn(f"bundle written to {bundle}\n", done.stderr.decode())
         self.assertEqual(os.stat(bundle).st_mode & 0o777, 0o600)
         with tarfile.open(bundle) as archive:
             parts = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}  # type: ignore[union-attr]

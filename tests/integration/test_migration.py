@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.guide import DOCS, Guide, path_with
+from tests.integration.guide import Guide, path_with
 from tests.integration.harness import KEEPALIVE, Tower
 from tests.integration.member import kubectls, member
 from tests.integration.old_installation import OFFSET, SYSTEM, TOKENS, OldInstallation
@@ -60,7 +60,6 @@ class MigrationTests(SynchronousTestCase):
 
     def prepared_guide(self) -> Guide:
         """Return the page, with the files that its commands expect."""
-        (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
         for name in ("host", "alpha"):
             shutil.copy(member().admin, self.folder / f"{name}.kubeconfig")
         shutil.copy(self.old.proxy.authority, self.folder / "ca.crt")

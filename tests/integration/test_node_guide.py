@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.guide import DOCS, Guide, path_with
+from tests.integration.guide import Guide, path_with
 from tests.integration.harness import KEEPALIVE, Tower
 from tests.integration.member import kubectls, member
 from tests.integration.node_fleet_kit import look_now
@@ -57,7 +57,6 @@ class NodeGuideTests(SynchronousTestCase):
         self.tower = Tower(self.folder)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
         shutil.copy(member().admin, self.folder / "beta-admin.kubeconfig")
         self.guide = self.prepared_guide()
 

@@ -22,6 +22,7 @@ from tests.integration.backends import Backend
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, run, script, wait_for
 from tower import agent, proxy
+from tower.trust.statedir import StateDir
 
 HOST_KEY = "SHA256:" + "A" * 43
 CLOCKWORK = Path(__file__).parent / "clockwork"
@@ -101,6 +102,19 @@ PROXY = [
         "set another directory",
     ),
     Wrong(
+        "--state-dir {folder}/a-file",
+        "state directory {folder}/a-file: is a file: set the path of a directory",
+    ),
+    Wrong(
+        "--state-dir {folder}/locked --port {taken}",
+        "state directory {folder}/locked: in use by another Tower process: stop that process, or set another "
+        "directory",
+    ),
+    Wrong(
+        "--kubeconfig k",
+        "--kubeconfig 'k' is for tower-agent and tower; the proxy keeps its records in --state-dir: omit it",
+    ),
+    Wrong(
         "",
         "TOWER_SECURE_PROT is not a variable of Tower: did you mean TOWER_SECURE_PORT?",
         {"TOWER_SECURE_PROT": "1"},
@@ -154,7 +168,11 @@ class OptionTable(SynchronousTestCase):
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         (folder / "a-file").write_text("rubbish")
-        (folder / "open").mkdir(mode=0o755)
+        (folder / "open").mkdir()
+        (folder / "open").chmod(0o755)
+        locked = StateDir(folder / "locked")
+        locked.lock()
+        self.addCleanup(locked.close)
         taken = socket.create_server((LOOPBACK, 0))
         self.addCleanup(taken.close)
         own = f"{os.getpid()} ({Path('/proc/self/comm').read_text().strip()})"
@@ -435,10 +453,7 @@ class CommandTable(harness.TowerTestCase):
             (
                 ("cluster", "show", "omega"),
                 1,
-                (
-                    "tower: there is no cluster omega: 'tower cluster list' lists all clusters, 'tower "
-                    "cluster add omega' adds this one"
-                ),
+                "tower: there is no cluster omega: 'tower cluster list' lists all clusters",
             ),
             (
                 ("join", "alpha", "--ttl", "soon"),

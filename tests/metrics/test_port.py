@@ -104,7 +104,9 @@ class MetricsPortTests(SynchronousTestCase):
     def test_other_paths(self) -> None:
         """There are no other pages."""
         for path in (b"/", b"/metrics2", b"/health"):
-            self.assertIn(b" 404 ", self.ask(b"GET " + path + b" HTTP/1.1")[0])
+            head, body = self.ask(b"GET " + path + b" HTTP/1.1")
+            self.assertIn(b" 404 ", head)
+            self.assertEqual(body, b"this port has /metrics only\n")
 
     def test_too_many(self) -> None:
         """Connections above the limit are closed at once, until one ends."""

@@ -70,7 +70,7 @@ class StateDirTests(SynchronousTestCase):
     def test_no_directory(self) -> None:
         """A file at its path, or an impossible path, is named in the error."""
         self.path.touch()
-        self.refused("exists")
+        self.refused("is a file")
         self.path = self.path / "below"
         self.refused("Not a directory")
 

@@ -11,6 +11,7 @@ from typing import Any
 from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.listing import TABLE_ACCEPT, Fetch, listed, listed_or_watched, selection
+from tower.cli.parser import suggestion
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
@@ -35,17 +36,23 @@ def cluster_path(name: str, below: str = "") -> str:
 
 
 def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API for one cluster, see `TowerClient.call`; raise `CommandFailed` if there is none."""
+    """Call the API for one cluster, see `TowerClient.call`.
+
+    :raise CommandFailed: there is no such cluster; the text names a similar one.
+    """
     path = cluster_path(name, below)
     try:
         return client.call(method, path, **more)
     except CallFailed as e:
         if e.reason == "NotFound" and e.kind in ("clusters", ""):
-            raise CommandFailed(
-                f"there is no cluster {name}: 'tower cluster list' lists all clusters, "
-                f"'tower cluster add {name}' adds this one"
-            ) from e
+            near = suggestion(name, _names(client)) or ": 'tower cluster list' lists all clusters"
+            raise CommandFailed(f"there is no cluster {name}{near}") from e
         raise
+
+
+def _names(client: TowerClient) -> list[str]:
+    """Return the names of all clusters."""
+    return [item["metadata"]["name"] for item in client.call("GET", f"{GROUP_PATH}/clusters")["items"]]
 
 
 def add(client: TowerClient, options: argparse.Namespace) -> str:
@@ -62,10 +69,10 @@ def add(client: TowerClient, options: argparse.Namespace) -> str:
             client.call("POST", f"{GROUP_PATH}/clusters", body)
     except CallFailed as e:
         if e.reason == "AlreadyExists":
-            raise CommandFailed(
-                f"cluster {options.name} already exists: choose another name, or remove it first with "
-                f"'tower cluster remove {options.name}'"
-            ) from e
+            cure = f"'tower join {options.name}' prints the line that starts another agent"
+            if options.type == "ssh":
+                cure = f"'tower cluster set {options.name}' changes its settings"
+            raise CommandFailed(f"cluster {options.name} already exists: {cure}") from e
         raise
     if options.type == "ssh":
         return f"cluster {options.name} added; 'tower cluster show {options.name}' shows its nodes"

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.cli.client import UsageFailed
+from tower.cli.output import note
 from tower.doctor.bundle import write_bundle
 from tower.doctor.findings import Finding, as_json, as_text, exit_code
 from tower.doctor.network import Network
@@ -42,6 +43,7 @@ def doctor(
     if options.bundle:
         directory = Path(options.state_dir) if options.state_dir else None
         write_bundle(Path(options.bundle), findings, environ, directory, options.log)
+        note(f"bundle written to {options.bundle}")
     return exit_code(findings)
 
 

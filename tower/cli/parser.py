@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -30,10 +31,25 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse *args*; reject unknown ones here, where the options of the command are known."""
+        args = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is not None:
+            self._check_leading(args)
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
         return options, unknown
+
+    def _check_leading(self, words: Sequence[str]) -> None:
+        """Reject an unknown option before the command; argparse would take its value as the command."""
+        remaining = iter(words)
+        for word in remaining:
+            name, _, value = word.partition("=")
+            if not name.startswith("--") or name == "--":
+                return
+            if name not in self._option_string_actions:
+                self.error(self._unknown(word))
+            if self._option_string_actions[name].nargs is None and not value:
+                next(remaining, None)
 
     def _unknown(self, word: str) -> str:
         """Return the error of a word that no option or argument takes."""

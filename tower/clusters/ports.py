@@ -53,7 +53,8 @@ class ClusterPorts:
                 owner = self._store.get(PORTS, str(wanted))
                 raise Conflict(
                     f"cluster {cluster.name} cannot get port {wanted}: "
-                    f"{'cluster ' + owner.value['cluster'] if owner else 'another cluster'} has it"
+                    f"{'cluster ' + owner.value['cluster'] if owner else 'another cluster'} has it: choose "
+                    "another port, or none to get a free one"
                 )
             if port is None:
                 raise Conflict(

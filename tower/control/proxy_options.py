@@ -34,8 +34,6 @@ SHARE = 10
 #: The same if ``--max-connections`` is 0.
 DEFAULT_SHARE = 1000
 
-_LATER = "is not supported by this version: omit it"
-
 
 def _read_audit_format(text: str) -> str:
     if text not in FORMATS:
@@ -242,9 +240,10 @@ class Options(NodeOptions):
 
     def _check_later(self) -> None:
         if self["kubeconfig"] is not None:
-            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
+            text = "is for tower-agent and tower; the proxy keeps its records in --state-dir: omit it"
+            raise OptionError("kubeconfig", self["kubeconfig"], text)
         if self["leader-elect"]:
-            raise OptionError("leader-elect", "true", _LATER)
+            raise OptionError("leader-elect", "true", "is not supported by this version: omit it")
 
     def _check_ca(self) -> None:
         if (self["ca-cert"] is None) != (self["ca-key"] is None):

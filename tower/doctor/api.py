@@ -143,9 +143,9 @@ class Login:
         try:
             code, value = self._answer = await self._server.request("GET", "/version")
         except APIError as e:
-            return fail(f"{unanswered(e)}; the credential was not judged", cure)
+            return fail(f"{unanswered(e)}; whether the credential is valid is unknown", cure)
         if code in UNREACHED:
-            return fail(f"{refusal(code, value)}; the credential was not judged", cure)
+            return fail(f"{refusal(code, value)}; whether the credential is valid is unknown", cure)
         return ok(f"{self._server.access.server} answers")
 
     def _log_in(self) -> Verdict:

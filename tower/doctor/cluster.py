@@ -99,7 +99,7 @@ class _Cluster:
     async def _cluster(self) -> Verdict:
         code, value = await self._server.request("GET", self._path)
         if code == 404:
-            return fail(f"there is no cluster {self._name}", f"tower cluster add {self._name}")
+            return fail(f"there is no cluster {self._name}", "correct the name: tower cluster list")
         if code >= 400:
             return fail(refusal(code, value), _ADMIN)
         self._record = value

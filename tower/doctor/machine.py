@@ -92,7 +92,9 @@ class Directory:
             )
         open_to = [each for each in sorted(path.iterdir()) if each.is_file() and each.stat().st_mode & 0o077]
         if open_to:
-            return warn(f"{open_to[0]} is accessible to other users", f"chmod 600 {open_to[0]}")
+            names = " ".join(str(each) for each in open_to)
+            verb = "is" if len(open_to) == 1 else "are"
+            return warn(f"{names} {verb} accessible to other users", f"chmod 600 {names}")
         if not os.access(path, os.W_OK | os.X_OK):
             return fail(f"{path} is not writable", "mount its file system writable")
         return ok(f"{path} is private and writable")

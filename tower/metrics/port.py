@@ -87,6 +87,20 @@ def _failed(failure: Failure, request: Request) -> None:
     request.finish()
 
 
+class _Root(Resource):
+    """Answers all paths that do not exist."""
+
+    def getChild(self, path: bytes, request: Request) -> Resource:
+        """Return the resource itself, also for paths below it."""
+        return self
+
+    def render(self, request: Request) -> bytes:
+        """Answer with 404."""
+        request.setResponseCode(404)
+        request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+        return b"this port has /metrics only\n"
+
+
 class _Request(Request):
     """A request whose body is discarded."""
 
@@ -128,7 +142,7 @@ class MetricsPort(Service):
     """
 
     def __init__(self, reactor: IReactorTCP, page: MetricsPage, host: str, port: int) -> None:
-        root = Resource()
+        root = _Root()  # type: ignore[no-untyped-call]
         root.putChild(b"metrics", _MetricsResource(page))
         self._reactor = reactor
         site = _Site(root, timeout=IDLE, reactor=reactor)  # type: ignore[no-untyped-call]

@@ -36,13 +36,15 @@ class StateDir:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.stat()
+        except FileExistsError as e:
+            raise self._no_directory() from e
         except OSError as e:
             raise self._failed(e) from e
         self._check(status)
 
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
-            raise ConfigurationError(f"state directory {self.path}: not a directory: set another path")
+            raise self._no_directory()
         if status.st_uid != os.geteuid():
             raise ConfigurationError(
                 f"state directory {self.path}: owned by uid {status.st_uid}, but Tower runs as "
@@ -149,6 +151,9 @@ class StateDir:
             sync(self.path)
         except OSError as e:
             raise ConfigurationError(f"cannot rename {path} to {new}: {e.strerror}") from e
+
+    def _no_directory(self) -> ConfigurationError:
+        return ConfigurationError(f"state directory {self.path}: is a file: set the path of a directory")
 
     def _failed(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(f"state directory {self.path}: {error.strerror}: set a writable directory")

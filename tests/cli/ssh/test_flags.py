@@ -232,7 +232,7 @@ class AddTests(NodesTestCase):
     def test_exists(self) -> None:
         """An existing cluster is named, with the cure."""
         self.added()
-        self.assertIn("tower cluster remove beta", self.bad("cluster", "add", "beta", *self.least))
+        self.assertIn("tower cluster set beta", self.bad("cluster", "add", "beta", *self.least))
 
 
 class SetTests(NodesTestCase):

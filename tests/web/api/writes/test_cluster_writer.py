@@ -185,6 +185,7 @@ class ClusterWriterTests(ApiTestCase):
         """The details of an Invalid Status have the kind and the name, also of a cluster that is created."""
         self.add("alpha")
         spec = {"connection": {"type": "foo"}}
+        ssh = {"connection": {"type": "ssh"}}
         bad = {"metadata": {"name": "bad"}, "spec": spec}
         old = {"metadata": {"name": "alpha", "resourceVersion": "1"}, "spec": spec}
         merge = "application/merge-patch+json"
@@ -201,6 +202,7 @@ class ClusterWriterTests(ApiTestCase):
             ("PUT", ALPHA, old, {}, "alpha", "spec.connection.type"),
             ("PUT", ALPHA, {"spec": {}}, {}, "alpha", "metadata.resourceVersion"),
             ("PATCH", ALPHA, {"spec": spec}, {"content": merge}, "alpha", "spec.connection.type"),
+            ("PATCH", ALPHA, {"spec": ssh}, {"content": merge}, "alpha", "spec.connection.type"),
             ("POST", CLUSTERS, {"metadata": {"name": "A"}}, {}, "A", "metadata.name"),
             ("POST", CLUSTERS, {"metadata": "x"}, {}, "", "metadata"),
             ("POST", CLUSTERS, {"metadata": {"name": "b"}, "spec": 5}, {}, "b", "spec"),

@@ -109,10 +109,24 @@ def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
         _port(connection),
-        _ssh(name, connection),
+        _ssh(name, connection, cluster_type(value)),
         _finalizers(metadata),
         _owners(metadata),
     )
+
+
+def cluster_type(value: Mapping[str, Any]) -> ClusterType:
+    """Return the type of the cluster that the object *value* describes.
+
+    :raise Invalid: there is no such type.
+    """
+    kind: ClusterType = _part(_part(value, "spec"), "connection", "spec.").get("type", "proxy")
+    if kind not in ("proxy", "ssh"):
+        raise Invalid(
+            f"spec.connection.type: {kind!r}: must be 'proxy' (an agent in the cluster connects) or 'ssh' "
+            "(Tower connects to the cluster's nodes)"
+        )
+    return kind
 
 
 def read_access(value: Mapping[str, Any]) -> KubeAccess | None:
@@ -139,13 +153,7 @@ def read_access(value: Mapping[str, Any]) -> KubeAccess | None:
     return access
 
 
-def _ssh(name: str, connection: Mapping[str, Any]) -> SSHSpec | None:
-    kind = connection.get("type", "proxy")
-    if kind not in ("proxy", "ssh"):
-        raise Invalid(
-            f"spec.connection.type: {kind!r}: must be 'proxy' (an agent in the cluster connects) or 'ssh' "
-            "(Tower connects to the cluster's nodes)"
-        )
+def _ssh(name: str, connection: Mapping[str, Any], kind: ClusterType) -> SSHSpec | None:
     if kind == "ssh":
         return check_spec(read_spec(_part(connection, "ssh", "spec.connection.")))
     for key in ("ssh", "kubeconfig"):

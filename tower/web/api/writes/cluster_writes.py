@@ -25,7 +25,12 @@ from tower.web.api.fields.managers import (
 )
 from tower.web.api.fields.schema import field_set
 from tower.web.api.fields.sets import EMPTY, FieldSet, key_element
-from tower.web.api.writes.cluster_object import DesiredCluster, read_cluster, read_conditions
+from tower.web.api.writes.cluster_object import (
+    DesiredCluster,
+    cluster_type,
+    read_cluster,
+    read_conditions,
+)
 
 STATUS = "status"
 
@@ -79,7 +84,7 @@ def replaced(cluster: Cluster, value: Mapping[str, Any], write: Write) -> Cluste
 
     :raise TowerError: the object is invalid, or another one.
     """
-    edited = _edited(cluster, read_cluster(value))
+    edited = _edited(cluster, value)
     entries = value.get("metadata", {}).get("managedFields") or []
     if entries == [{}]:  # documented: forget all managers
         return _managed(edited, {})
@@ -104,7 +109,7 @@ def applied(cluster: Cluster, config: Mapping[str, Any], write: Write) -> Cluste
     """
     result = _apply(writable(cluster), _configuration(config), cluster, write, "")
     identity = {"name": cluster.name, **result.value.get("metadata", {})}
-    return _managed(_edited(cluster, read_cluster({**result.value, "metadata": identity})), result.managers)
+    return _managed(_edited(cluster, {**result.value, "metadata": identity}), result.managers)
 
 
 def creation(config: Mapping[str, Any], blank: Cluster, write: Write) -> tuple[DesiredCluster, Cluster]:
@@ -184,17 +189,19 @@ def _configuration(config: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _edited(cluster: Cluster, desired: DesiredCluster) -> Cluster:
-    """Return *cluster* with the settings of *desired*.
+def _edited(cluster: Cluster, value: Mapping[str, Any]) -> Cluster:
+    """Return *cluster* with the settings of the object *value*.
 
     :raise Invalid: it changes a field that cannot be changed.
     """
+    kind = cluster_type(value)
+    if kind != cluster.type:  # first: the settings in *value* may be invalid because of this
+        raise Invalid(
+            f"spec.connection.type: {kind!r}: cannot be changed: remove the cluster and add it again"
+        )
+    desired = read_cluster(value)
     if desired.name != cluster.name or desired.uid not in ("", cluster.uid):
         raise Invalid("metadata.name and metadata.uid cannot be changed: add another cluster")
-    if desired.type != cluster.type:
-        raise Invalid(
-            f"spec.connection.type: {desired.type!r}: cannot be changed: remove the cluster and add it again"
-        )
     if desired.port not in (None, cluster.kubernetes_port):
         raise Invalid(
             "spec.connection.kubernetesAPIServerPort cannot be changed: remove the cluster and add it again"
