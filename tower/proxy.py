@@ -284,7 +284,7 @@ class Proxy(MultiService):
         )
 
         # Services
-        last_seen = LastSeen(store, clusters, tunnels)
+        last_seen = LastSeen(store, clusters, tunnels, records.agent_keys)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
@@ -373,10 +373,10 @@ class Proxy(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """Let requests finish for `GRACE` s, then close everything, audit log and store last."""
-        self._ready = False
-        return Deferred.fromCoroutine(self._stop())
+        was_ready, self._ready = self._ready, False
+        return Deferred.fromCoroutine(self._stop(was_ready=was_ready))
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, was_ready: bool) -> None:
         await self._ports.drain(GRACE)
         self._pool.stop()
         await maybeDeferred(super().stopService)
@@ -386,3 +386,5 @@ class Proxy(MultiService):
             follower.stop()
         await self._store.stop()
         self._state.close()
+        if was_ready:
+            self._log.info("tower-proxy stopped")

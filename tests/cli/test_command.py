@@ -150,8 +150,18 @@ class ClusterTests(CommandTestCase):
         self.tunnels.add(FakeTunnel("alpha", FINGERPRINT))
         said = self.good("cluster", "agents", "alpha").splitlines()
         self.assertEqual(
-            re.split(" {3,}", said[0]),
-            ["NAME", "HOST", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP", "PROTOCOL"],
+            [title.replace(" ", "_") for title in re.split(" {3,}", said[0])],
+            [
+                "NAME",
+                "HOST",
+                "ENROLLED",
+                "ADDRESS",
+                "LAST_SEEN",
+                "SINCE",
+                "VERSION",
+                "ROUND_TRIP",
+                "PROTOCOL",
+            ],
         )
         self.assertEqual(said[1].split()[:2], [FINGERPRINT, "edge-1"])
         self.assertTrue(said[1].endswith("1.2.3     4.2ms        tower-v2"), said[1])

@@ -270,8 +270,21 @@ class Reconnecting(Service):
 
     async def _stop(self) -> None:
         until = self._clock.seconds() + self._grace
-        while self._clock.seconds() < until and any(tunnel.streams for tunnel in self._live):
+        if streams := self._streams:
+            self._log.info(
+                "waiting up to {grace:g} s for open streams: {streams}", grace=self._grace, streams=streams
+            )
+        while self._clock.seconds() < until and self._streams:
             await self._sleep(_CHECK_PERIOD)
+        if left := self._streams:
+            self._log.warn(
+                "streams that did not end within {grace:g} s and were cut: {left} of {streams}",
+                grace=self._grace,
+                left=left,
+                streams=streams,
+            )
+        elif streams:
+            self._log.info("all streams have ended")
         all_lost = DeferredList(list(self._live.values()))
         for tunnel in list(self._live):
             tunnel.close("the agent is stopping")
@@ -279,6 +292,10 @@ class Reconnecting(Service):
         await all_lost
         if cut.active():
             cut.cancel()
+
+    @property
+    def _streams(self) -> int:
+        return sum(tunnel.streams for tunnel in self._live)
 
     def _cut(self) -> None:
         for tunnel in list(self._live):

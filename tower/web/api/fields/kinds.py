@@ -12,6 +12,7 @@ def _agent() -> dict[str, Any]:
     tunnel = object_schema(
         "One tunnel.",
         {
+            "host": text("Name of the agent's host or pod."),
             "address": text("Address of the agent."),
             "since": text("Time when the tunnel was opened.", format="date-time"),
             "version": text("Version of the agent."),
@@ -26,10 +27,23 @@ def _agent() -> dict[str, Any]:
         {"cluster": text("Its cluster."), "protocol": text("Protocol: tower-v2 or kubesphere-v1.")},
     )
     tunnels = {"type": "array", "items": tunnel, "description": "Open tunnels of this agent."}
+    status = object_schema(
+        "Current status.",
+        {
+            "tunnels": tunnels,
+            "lastSeen": text("Time of the agent's last sign of life.", format="date-time"),
+            "host": text("Name of the host or pod of the last agent."),
+            "address": text("Address of the last agent."),
+            "version": text("Version of the last agent."),
+            "removalTimestamp": text(
+                "Time when the key is removed if its agent does not connect.", format="date-time"
+            ),
+        },
+    )
     return object_schema(
         "An agent of a cluster, named by the fingerprint of its key or the ID of its token.  Deleting it "
         "below its cluster revokes it.",
-        {**kind_properties(), "spec": spec, "status": object_schema("Current status.", {"tunnels": tunnels})},
+        {**kind_properties(), "spec": spec, "status": status},
     )
 
 
