@@ -199,13 +199,13 @@ class MergeTests(CommandTestCase):
         user = {**OTHER, "users": [{"name": "tower/alpha", "user": {"token": "mine"}}]}
         for content, text in (
             (foreign, "https://192.0.2.9"),
-            (user, "kubectl config delete-user tower/alpha"),
+            (user, f"kubectl config --kubeconfig {self.file.resolve()} delete-user tower/alpha"),
             (
                 {
                     **OTHER,
                     "contexts": [{"name": "tower/alpha", "context": {"cluster": "kind", "user": "kind"}}],
                 },
-                "kubectl config rename-context tower/alpha",
+                f"kubectl config --kubeconfig {self.file.resolve()} rename-context tower/alpha",
             ),
         ):
             self.write(content)

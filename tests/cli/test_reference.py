@@ -21,5 +21,6 @@ class ReferenceTests(SynchronousTestCase):
         )
         self.assertIn(b"## tower cluster list", made.stdout)
         self.assertTrue(
-            made.stdout == (ROOT / "docs" / "cli.md").read_bytes(), "run tools/cli-reference > docs/cli.md"
+            made.stdout == (ROOT / "docs" / "cli.md").read_bytes(),
+            "run .venv/bin/python tools/cli-reference > docs/cli.md",
         )

@@ -86,13 +86,13 @@ class StateFilesTests(SynchronousTestCase):
         self.successResultOf(self.store.create("credentials", "t", credential(kind="token")))
         text = self.keys_error()
         self.assertIn(f"CA {self.state.path / SERVING_CA} of the front door is missing", text)
-        self.assertIn("0 agents and 1 kubeconfig may accept no other one: restore it from a backup", text)
+        self.assertIn("is missing; 1 kubeconfig may trust only this CA: restore it from a backup", text)
         self.assertEqual(self.keys_error(is_given=True), "")
         self.assertEqual(self.keys_error(new_ca=True), "")
         self.successResultOf(self.store.create("credentials", "c", credential()))
         text = self.keys_error(is_given=True)
         self.assertIn(f"CA {self.state.path / USERS_CA} is missing, and 1 client certificate", text)
-        self.assertIn("without one, set --new-ca", text)
+        self.assertIn("without a backup, set --new-ca", text)
         for name in (USERS_CA, SERVING_CA):
             self.state.write(name, b"")
         self.assertEqual(self.keys_error(), "")
@@ -104,6 +104,7 @@ class StateFilesTests(SynchronousTestCase):
         with self.assertRaises(ConfigurationError) as caught:
             check_database(self.state)
         self.assertIn(f"{self.state.path / 'tower.db'} with all clusters", str(caught.exception))
+        self.assertIn(f"although the directory is not new (it has {FILE})", str(caught.exception))
         self.assertIn("restore it from a backup", str(caught.exception))
         self.state.write("tower.db", b"")
         check_database(self.state)

@@ -93,7 +93,7 @@ class StoppedTests(ProxyTestCase):
         key.unlink()
         line = self.failed(self.look())
         self.assertIn(f"SSH host key {key} is missing, and 1 enrolled agent", line)
-        self.assertIn(" -> restore it from a backup; without one, set --new-host-key", line)
+        self.assertIn(" -> restore it from a backup; without a backup, set --new-host-key", line)
         self.assertIn("every agent has to join again", line)
         key.write_text("x")
         key.chmod(0o600)
@@ -113,7 +113,7 @@ class StoppedTests(ProxyTestCase):
         self.record("credentials", "c-1", valid)
         line = self.failed(self.look())
         self.assertIn(f"users-ca.pem: CA {self.path / 'users-ca.pem'} is missing, and 1 client", line)
-        self.assertIn(" -> restore it from a backup; without one, set --new-ca", line)
+        self.assertIn(" -> restore it from a backup; without a backup, set --new-ca", line)
 
     def test_database(self) -> None:
         """A missing or damaged database, and that of a newer Tower, are failures."""

@@ -59,7 +59,7 @@ AUTHORITY = Fault(
     {
         OURS: "correct its CA or name in the agent's kubeconfig",
         OLD: "correct the CA in the agent's kubeconfig",
-        NODES: "with the right CA in its kubeconfig, run 'tower cluster set nodes-ca --member-kubeconfig",
+        NODES: "tower cluster set nodes-ca --member-kubeconfig FILE' with a kubeconfig that has the right CA",
     },
     "correct certificate-authority, .*ours-ca.kubeconfig",
 )

@@ -324,7 +324,10 @@ class FirstLineTests(harness.TowerTestCase):
         jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
         cache = self.filled(jane)
         frozen = "cluster alpha: its agent is connected but does not answer: check the agent's process"
-        absent = ("no agent of cluster alpha is connected; one was last seen at ", "check that it runs")
+        absent = (
+            "no agent of cluster alpha is connected; one was last seen at ",
+            "check whether an agent runs",
+        )
         for text, begin in (((frozen,), agent.program.pause), (absent, agent.program.kill)):
             for number, kubectl in enumerate(self.kubectls):
                 if number or begin == agent.program.kill:

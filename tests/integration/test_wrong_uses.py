@@ -271,7 +271,7 @@ class AgentTable(harness.TowerTestCase):
         rejected = (
             "the proxy rejected this agent for cluster '{0}': its join token is unknown, expired or used up, "
             "and its key <key> is not enrolled; or the cluster was removed or disabled: run 'tower join {0}' "
-            "for a new one"
+            "for a join line"
         )
         table: list[tuple[Program, str]] = [
             (
@@ -526,7 +526,7 @@ class HostKeyTests(harness.TowerTestCase):
                 None,
                 (
                     "missing, and 1 enrolled agent accepts no other one: restore it from a backup; without "
-                    "one, set --new-host-key, and every agent has to join again"
+                    "a backup, set --new-host-key, and every agent has to join again"
                 ),
             ),
             (

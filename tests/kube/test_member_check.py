@@ -484,7 +484,9 @@ class ImpersonationTests(CheckCase):
         status = self.check()
         self.is_true(status.credential, "CredentialAccepted")
         self.assertEqual(status.impersonation.status, "Unknown")
-        self.assertIn("system:basic-user", status.impersonation.text)
+        self.assertIn(
+            "--clusterrole=system:basic-user --group=system:authenticated'", status.impersonation.text
+        )
 
     def test_strange_answers(self) -> None:
         """Answers of unexpected forms never allow anything."""

@@ -147,9 +147,13 @@ class CureTests(SynchronousTestCase):
 
     def test_dates(self) -> None:
         """A certificate whose dates are a problem because of the clock is cured by NTP."""
-        for reason in ("CertificateExpired", "CertificateNotYetValid"):
+        renewals = {
+            "CertificateExpired": "renew it",
+            "CertificateNotYetValid": "synchronize the clocks; if they agree, renew the certificate",
+        }
+        for reason, renew in renewals.items():
             check = {"status": "False", "reason": reason, "message": "x"}
-            for offset, cure in ((None, "renew it"), (59.0, "renew it"), (-3600.0, SYNCHRONIZE)):
+            for offset, cure in ((None, renew), (59.0, renew), (-3600.0, SYNCHRONIZE)):
                 found_one = reported(apiServer=check, clockOffset=offset).api_server
                 self.assertEqual(found_one.cure, cure)
 

@@ -82,7 +82,7 @@ class TunnelsTests(SynchronousTestCase):
         self.assertEqual(
             str(error),
             "no agent of cluster alpha is connected; one was last seen at 2001-09-09T01:46:40Z: "
-            "check that it runs, and its log",
+            "check whether an agent runs, and read its log",
         )
         self.tunnels.add(FakeTunnel("alpha"))
         self.assertEqual(self.clock.getDelayedCalls(), [])

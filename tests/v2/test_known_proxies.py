@@ -115,11 +115,11 @@ class KnownProxiesTests(SynchronousTestCase):
         self.assertIn(f"another host key, {theirs}", added[0])
         self.assertIn(f"another CA, {new}", added[1])
         (switched,) = lines((theirs,), (new,), theirs)
-        self.assertIn(f"uses another host key, {theirs}", switched)
+        self.assertIn(f"host key changed from {ours} to {theirs}, as announced", switched)
         dropped = lines((ours,), (CA,), ours)
-        self.assertIn(f"no longer announces the host key {theirs}", dropped[0])
-        self.assertIn(f"no longer announces the CA {new}", dropped[1])
-        self.assertIn(f"instead of {theirs}", dropped[2])
+        self.assertIn(f"host key {theirs} is no longer accepted", dropped[0])
+        self.assertIn(f"CA {new} is no longer accepted", dropped[1])
+        self.assertIn(f"from {theirs} to {ours}", dropped[2])
         self.assertEqual(len(dropped), 3)
 
     def test_earlier_version(self) -> None:

@@ -120,7 +120,7 @@ class HandshakeTests(SynchronousTestCase):
         with capturedLogs() as events:
             pair.connect()
         self.assertIsInstance(pair.lost[pair.client], AgentRefused)
-        self.assertIn("for a new one", str(pair.lost[pair.client]))
+        self.assertIn("for a join line", str(pair.lost[pair.client]))
         self.assertEqual(str(pair.lost[pair.server]), 'the peer reports: "authentication rejected"')
         refused = self.failureResultOf(pair.server.ready, AuthenticationFailed).value
         assert isinstance(refused, AuthenticationFailed)

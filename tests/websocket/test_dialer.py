@@ -403,7 +403,7 @@ class DialerTests(SynchronousTestCase):
         with capturedLogs() as events:
             self.show_chain(self.pipes[0])
         (line,) = map(formatEvent, events)
-        self.assertIn(f"the CA of wss://tower.example:443 is {announced[0]}, which the proxy had", str(line))
+        self.assertIn(f"using CA {announced[0]} of wss://tower.example:443, which", str(line))
         learnt = self.asked[2][2]["tls"]
         Deferred.fromCoroutine(dialer.dial())
         self.assertIs(self.asked[3][2]["tls"], learnt)

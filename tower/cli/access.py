@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from functools import partial
@@ -72,7 +73,8 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
         replaced = merge(options.merge, context, options.user, issue)
         mode = stat.S_IMODE(os.stat(options.merge).st_mode)
         if mode & 0o077:
-            note(f"{options.merge} is accessible to other users (mode {mode:03o}): chmod 600 {options.merge}")
+            command = f"chmod 600 {shlex.quote(options.merge)}"
+            note(f"{options.merge} is accessible to other users (mode {mode:03o}): {command}")
         if replaced is None:
             done = f"context {context} written to {options.merge}"
         elif replaced in ("", options.user):

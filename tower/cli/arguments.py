@@ -201,8 +201,8 @@ def _doctor(commands: Commands[Parser]) -> None:
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
         "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
         "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  Each line "
-        "is 'ok | warn | FAIL | skip  check: observation -> command that cures it'; skip: it depends on a "
-        "check that failed.  Exit code 1: a check failed.",
+        "is 'ok | warn | FAIL | skip  check: observation -> command that cures it'; 'skip' marks a check "
+        "that depends on a failed one.  Exit code 1: a check failed.",
     )
     command.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="name of a cluster to check end to end"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,7 +50,9 @@ def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) 
             status = issue()
             credential = str(status["credential"])
             content, previous = _read(path)
-            replaced = _add(content, yaml.safe_load(status["kubeconfig"]), name, user)
+            issued = yaml.safe_load(status["kubeconfig"])
+            _check_own(path, name, content, issued)
+            replaced = _add(content, issued, name, user)
             draft.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
             if previous is not None:
                 draft.resemble(previous)
@@ -101,7 +104,7 @@ def _read(path: str) -> tuple[dict[str, Any], os.stat_result | None]:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise _CannotMerge("is not a regular file: choose another name")
     if not os.access(path, os.W_OK):
-        raise _CannotMerge(f"is read-only: chmod u+w {path}, or choose another file")
+        raise _CannotMerge(f"is read-only: chmod u+w {shlex.quote(path)}, or choose another file")
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         data = file.read(FILE_LIMIT + 1)
@@ -136,7 +139,6 @@ def _add(content: dict[str, Any], issued: dict[str, Any], name: str, user: str) 
     new = {section: dict(issued[section][0][kind]) for section, kind in _SECTIONS.items()}
     new["contexts"] |= {"cluster": name, "user": name}
     old = {section: _entry(content, section, name) for section in _SECTIONS}
-    _check_own(name, old, new)
     replaced = None if old["contexts"] is None else _user_of(old["contexts"].get("context") or {})
     kept = [each for each in _extensions((old["contexts"] or {}).get("context") or {}) if not _is_own(each)]
     new["contexts"]["extensions"] = [*kept, {"name": _EXTENSION, "extension": {"user": user}}]
@@ -168,26 +170,26 @@ def _user_of(context: dict[str, Any]) -> str:
     return str(own.get("user", "")) if isinstance(own, dict) else ""
 
 
-def _check_own(name: str, old: dict[str, dict[str, Any] | None], new: dict[str, dict[str, Any]]) -> None:
-    """Raise `_CannotMerge` if the entries *old* are not those of an earlier merge for the same proxy."""
-    cure = f"rename it with 'kubectl config rename-context {name} NEW', or use --output"
+def _check_own(path: str, name: str, content: dict[str, Any], issued: dict[str, Any]) -> None:
+    """Raise `_CannotMerge` if the entries *name* are not those of an earlier merge for the same proxy."""
+    old = {section: _entry(content, section, name) for section in _SECTIONS}
+    config = f"kubectl config --kubeconfig {shlex.quote(path)}"
+    cure = f"rename it with '{config} rename-context {name} NEW', or use --output"
     context = (old["contexts"] or {}).get("context") or {}
     if old["contexts"] is not None and (context.get("cluster"), context.get("user")) != (name, name):
         raise _CannotMerge(f"has a context {name}, which was not made by --merge: {cure}")
     if old["users"] is not None and old["contexts"] is None and old["clusters"] is None:
         raise _CannotMerge(
-            f"has a user {name}, which was not made by --merge: delete it with 'kubectl config delete-user "
+            f"has a user {name}, which was not made by --merge: delete it with '{config} delete-user "
             f"{name}', or use --output"
         )
     if old["clusters"] is not None:
         cluster = old["clusters"].get("cluster") or {}
-        key = "certificate-authority-data"
-        same = cluster.get("server") == new["clusters"]["server"] or cluster.get(key) == new["clusters"][key]
-        if not same:
+        new = issued["clusters"][0]["cluster"]
+        if all(cluster.get(key) != new[key] for key in ("server", "certificate-authority-data")):
             raise _CannotMerge(
                 f"has a cluster {name} for another server, {cluster.get('server')}, not "
-                f"{new['clusters']['server']}: delete it with 'kubectl config delete-cluster {name}', or use "
-                "--output"
+                f"{new['server']}: delete it with '{config} delete-cluster {name}', or use --output"
             )
 
 

@@ -38,9 +38,9 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     rights = add_command(
         commands,
         "rbac",
-        "print the account and the rights that the agent or the proxy needs in a cluster",
-        "Apply them as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  proxy: for "
-        "clusters of type ssh.",
+        "print the manifest of the service account and RBAC rights of the agent or the proxy in a cluster",
+        "Apply it as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  'proxy' is "
+        "needed only for clusters of type ssh.",
     )
     rights.add_argument("program", metavar="PROGRAM", choices=_PROGRAMS, help=" or ".join(_PROGRAMS))
     rights.set_defaults(text=lambda options: rbac_manifest(options.program))
@@ -56,13 +56,15 @@ def _install_systemd(commands: Commands[Parser]) -> None:
     )
     command.add_argument("program", metavar="PROGRAM", choices=_PROGRAMS, help=" or ".join(_PROGRAMS))
     command.add_argument(
-        "--enable", action="store_true", help="start the service at each boot, and now if it has its options"
+        "--enable",
+        action="store_true",
+        help="start the service at boot, and now unless a new agent still lacks its options",
     )
     command.add_argument(
         "--low-ports", action="store_true", help="proxy: allow ports below 1024, such as 443"
     )
     command.add_argument(
-        "--root", metavar="DIR", help="write to the image of a machine in DIR; nothing is started"
+        "--root", metavar="DIR", help="install into the root directory DIR of an image; start nothing"
     )
     command.add_argument("--dry-run", action="store_true", help="print the files and commands only")
     command.add_argument(

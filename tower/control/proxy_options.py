@@ -187,7 +187,7 @@ class Options(NodeOptions):
         ),
         flag(
             "new-ca",
-            "Create a new CA if its file is missing, although kubeconfigs and join lines are invalid then.",
+            "Replace a missing CA that is still in use; existing kubeconfigs and join lines become invalid.",
         ),
         flag(
             "new-host-key",

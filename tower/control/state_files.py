@@ -42,7 +42,7 @@ class LostFile:
     instead: str
 
     def __str__(self) -> str:
-        return f"{self.problem}: {RESTORE}; without one, {self.instead}"
+        return f"{self.problem}: {RESTORE}; without a backup, {self.instead}"
 
 
 def check_database(state: StateDir) -> None:
@@ -93,8 +93,10 @@ def lost_database(directory: Path, files: Collection[str]) -> LostFile | None:
         return None
     return LostFile(
         DATABASE,
-        f"{directory / DATABASE} with all clusters and credentials is missing, and {keys[0]} is there",
-        "create it as an empty file to start without clusters, or set another --state-dir",
+        f"{directory / DATABASE} with all clusters and credentials is missing, although the directory is "
+        f"not new (it has {keys[0]})",
+        "to start without clusters and credentials, create it as an empty file that the proxy's user can "
+        "write, or set another --state-dir",
     )
 
 
@@ -134,11 +136,12 @@ def lost_keys(
             )
         )
     if SERVING_CA not in files and (agents or valid):
+        dependents = [_some(len(valid), "kubeconfig")] * bool(valid) + [_some(agents, "agent")] * bool(agents)
         lost.append(
             LostFile(
                 SERVING_CA,
-                f"CA {directory / SERVING_CA} of the front door is missing, and {_some(agents, 'agent')} and "
-                f"{_some(len(valid), 'kubeconfig')} may accept no other one",
+                f"CA {directory / SERVING_CA} of the front door is missing; {' and '.join(dependents)} may "
+                "trust only this CA",
                 "set --ca-cert if you used it, or set --new-ca, issue the kubeconfigs again, and let agents "
                 "join again",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -71,7 +72,7 @@ class Directory:
         return [Step("state directory", self._access), Step("free disk", self._space)]
 
     def _access(self) -> Verdict:
-        path = self.path
+        path, name = self.path, shlex.quote(str(self.path))
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -83,18 +84,20 @@ class Directory:
         if status.st_uid != os.geteuid():
             return fail(
                 f"{path} is owned by uid {status.st_uid}, and this command runs as {os.geteuid()}",
-                f"run this command as the user of {self._owner}, or chown -R {os.geteuid()} {path}",
+                f"run this command as the user of {self._owner}, or chown -R {os.geteuid()} {name}",
             )
         if status.st_mode & 0o077:
             return fail(
                 f"{path} is accessible to other users (mode {status.st_mode & 0o777:03o})",
-                f"chmod 700 {path}",
+                f"chmod 700 {name}",
             )
         open_to = [each for each in sorted(path.iterdir()) if each.is_file() and each.stat().st_mode & 0o077]
         if open_to:
             names = " ".join(str(each) for each in open_to)
             verb = "is" if len(open_to) == 1 else "are"
-            return warn(f"{names} {verb} accessible to other users", f"chmod 600 {names}")
+            return warn(
+                f"{names} {verb} accessible to other users", f"chmod 600 {shlex.join(map(str, open_to))}"
+            )
         if not os.access(path, os.W_OK | os.X_OK):
             return fail(f"{path} is not writable", "mount its file system writable")
         return ok(f"{path} is private and writable")

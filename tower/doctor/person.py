@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -53,7 +54,7 @@ async def examine_kubeconfig(
 
 def _file(path: Path, access: KubeAccess) -> Verdict:
     if path.stat().st_mode & 0o077:
-        return warn(f"{path} is accessible to other users", f"chmod 600 {path}")
+        return warn(f"{path} is accessible to other users", f"chmod 600 {shlex.quote(str(path))}")
     return ok(f"{path} is for {access.server}")
 
 

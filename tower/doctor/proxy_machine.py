@@ -269,4 +269,4 @@ def _is_available(item: dict[str, Any]) -> bool:
 
 
 def _lost(lost: LostFile) -> Verdict:
-    return fail(lost.problem, f"{RESTORE}; without one, {lost.instead}")
+    return fail(lost.problem, f"{RESTORE}; without a backup, {lost.instead}")

@@ -38,6 +38,12 @@ WARNINGS = frozenset(
 #: Cure of different clocks.
 SYNCHRONIZE = "synchronize both machines with NTP"
 
+#: Command that lets every authenticated user check its own rights, as by default in Kubernetes.
+_BASIC = (
+    "kubectl create clusterrolebinding tower-basic --clusterrole=system:basic-user "
+    "--group=system:authenticated"
+)
+
 #: User names that a shell takes as one word.
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]{1,253}")
 
@@ -124,13 +130,13 @@ REPORTED_TEXTS = MemberTexts(
 
 def proxy_texts(cluster: str) -> MemberTexts:
     """Return the texts of a proxy that keeps the credential of *cluster*."""
-    replace = f"run 'tower cluster set {cluster} --member-kubeconfig FILE'"
+    replace = f"run 'tower cluster set {cluster} --member-kubeconfig FILE' with a kubeconfig that has"
     return MemberTexts(
         checker="the proxy",
         peer=f"the node of cluster {cluster}",
-        address=f"with another server in its kubeconfig, {replace}",
-        authority=f"with the right CA in its kubeconfig, {replace}",
-        credential=f"with a new token or client certificate, {replace}",
+        address=f"{replace} the right server",
+        authority=f"{replace} the right CA",
+        credential=f"{replace} a new token or client certificate",
         role="tower-proxy",
     )
 
@@ -159,7 +165,7 @@ REASONS: Mapping[CheckKind, Mapping[str, tuple[ConditionStatus, str]]] = {
         TIMEOUT: ("False", "restart the API server if it is frozen, check firewalls, or {address}"),
         "ConnectionLost": ("False", "restart the API server, or {address}"),
         "CertificateExpired": ("False", "renew it"),
-        "CertificateNotYetValid": ("False", "renew it"),
+        "CertificateNotYetValid": ("False", "synchronize the clocks; if they agree, renew the certificate"),
         "CertificateWrongName": ("False", "{authority}"),
         "CertificateUntrusted": ("False", "{authority}"),
         "TLSFailed": ("False", "{address}"),
@@ -190,7 +196,7 @@ REASONS: Mapping[CheckKind, Mapping[str, tuple[ConditionStatus, str]]] = {
         "ImpersonationNotRequired": ("True", ""),
         "ImpersonationRestricted": ("True", "for all users and groups, {rights}"),
         "ImpersonationDenied": ("False", "{rights}"),
-        "ReviewFailed": ("Unknown", "grant the ClusterRole system:basic-user"),
+        "ReviewFailed": ("Unknown", f"run '{_BASIC}' in the member cluster"),
         "NotChecked": ("Unknown", ""),
     },
 }

@@ -96,7 +96,7 @@ class AuditLog:
             return
         self._loss_logged = now
         self._log.error(
-            "lines of {kind} {name} are lost because earlier ones are not written yet; {lost} so far",
+            "{kind} {name}: lines lost so far: {lost}; the disk or reader is too slow",
             kind=self._kind,
             name=self._name,
             lost=self.lost,

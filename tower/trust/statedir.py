@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -45,15 +46,16 @@ class StateDir:
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
             raise self._no_directory()
+        name = shlex.quote(str(self.path))
         if status.st_uid != os.geteuid():
             raise ConfigurationError(
                 f"state directory {self.path}: owned by uid {status.st_uid}, but Tower runs as "
-                f"{os.geteuid()}: chown -R {os.geteuid()} {self.path}"
+                f"{os.geteuid()}: chown -R {os.geteuid()} {name}"
             )
         if status.st_mode & 0o077:
             raise ConfigurationError(
                 f"state directory {self.path}: accessible to other users (mode "
-                f"{status.st_mode & 0o777:03o}): chmod 700 {self.path}, or set another directory"
+                f"{status.st_mode & 0o777:03o}): chmod 700 {name}, or set another directory"
             )
 
     def lock(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,7 +161,7 @@ class Vault:
         if status.st_mode & 0o077:
             raise VaultError(
                 f"key file {self.path}: readable by other users (mode {status.st_mode & 0o777:03o}): "
-                f"chmod 600 {self.path}"
+                f"chmod 600 {shlex.quote(str(self.path))}"
             )
         if status.st_uid not in (os.geteuid(), 0):
             raise VaultError(

@@ -259,7 +259,7 @@ class Tunnels:
         moment = datetime.fromtimestamp(seen, UTC)
         return (
             f"no agent of cluster {cluster} is connected; one was last seen at {moment:%Y-%m-%dT%H:%M:%SZ}: "
-            "check that it runs, and its log"
+            "check whether an agent runs, and read its log"
         )
 
     def live(self, cluster: str) -> list[Tunnel]:

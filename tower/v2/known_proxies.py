@@ -70,9 +70,9 @@ class KnownProxies:
             return
         if earlier:
             self._log.info(
-                "the proxy uses another host key, {new}, which it had announced, instead of {old}",
-                new=host_key,
+                "the proxy's host key changed from {old} to {new}, as announced",
                 old=earlier,
+                new=host_key,
             )
         try:
             self._write({**self._stored, "used": host_key})
@@ -131,7 +131,7 @@ class KnownProxies:
             )
         for pin in sorted({*before} - {*now, *given}):
             self._log.info(
-                "the proxy no longer announces the {what} {pin}, which is not accepted from now on",
+                "{what} {pin} is no longer accepted: the proxy no longer announces it",
                 what=what,
                 pin=pin,
             )

@@ -47,7 +47,7 @@ class AgentRefused(PeerError):
     permanent = True
 
     def __init__(self, cluster: str, fingerprint: str, notice: str, *, has_token: bool) -> None:
-        join, key = f"run 'tower join {cluster}' for a new one", f"key {fingerprint}"
+        join, key = f"run 'tower join {cluster}' for a join line", f"key {fingerprint}"
         if notice == DISABLED:
             text = f"the cluster is disabled: run 'tower cluster enable {cluster}'"
         elif notice == REVOKED and has_token:

@@ -150,9 +150,9 @@ class Dialer:
         digest = key_hash(authority)
         if digest not in (*self._hashes, self._logged):
             self._log.info(
-                "the CA of {proxy} is {digest}, which the proxy had announced to this agent",
-                proxy=str(self.url),
+                "using CA {digest} of {proxy}, which the proxy announced earlier",
                 digest=digest,
+                proxy=str(self.url),
             )
         self._logged = digest
         return pinned_context(authority)

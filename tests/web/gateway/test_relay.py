@@ -852,7 +852,8 @@ class OpeningTests(SynchronousTestCase):
 
     def test_api_server_freezes_after_the_request(self) -> None:
         """A request that was sent to an API server known not to answer fails after 25 s, the next at once."""
-        for method, code, end in ((b"GET", b" 503 ", ""), (b"POST", b" 504 ", "; it may have the request")):
+        effect = "; check whether the request had an effect, then retry"
+        for method, code, end in ((b"GET", b" 503 ", ""), (b"POST", b" 504 ", effect)):
             kit = Kit()
             kit.user.deliver(get(method=method))
             for number in range(int(SENT_WAIT)):

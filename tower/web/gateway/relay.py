@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
+#: Cure of a failed request that the cluster may have received.
+_CHECK_EFFECT = "check whether the request had an effect, then retry"
+
 
 class ProxyClientFactory(Exchange):
     """Sends one request on a channel into its cluster; `client` receives the answer, until it is complete."""
@@ -111,7 +114,7 @@ class ProxyClientFactory(Exchange):
             self._open()  # a new channel, so this happens once
             return
         text = f"the connection to cluster {self.relay.cluster} was lost before its answer was complete: "
-        text += "retry" if client.is_safe else "check whether the request had an effect, then retry"
+        text += "retry" if client.is_safe else _CHECK_EFFECT
         self.request.fail(StatusError(502, text))
 
     # See `tower.web.gateway.exchange.Exchange`
@@ -163,7 +166,7 @@ class ProxyClientFactory(Exchange):
         error = self.pool.unanswered_since(cluster, attempt, age)
         if error is None or self._is_long_running or self.request.fields.upgrade:
             return None
-        return error if client.is_safe else StatusError(504, f"{error.message}; it may have the request")
+        return error if client.is_safe else StatusError(504, f"{error.message}; {_CHECK_EFFECT}")
 
     def _is_silent(self) -> bool:
         """Return whether the tunnel that the request waits for does not answer."""
