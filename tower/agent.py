@@ -295,4 +295,5 @@ class Agent(MultiService):
 
     def _stopped(self, result: Any) -> Any:
         self._state.close()
+        self._log.info("tower-agent stopped")
         return result if isinstance(result, Failure) else None

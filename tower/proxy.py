@@ -284,7 +284,7 @@ class Proxy(MultiService):
         )
 
         # Services
-        last_seen = LastSeen(store, clusters, tunnels)
+        last_seen = LastSeen(store, clusters, tunnels, records.agent_keys)
         self._services: list[Service] = [
             Revocation(store, clusters, credentials, tunnels, sessions),
             last_seen,
@@ -349,10 +349,11 @@ class Proxy(MultiService):
     def _log_start(self) -> None:
         host, port = self._options["host"], self._options["port"]
         self._log.info(
-            "tower-proxy {version}: listening on https://{secure} (users, agents){plain}",
+            "tower-proxy {version}: listening on https://{secure} (users, agents){_plain}",
             version=__version__,
             secure=join_address(host, self._options["secure-port"]),
-            plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
+            plain=None if port is None else join_address(host, port),
+            _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
         for text in self._options.warnings:
             self._log.warn("{text}", text=text)
@@ -372,10 +373,10 @@ class Proxy(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """Let requests finish for `GRACE` s, then close everything, audit log and store last."""
-        self._ready = False
-        return Deferred.fromCoroutine(self._stop())
+        was_ready, self._ready = self._ready, False
+        return Deferred.fromCoroutine(self._stop(was_ready=was_ready))
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, was_ready: bool) -> None:
         await self._ports.drain(GRACE)
         self._pool.stop()
         await maybeDeferred(super().stopService)
@@ -385,3 +386,5 @@ class Proxy(MultiService):
             follower.stop()
         await self._store.stop()
         self._state.close()
+        if was_ready:
+            self._log.info("tower-proxy stopped")

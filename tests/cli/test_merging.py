@@ -79,7 +79,10 @@ class MergeTests(CommandTestCase):
         self.assertIn("context tower/alpha written to", self.good(*self.words))
         self.assertIn("updated context tower/alpha of user jane in", self.good(*self.words))
         words = ["joe" if word == "jane" else word for word in self.words]
-        self.assertIn("replaced context tower/alpha of user jane by that of joe in", self.good(*words))
+        code, text, note = self.run_tower(*words)
+        self.assertEqual(code, 0)
+        self.assertIn("replaced context tower/alpha of user jane by that of joe in", text)
+        self.assertIn("the credential of jane is valid until it expires: 'tower credential list'", note)
         self.assertIn("updated context tower/alpha of user joe in", self.good(*words))
         content = self.merged()
         content["contexts"][1]["context"]["extensions"] = [{"name": "other", "extension": 1}]

@@ -9,7 +9,9 @@ from typing import cast
 from twisted.internet import reactor as global_reactor
 from twisted.internet.interfaces import IReactorFromThreads
 
-from tests.fakes.cli import CommandTestCase
+from tests.fakes.certificates import NOW
+from tests.fakes.cli import CommandTestCase, FakeTerminal
+from tower.kube.timestamps import timestamp
 from tower.store.sqlite import SQLiteStore
 
 
@@ -38,8 +40,77 @@ class RotateTests(CommandTestCase):
         self.assertIn("12 agents", lines[1])
         self.assertEqual(len(lines), 13)
         self.assertEqual(json.loads(self.good("rotate", "status", "-o", "json"))["kind"], "RotationList")
-        self.assertIn("is in use", self.good("rotate", "host-key", "--now"))
-        self.assertIn("Finished", self.good("rotate", "status"))
+        text = self.good("rotate", "host-key", "--now")
+        for part in (
+            "is in use; 12 agents without the new key:",
+            "agent SHA256:0 of alpha",
+            "tower join CLUSTER",
+        ):
+            self.assertIn(part, text)
+        lines = self.good("rotate", "status").splitlines()
+        self.assertIn("Finished", lines[1])
+        self.assertIn("12 agents", lines[1])
+        self.assertEqual(lines[2:], text.splitlines()[1:-1])
+
+    def test_stranded(self) -> None:
+        """The output names the join lines, kubeconfigs and agents that a rotation leaves behind."""
+        self.successResultOf(self.tokens.mint("alpha", 600.0))
+        credential, _ = self.successResultOf(self.credentials.issue_token("alpha", "jane", (), 600.0))
+        self.clock.advance(1.0)
+        text = self.good("rotate", "serving-ca", "--now")
+        until = timestamp(NOW + 600.0)
+        for part in (
+            "12 agents, 2 join lines, 1 kubeconfig without the new key:",
+            "2 more agents",
+            f"serving-ca: join line of alpha, valid until {until}",
+            f"kubeconfig of jane for alpha, credential {credential.id}, valid until {until}",
+        ):
+            self.assertIn(part, text)
+        self.assertEqual(self.good("rotate", "secrets-key", "--now").count("\n"), 1)
+
+    def test_old_agents(self) -> None:
+        """Tokens of kubesphere-v1 are named as such, unused ones with the command that revokes them."""
+        tokens = []
+        for _ in range(2):
+            token = self.successResultOf(self.v1_tokens.mint("alpha"))
+            tokens.append(self.v1_tokens.check("alpha", token))
+        used, unused = tokens
+        self.v1_tokens.connected("alpha", used)
+        for key in self.tokens.agent_keys("alpha"):
+            self.successResultOf(self.tokens.revoke("alpha", key.fingerprint))
+        self.clock.advance(1.0)
+        text = self.good("rotate", "serving-ca", "--after=2d")
+        self.assertIn(f"agents with token {used} of alpha: kubesphere-v1 agents get no announcements", text)
+        self.assertIn(f"unused token {unused} of alpha, counted until", text)
+        self.assertIn(f"'tower cluster revoke alpha {unused}' revokes it", text)
+
+    def test_terminal(self) -> None:
+        """On a terminal, --now asks if it affects anything, and a refusal changes nothing."""
+        for answer in ("", "n\n"):
+            self.stdin = FakeTerminal(answer)
+            code, out, err = self.run_tower("rotate", "host-key", "--now")
+            self.assertEqual((code, out), (1, ""))
+            for part in (
+                "agent SHA256:0 of alpha",
+                "12 agents will lack the new key",
+                "host-key not rotated",
+            ):
+                self.assertIn(part, err)
+        self.assertIn("no rotation", self.good("rotate", "status"))
+        self.stdin = FakeTerminal("y\n")
+        self.assertEqual(self.run_tower("rotate", "host-key", "--now")[0], 0)
+        self.stdin = FakeTerminal("")
+        self.assertIn("is in use", self.good("rotate", "host-key", "--now", "--yes"))
+        self.assertIn("is in use", self.good("rotate", "users-ca", "--now"))
+
+    def test_revoked(self) -> None:
+        """The certificates that a rotation of the users' CA revokes are named."""
+        digest = "0" * 64
+        self.successResultOf(self.credentials.register_certificate("alpha", "jane", (), 600.0, digest))
+        self.clock.advance(1.0)
+        text = self.good("rotate", "users-ca", "--now")
+        self.assertIn("1 kubeconfig revoked:", text)
+        self.assertIn("kubeconfig of jane for alpha", text)
 
     def test_one(self) -> None:
         """One agent lacks the key, and several lack it."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from twisted.internet.defer import fail
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
-from tower.clusters.agent_keys import NEVER_CAME, AgentKeys
+from tower.clusters.agent_keys import NEVER_CAME, AgentKeys, LastAgent
 from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.store.kinds import AGENT_KEYS
 from tower.store.records import StoreFailed, Update
 
@@ -133,6 +134,97 @@ class AgentKeysTests(SynchronousTestCase):
         facts = self.keys.of("alpha", KEY)
         assert facts is not None
         self.assertTrue(facts.connected)
+
+    def agent(self, seen: float | None = None, port: int = 1, host: str = "edge-1") -> LastAgent:
+        """Return an agent."""
+        return LastAgent(host, f"192.0.2.1:{port}", "1.2.3", seen)
+
+    def test_last_agent(self) -> None:
+        """The last agent of a key is known at once, and written."""
+        self.assertIsNone(self.keys.last("alpha", KEY))
+        for seen in (None, NOW + 5):
+            self.keys.saw("alpha", KEY, self.agent(seen))
+            self.assertEqual(self.keys.last("alpha", KEY), self.agent(seen))
+            self.clock.advance(1)
+            self.assertEqual(AgentKeys(self.store, self.clock).last("alpha", KEY), self.agent(seen))
+        self.keys.saw("alpha", "SHA256:unknown", self.agent())
+        self.assertIsNone(self.keys.last("alpha", "SHA256:unknown"))
+        self.assertEqual(self.confirmations, 0)
+
+    def test_few_writes(self) -> None:
+        """An agent that reconnects from another port is not written; one on another host is."""
+        self.keys.saw("alpha", KEY, self.agent())
+        self.clock.advance(1)
+        version = self.store.version
+        self.keys.saw("alpha", KEY, self.agent(port=2))
+        self.clock.advance(1)
+        self.assertEqual(self.store.version, version)
+        self.keys.saw("alpha", KEY, self.agent(host="edge-2"))
+        self.clock.advance(1)
+        self.assertEqual(self.store.version, version + 1)
+
+    def test_token(self) -> None:
+        """The token of v1 agents has its last agent, too, and remains valid."""
+        tokens = V1Tokens(self.store, self.clock)
+        self.addCleanup(tokens.stop)
+        token = self.successResultOf(tokens.mint("alpha"))
+        name = id_of_token(token)
+        self.keys.saw("alpha", name, self.agent(NOW))
+        self.clock.advance(1)
+        self.assertEqual(AgentKeys(self.store, self.clock).last("alpha", name), self.agent(NOW))
+        self.assertEqual(tokens.check("alpha", token), name)
+
+    def restart(self, seen: float) -> AgentKeys:
+        """Return the facts of another run; the cluster was last seen at *seen*."""
+        keys = AgentKeys(self.store, self.clock)
+        keys.resume(lambda _: seen)
+        return keys
+
+    def settle(self, keys: AgentKeys) -> None:
+        """Write the agents that did not return."""
+        self.successResultOf(Deferred.fromCoroutine(keys.settle()))
+
+    def test_lost_with_the_proxy(self) -> None:
+        """An agent that does not return after a restart keeps its time, also if the cluster is seen later."""
+        self.keys.saw("alpha", KEY, self.agent())
+        self.clock.advance(1)
+        keys = self.restart(NOW + 7)
+        self.assertEqual(keys.last("alpha", KEY), self.agent(NOW + 7))
+        self.settle(keys)
+        self.assertEqual(self.restart(NOW + 99).last("alpha", KEY), self.agent(NOW + 7))
+
+    def test_returned_after_a_restart(self) -> None:
+        """An agent that returns after a restart is not written."""
+        self.keys.saw("alpha", KEY, self.agent())
+        self.clock.advance(1)
+        keys = self.restart(NOW + 7)
+        version = self.store.version
+        keys.saw("alpha", KEY, self.agent(port=2))
+        self.settle(keys)
+        self.clock.advance(1)
+        self.assertEqual(self.store.version, version)
+        self.assertEqual(keys.last("alpha", KEY), self.agent())
+
+    def test_returns_during_the_write(self) -> None:
+        """An agent that returns while its loss is written is connected."""
+        self.keys.saw("alpha", KEY, self.agent())
+        self.clock.advance(1)
+        keys = self.restart(NOW + 7)
+        held: Deferred[None] = Deferred()
+        with patch.object(self.store, "transact", return_value=held) as transact:
+            settling = Deferred.fromCoroutine(keys.settle())
+            keys.saw("alpha", KEY, self.agent())
+        self.successResultOf(self.store.transact(transact.call_args.args[0]))
+        held.callback(None)
+        self.successResultOf(settling)
+        self.clock.advance(1)
+        self.assertEqual(AgentKeys(self.store, self.clock).last("alpha", KEY), self.agent())
+
+    def test_after_the_stop(self) -> None:
+        """The end of tunnels at a stop starts no timer."""
+        self.keys.stop()
+        self.keys.saw("alpha", KEY, self.agent(NOW))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop(self) -> None:
         """After a stop nothing is written, and no timer is left."""

@@ -14,6 +14,7 @@ from tower.clusters.cluster_events import (
     CLIENT_LIMIT,
     COUNT_LIMIT,
     KEPT,
+    KEY_LIMIT,
     MESSAGE_LIMIT,
     RETRY,
     WRITE_PERIOD,
@@ -90,11 +91,73 @@ class ClusterEventsTests(SynchronousTestCase):
         self.record()
         self.clock.advance(60)
         self.events = ClusterEvents(self.store, self.clock)
+        version = self.store.version
         self.record()
-        self.assertEqual(self.one().count, 1)
+        self.assertEqual(self.store.version, version)
         self.clock.advance(WRITE_PERIOD)
         self.events.sweep()
+        self.assertEqual(self.store.version, version + 1)
         self.assertEqual(self.one().count, 2)
+
+    def test_recovery(self) -> None:
+        """Reads contain occurrences that are not written yet, so that the newest event is true."""
+        self.record("Connected")
+        self.clock.advance(60)
+        self.record("Lost")
+        version, event = self.store.version, self.events.get(self.events.list()[0].name)
+        assert event is not None
+        self.clock.advance(0.2)
+        self.record("Connected", "Back.")
+        newest = max(self.events.list(), key=lambda event: event.last)
+        self.assertEqual((newest.reason, newest.message, newest.count), ("Connected", "Back.", 2))
+        self.assertEqual(self.events.get(newest.name), newest)
+        self.assertEqual(self.store.version, version)
+
+    def test_stop(self) -> None:
+        """A stop writes what was only counted, and nothing else."""
+        self.record("Connected")
+        self.record("Lost")
+        self.successResultOf(self.events.flush())
+        version = self.store.version
+        self.record("Connected")
+        self.successResultOf(self.events.flush())
+        self.assertEqual(self.store.version, version + 1)
+        self.successResultOf(self.events.flush())
+        self.assertEqual(self.store.version, version + 1)
+        self.events = ClusterEvents(self.store, self.clock)
+        self.assertEqual(
+            {event.reason: event.count for event in self.events.list()}, {"Connected": 2, "Lost": 1}
+        )
+
+    def test_stop_with_a_full_disk(self) -> None:
+        """A stop that cannot write is logged, and ends."""
+        self.record()
+        self.record()
+        self.patch(self.store, "transact", lambda _: fail(StoreFailed("no space left")))
+        with capturedLogs() as logs:
+            self.successResultOf(self.events.flush())
+        self.assertIn("no space left", eventAsText(logs[0]))
+
+    def test_keys(self) -> None:
+        """Each key has its own event, also after a restart; beyond the limit, keys share one."""
+        for key in ("a", "b", "a"):
+            self.events.record(self.alpha, "AgentEnrolled", f"Key {key}.", key=key)
+        found = {event.message: event.count for event in self.events.list()}
+        self.assertEqual(found, {"Key a.": 2, "Key b.": 1})
+        self.successResultOf(self.events.flush())
+        self.events = ClusterEvents(self.store, self.clock)
+        for number in range(KEY_LIMIT + 10):
+            self.events.record(self.alpha, "AgentEnrolled", f"Key {number}.", key=str(number))
+        self.events.record(self.alpha, "AgentEnrolled", "Key a again.", key="a")
+        events = self.events.list()
+        self.assertEqual(len(events), KEY_LIMIT + 1)
+        self.assertEqual({event.message: event.count for event in events}["Key 41."], 12)
+        self.assertEqual({event.message: event.count for event in events}["Key a again."], 3)
+        self.clock.advance(KEPT)
+        self.events.sweep()
+        self.events.record(self.alpha, "AgentEnrolled", "Key new.", key="new")
+        self.events.record(self.alpha, "AgentEnrolled", "Key newer.", key="newer")
+        self.assertEqual(len(self.events.list()), 2)
 
     def test_forgotten(self) -> None:
         """An event is removed an hour after its last occurrence; the next one counts from 1."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from unittest.mock import patch
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,6 +15,7 @@ from tower.clusters import Clusters
 from tower.clusters.v1_tokens import LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
 from tower.store.kinds import V1_TOKENS
+from tower.store.records import StoreFailed
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0
@@ -226,3 +228,37 @@ class V1TokensTests(SynchronousTestCase):
         self.store.release()
         self.assertEqual((self.successResultOf(one), self.successResultOf(two)), (OLD, OLD))
         self.assertEqual(len(self.tokens.tokens("alpha")), 1)
+
+    def test_connected(self) -> None:
+        """The first connection with a token is written, and only that one."""
+        found = self.tokens.check("alpha", self.minted())
+        self.assertFalse(self.tokens.all()[0].connected)
+        for cluster, token_id in (("alpha", "v1:000000000000"), ("gamma", found), ("beta", found)):
+            self.tokens.connected(cluster, token_id)
+        self.assertFalse(self.tokens.all()[0].connected)
+        self.store.holding = True
+        self.tokens.connected("alpha", found)
+        self.tokens.connected("alpha", found)
+        self.store.release()
+        self.store.holding = False
+        version = self.store.version
+        self.tokens.connected("alpha", found)
+        (token,) = self.tokens.all()
+        self.assertEqual((token.id, token.connected, self.store.version), (found, True, version))
+
+    def test_connection_not_written(self) -> None:
+        """A connection that cannot be written is written at the next one."""
+        found = self.tokens.check("alpha", self.minted())
+        with patch.object(self.store, "transact", lambda _: fail(StoreFailed("no space left"))):
+            self.tokens.connected("alpha", found)
+        self.assertFalse(self.tokens.all()[0].connected)
+        self.tokens.connected("alpha", found)
+        self.assertTrue(self.tokens.all()[0].connected)
+
+    def test_earlier_version(self) -> None:
+        """A token in the store of an earlier version counts as used."""
+        self.minted()
+        (record,) = self.store.snapshot(V1_TOKENS).values()
+        value = {key: each for key, each in record.value.items() if key != "connected"}
+        self.successResultOf(self.store.update(V1_TOKENS, record.name, value))
+        self.assertTrue(self.tokens.all()[0].connected)

@@ -112,7 +112,7 @@ class ConditionWriterTests(SynchronousTestCase):
             [
                 (LogLevel.warn, "cluster alpha is not available: Refused: start it"),
                 (LogLevel.info, "cluster alpha is available: Ready: good"),
-                (LogLevel.info, "cluster alpha is available: AgentDegraded: one is broken"),
+                (LogLevel.warn, "cluster alpha is available: AgentDegraded: one is broken"),
             ],
         )
 

@@ -65,9 +65,20 @@ class EventRecorderTests(SynchronousTestCase):
             self.bench.tunnels.add(tunnel)
             self.bench.tunnels.remove(tunnel)
         self.assertEqual(self.bench.store.version, version + 2)
-        self.bench.clock.advance(WRITE_PERIOD)
-        self.events.sweep()
         self.assertEqual(self.recorded(), {"Connected": ("Normal", 50), "Lost": ("Warning", 50)})
+        self.recorder.stopService()
+        self.assertEqual(self.bench.store.version, version + 4)
+        written = ClusterEvents(self.bench.store, self.bench.clock).list()
+        self.assertEqual([event.count for event in written], [50, 50])
+        self.recorder.startService()
+
+    def test_warnings(self) -> None:
+        """A reason that warns is a warning, although the check succeeded."""
+        self.condition("True", "CredentialFilesInvalid")
+        self.condition("True", "ClockSkew", "APIServerReachable")
+        self.assertEqual(
+            self.recorded(), {"CredentialFilesInvalid": ("Warning", 1), "ClockSkew": ("Warning", 1)}
+        )
 
     def test_conditions(self) -> None:
         """A changed condition is an event with its reason; unknown and implied ones are not."""
@@ -98,15 +109,12 @@ class EventRecorderTests(SynchronousTestCase):
         self.assertEqual(
             self.recorded(),
             {
-                "MemberCheckFailed": ("Warning", 1),
-                "MemberCheckPassed": ("Normal", 1),
+                "MemberCheckFailed": ("Warning", 101),
+                "MemberCheckPassed": ("Normal", 100),
                 "Timeout": ("Warning", 1),
             },
         )
         self.assertEqual(writes, 202 + 3, "202 changes of the record, 3 events")
-        self.bench.clock.advance(WRITE_PERIOD)
-        self.events.sweep()
-        self.assertEqual(self.recorded()["MemberCheckPassed"], ("Normal", 100))
         self.assertFalse(MEMBER_REASONS & TOWER_REASONS)
 
     def test_credentials(self) -> None:
@@ -158,6 +166,10 @@ class EventRecorderTests(SynchronousTestCase):
             self.successResultOf(tokens.enrol("alpha", token, fingerprint, b"blob"))
         self.successResultOf(tokens.revoke("alpha", "SHA256:a"))
         self.assertEqual(set(self.recorded()), {"AgentEnrolled", "AgentRevoked"})
+        enrolled = [event.message for event in self.events.list() if event.reason == "AgentEnrolled"]
+        self.assertEqual(
+            sorted(enrolled), [f"An agent joined with the key SHA256:{name}." for name in ("a", "b")]
+        )
         self.bench.clock.advance(NEVER_CAME)
         self.assertEqual(self.successResultOf(AgentKeys(self.bench.store, self.bench.clock).purge()), 1)
         (expired,) = [event for event in self.events.list() if event.reason == "AgentKeyExpired"]

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
+from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.control.last_seen import RECORDS, LastSeen
 from tower.kube.member_status import Check, MemberStatus
@@ -15,6 +16,10 @@ from tower.store.kinds import SETTINGS
 from tower.tunnels import Tunnels
 
 STATUS = MemberStatus(Check("True", "Reachable"), version="v1.31.2")
+
+
+#: The keys of alpha's agents; the first is that of the tunnel.
+KEYS = ("SHA256:agent", "SHA256:other")
 
 
 class LastSeenTests(SynchronousTestCase):
@@ -25,7 +30,11 @@ class LastSeenTests(SynchronousTestCase):
         self.bench = Bench()
         for name in ("alpha", "beta"):
             self.successResultOf(self.bench.clusters.add(name))
-        self.service = LastSeen(self.bench.store, self.bench.clusters, self.bench.tunnels)
+        token = self.successResultOf(self.bench.tokens.mint("alpha", uses=2))
+        for key in KEYS:
+            self.successResultOf(self.bench.tokens.enrol("alpha", token, key, b"blob"))
+        self.keys = AgentKeys(self.bench.store, self.bench.clock)
+        self.service = LastSeen(self.bench.store, self.bench.clusters, self.bench.tunnels, self.keys)
         self.service.startService()
         self.tunnel = FakeTunnel("alpha", member_status=STATUS)
         self.bench.tunnels.add(self.tunnel)
@@ -37,8 +46,45 @@ class LastSeenTests(SynchronousTestCase):
     def restarted(self) -> Tunnels:
         """Return the tunnels of another run, with the times restored."""
         tunnels = Tunnels(self.bench.clock, self.bench.clock.seconds)
-        LastSeen(self.bench.store, self.bench.clusters, tunnels).startService()
+        self.keys = AgentKeys(self.bench.store, self.bench.clock)
+        LastSeen(self.bench.store, self.bench.clusters, tunnels, self.keys).startService()
         return tunnels
+
+    def seen(self, key: str) -> float | None:
+        """Return when the agent with *key* was last seen; None: it is connected."""
+        agent = self.keys.last("alpha", key)
+        assert agent is not None
+        self.assertEqual((agent.host, agent.address, agent.version), ("edge-1", "192.0.2.1:4711", "1.2.3"))
+        return agent.seen
+
+    def test_agents(self) -> None:
+        """Each agent's host, address, version and time outlive its tunnel and the proxy."""
+        other = FakeTunnel("alpha", KEYS[1])
+        self.bench.tunnels.add(other)
+        self.bench.clock.advance(60)
+        self.bench.tunnels.remove(other)
+        self.assertEqual([self.seen(key) for key in KEYS], [None, NOW + 60])
+        self.bench.clock.advance(60)
+        self.write()
+        self.restarted()
+        self.assertEqual([self.seen(key) for key in KEYS], [NOW + 120, NOW + 60])
+
+    def test_second_tunnel(self) -> None:
+        """An agent with another tunnel is connected."""
+        other = FakeTunnel("alpha")
+        self.bench.tunnels.add(other)
+        self.bench.tunnels.remove(self.tunnel)
+        self.assertIsNone(self.seen(KEYS[0]))
+        self.bench.tunnels.remove(other)
+        self.assertEqual(self.seen(KEYS[0]), NOW)
+
+    def test_frozen_agent(self) -> None:
+        """A frozen agent was last seen at its last byte."""
+        self.bench.clock.advance(100)
+        self.bench.tunnels.note_silence(self.tunnel, 20.0)
+        self.bench.clock.advance(10)
+        self.bench.tunnels.remove(self.tunnel)
+        self.assertEqual(self.seen(KEYS[0]), NOW + 80)
 
     def test_orderly_stop(self) -> None:
         """After a stop the next run has the times and versions."""

@@ -286,7 +286,7 @@ class DateTests(TowerTestCase):
         new = wait_for("the date", self.new_key, every=0.5)
         self.assertGreater(time.monotonic() - began, SOON)
         log = self.tower.proxy.output()
-        self.assertIn("1 agents, 0 join lines and 0 credentials of users still depend on the old one", log)
+        self.assertIn("depended on the old one: agents 1, join lines 0, credentials of users 0", log)
 
         self.agent.program.start()
         wait_for("the agent's error", lambda: "host key is" in self.agent.program.output())

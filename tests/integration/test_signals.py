@@ -31,8 +31,12 @@ class LoggedTestCase(harness.TowerTestCase):
         """Return a proxy with a log file and a file of levels."""
         tower = super().new_tower()
         self.log, self.levels = self.folder / "tower.log", self.folder / "levels"
+        self.accesses = self.folder / "access.log"
         tower.proxy = tower.proxy_program(
-            f"--log-file={self.log}", "--log-format=json", f"--log-levels={self.levels}"
+            f"--log-file={self.log}",
+            "--log-format=json",
+            f"--log-levels={self.levels}",
+            f"--access-log={self.accesses}",
         )
         return tower
 
@@ -191,13 +195,26 @@ class StopTests(LoggedTestCase):
         self.assertEqual(proxy.wait(), 0)
         self.assertEqual(self.reloads(), 0)
         self.assertEqual(proxy.output(), "")
+        self.assertEqual(self.messages()[-1], "tower-proxy stopped")
+
+    def test_cut(self) -> None:
+        """SIGTERM cuts a command that does not end; the log has the number, the access log the side."""
+        self.command()
+        self.tower.proxy.signal(signal.SIGTERM)
+        self.assertEqual(self.tower.proxy.wait(), 0)
+        messages = self.messages()
+        self.assertIn("waiting up to 10 s for requests in progress and streams: 1", messages)
+        self.assertIn("requests and streams that did not end within 10 s and were cut: 1 of 1", messages)
+        self.assertEqual(messages[-1], "tower-proxy stopped")
+        lines = [json.loads(line) for line in self.accesses.read_text().splitlines()]
+        self.assertEqual([line["aborted"] for line in lines if line["code"] == 101], ["tower"])
 
     def test_second(self) -> None:
         """A second SIGTERM ends the proxy at once, with a command in progress, and the log has the reason."""
         self.command(self.tower.cluster_port("alpha"))
         proxy = self.tower.proxy
         proxy.signal(signal.SIGTERM)
-        wait_for("the first line", lambda: "SIGTERM: stopping" in self.messages()[-1])
+        wait_for("the first line", lambda: "for requests in progress and streams: 1" in self.messages()[-1])
         proxy.signal(signal.SIGTERM)
         self.assertEqual(proxy.wait(5), 128 + signal.SIGTERM)
         self.assertIn("second SIGTERM", self.messages()[-1])

@@ -335,13 +335,18 @@ class ReconnectingTests(SynchronousTestCase):
         self.service.startService()
         tunnel = self.up()
         tunnel.streams = 2
-        stopped = self.service.stopService()
-        self.assertEqual(tunnel.calls, ["drain"])
-        self.clock.advance(0.1)
-        self.assertNoResult(stopped)
-        tunnel.streams = 0
-        self.clock.advance(0.1)
-        self.successResultOf(stopped)
+        with capturedLogs() as events:
+            stopped = self.service.stopService()
+            self.assertEqual(tunnel.calls, ["drain"])
+            self.clock.advance(0.1)
+            self.assertNoResult(stopped)
+            tunnel.streams = 0
+            self.clock.advance(0.1)
+            self.successResultOf(stopped)
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            ["waiting up to 5 s for open streams: 2", "all streams have ended"],
+        )
         self.assertEqual(tunnel.calls, ["drain", "close"])
         self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (1, []))
 
@@ -350,8 +355,11 @@ class ReconnectingTests(SynchronousTestCase):
         self.service.startService()
         tunnel = self.up()
         tunnel.streams, tunnel.stubborn = 1, True
-        stopped = self.service.stopService()
-        self.clock.pump([0.1] * 52)
+        with capturedLogs() as events:
+            stopped = self.service.stopService()
+            self.clock.pump([0.1] * 52)
+        cut = formatEvent(events[-1])
+        self.assertEqual(cut, "streams that did not end within 5 s and were cut: 1 of 1")
         self.assertEqual(tunnel.calls, ["drain", "close"])
         self.assertNoResult(stopped)
         self.clock.advance(2.0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 from twisted.internet.defer import fail
 
 from tests.fakes.certificates import NOW
 from tests.fakes.rotations import RotationTestCase
+from tower.clusters.join_tokens import UnspentToken
 from tower.errors import Conflict, NotFound
+from tower.rotation.dependents import NAMED, Dependents, LackingAgent
 from tower.rotation.rotation import PREFIX
 from tower.rotation.rotations import Rotations
 from tower.store.kinds import SETTINGS
@@ -76,7 +80,7 @@ class RotationsTests(RotationTestCase):
         self.successResultOf(self.tokens.mint("alpha", 600.0))
         self.clock.advance(1.0)
         rotation = self.begin("host-key")
-        self.assertEqual(self.rotations.remaining(rotation).join_tokens, [NOW + 600.0])
+        self.assertEqual(self.rotations.remaining(rotation).join_tokens, [UnspentToken("alpha", NOW + 600.0)])
         self.successResultOf(self.tokens.mint("alpha", 6000.0))  # its join line has both keys
         self.clock.advance(600.0)
         self.check()
@@ -163,10 +167,53 @@ class RotationsTests(RotationTestCase):
             self.enrol("alpha", f"SHA256:{target}", connect=False)
             rotation = self.begin(target, 60.0)
             self.clock.advance(60.0)
-            with patch.object(self.store, "transact", lambda _: fail(StoreFailed("no space left"))):
+            with patch.object(self.store, "transact", self.not_finished(self.store.transact)):
                 self.check()
                 self.check()
             self.assertIn(rotation.new, (self.keys.fingerprints()[0], self.keys.authority.hash))
             self.assertIsNone(self.rotation(target).finished)
             self.check()
             self.assertIsNotNone(self.rotation(target).finished)
+            self.assertGreater(self.rotation(target).stranded.agents, 0)
+
+    def not_finished(self, transact: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a `transact` that cannot write the end of a rotation."""
+
+        def written(operations: Any) -> Any:
+            if any(each.value["finished"] for each in operations):
+                return fail(StoreFailed("no space left"))
+            return transact(operations)
+
+        return written
+
+    def test_stranded(self) -> None:
+        """A rotation that ends at its date keeps and logs what lacks the new key, also after a restart."""
+        self.enrol("alpha", "SHA256:a", connect=False)
+        self.successResultOf(self.tokens.mint("beta", 6000.0))
+        self.clock.advance(1.0)
+        with patch.object(Rotations, "_log") as log:
+            self.begin("host-key", 0.0)
+        text, values = log.warn.call_args_list[0].args[0], log.warn.call_args_list[0].kwargs
+        line = text.format(**values)
+        for part in ("agents 1, join lines 1, credentials of users 0", "; SHA256:a of alpha"):
+            self.assertIn(part, line)
+        self.restart()
+        stranded = self.rotation("host-key").stranded
+        self.assertEqual(stranded.named_agents, (LackingAgent("alpha", "SHA256:a", "not connected"),))
+        self.assertEqual(stranded.named_join_lines, (UnspentToken("beta", NOW + 6000.0),))
+        self.assertEqual(stranded, Dependents.decode(stranded.encode()))
+
+    def test_many_stranded(self) -> None:
+        """A record names a limited number of agents, and counts all."""
+        agents = [LackingAgent("alpha", f"SHA256:{number}", "") for number in range(NAMED + 7)]
+        found = Dependents.of(agents, (), ())
+        self.assertEqual((found.agents, len(found.named_agents)), (NAMED + 7, NAMED))
+
+    def test_earlier_version(self) -> None:
+        """The record of a rotation that an earlier version finished can be read."""
+        self.begin("host-key")
+        record = self.store.get(SETTINGS, PREFIX + "host-key")
+        assert record is not None
+        value = {key: each for key, each in record.value.items() if key != "stranded"}
+        self.successResultOf(self.store.update(SETTINGS, record.name, value))
+        self.assertTrue(self.rotation("host-key").stranded.is_empty)

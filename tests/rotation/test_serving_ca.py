@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ssl
 
-from tests.fakes.certificates import shake
+from tests.fakes.certificates import NOW, shake
 from tests.fakes.rotations import RotationTestCase
+from tower.clusters.join_tokens import UnspentToken
 from tower.errors import Conflict
 from tower.rotation.assembly import ProxyKeys
+from tower.rotation.serving_ca import UNUSED_PERIOD
 from tower.trust.pki import Authority
 
 
@@ -29,7 +31,7 @@ class ServingCATests(RotationTestCase):
         self.successResultOf(self.credentials.issue_token("", "tower-admin", (), 6000.0))
         self.clock.advance(1.0)
         rotation = self.begin("serving-ca")
-        self.assertEqual(self.rotations.remaining(rotation).credentials, 1)
+        self.assertEqual(len(self.rotations.remaining(rotation).credentials), 1)
         self.assertEqual(self.renewals, 1)
         both = self.keys.authority.pem
         self.assertEqual(both.count(b"BEGIN CERTIFICATE"), 2)
@@ -49,7 +51,8 @@ class ServingCATests(RotationTestCase):
     def test_agents(self) -> None:
         """Agents must have confirmed the next CA; agents of kubesphere-v1 cannot."""
         agent = self.enrol("alpha", "SHA256:a")
-        self.successResultOf(self.v1_tokens.mint("beta"))
+        token = self.successResultOf(self.v1_tokens.mint("beta"))
+        self.v1_tokens.connected("beta", self.v1_tokens.check("beta", token))
         rotation = self.begin("serving-ca")
         self.assertEqual(agent.announcements[0].ca_hashes, (rotation.old, rotation.new))
         agent.confirm()
@@ -59,6 +62,29 @@ class ServingCATests(RotationTestCase):
         self.assertEqual((remaining.ready, lacking.cluster), (1, "beta"))
         self.assertIn("kubesphere-v1", lacking.reason)
         self.assertIsNotNone(self.begin("serving-ca", 0.0).finished)
+
+    def test_unused_token(self) -> None:
+        """An unused token of kubesphere-v1 is a join line that is waited for, but not for ever."""
+        token = self.v1_tokens.check("beta", self.successResultOf(self.v1_tokens.mint("beta")))
+        self.clock.advance(60.0)
+        rotation = self.begin("serving-ca")
+        self.successResultOf(self.v1_tokens.mint("alpha"))  # its manifest has both CAs
+        remaining = self.rotations.remaining(rotation)
+        self.assertEqual(remaining.agents, [])
+        self.assertEqual(remaining.join_tokens, [UnspentToken("beta", NOW + UNUSED_PERIOD, token)])
+        self.restart()
+        self.clock.advance(UNUSED_PERIOD)
+        self.check()
+        self.assertIsNotNone(self.rotation("serving-ca").finished)
+
+    def test_revoked_token(self) -> None:
+        """A rotation does not wait for an unused token that was revoked."""
+        token = self.v1_tokens.check("beta", self.successResultOf(self.v1_tokens.mint("beta")))
+        self.clock.advance(60.0)
+        self.assertIsNone(self.begin("serving-ca").finished)
+        self.successResultOf(self.v1_tokens.revoke("beta", token))
+        self.check()
+        self.assertIsNotNone(self.rotation("serving-ca").finished)
 
     def test_cancel(self) -> None:
         """A canceled rotation drops the next CA."""

@@ -42,7 +42,7 @@ class UsersCATests(RotationTestCase):
         self.assertEqual(self.renewals, 1)
         _, new = self.issue("bill", 6000.0)
         self.assertEqual(self.keys.users.hash, rotation.new)
-        self.assertEqual(self.rotations.remaining(rotation).credentials, 1)
+        self.assertEqual(len(self.rotations.remaining(rotation).credentials), 1)
         for _ in range(2):
             self.assertTrue(self.accepted(old) and self.accepted(new))
             self.restart()

@@ -99,7 +99,8 @@ class V1AcceptorTests(SynchronousTestCase):
         (tunnel,) = self.bench.tunnels.live("alpha")
         assert isinstance(tunnel, V1Tunnel)
         self.assertEqual((tunnel.protocol, tunnel.version), ("kubesphere-v1", "v0.2.1"))
-        self.assertEqual(self.tokens.tokens("alpha")[0].id, tunnel.fingerprint)
+        (token,) = self.tokens.tokens("alpha")
+        self.assertEqual((token.id, token.connected), (tunnel.fingerprint, True))
         self.pipes[0].lose()
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
 

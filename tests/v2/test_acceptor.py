@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -17,6 +18,7 @@ from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.kube.member_report import read_report, write_report
 from tower.kube.member_status import Check, MemberStatus
+from tower.logs.formats import json_line
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
@@ -220,6 +222,18 @@ class AcceptorTests(SynchronousTestCase):
         self.bench.tunnels.note_outcome(tunnel, reached=False)
         self.pump()
         self.assertEqual(checks, [True])
+
+    def test_fields(self) -> None:
+        """The fields of the line for a connected agent are plain values; its text quotes the agent."""
+        with capturedLogs() as events:
+            self.connect(self.successResultOf(self.bench.tokens.mint("alpha")))
+            self.bench.clock.advance(1.0)
+        (event,) = (each for each in events if "connected from" in formatEvent(each))
+        fields = json.loads(json_line(event, [formatEvent(event)]))
+        self.assertEqual((fields["cluster"], fields["version"]), ("alpha", "9.9"))
+        self.assertEqual(fields["key"], self.key.fingerprint)
+        self.assertIn('the agent of alpha reports: "version 9.9"', fields["message"])
+        self.assertNotIn("_reported", fields)
 
     def test_hostile_status(self) -> None:
         """An invalid report ends the tunnel."""

@@ -83,6 +83,10 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
             done = (
                 f"replaced context {context} of user {replaced} by that of {options.user} in {options.merge}"
             )
+            note(
+                f"the credential of {replaced} is valid until it expires: 'tower credential list' shows its "
+                "id for 'tower credential revoke'"
+            )
         return escaped(f"{done}; use it with 'kubectl --context {context}'")
     path = options.output
     if path is None:

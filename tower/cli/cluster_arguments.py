@@ -5,7 +5,7 @@ from __future__ import annotations
 from tower.cli import clusters
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.ssh import flags as ssh_flags
-from tower.cli.values import FORMS, choice, count, list_options, output_option, watch_option
+from tower.cli.values import FORMS, choice, count, list_options, output_option, watch_option, yes_option
 
 
 def add_cluster_commands(commands: Commands[Parser]) -> None:
@@ -69,9 +69,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
             output_option(command, *FORMS)
             watch_option(command)
         if name == "remove":
-            command.add_argument(
-                "-y", "--yes", action="store_true", help="do not ask; without a terminal, it never asks"
-            )
+            yes_option(command)
         if name == "add":
             text = "proxy: its agent connects to the proxy; ssh: the proxy connects to its nodes"
             choice(command, "--type", text, "proxy", "ssh")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from functools import partial
 from typing import Any
 
@@ -156,29 +155,17 @@ def disable(client: TowerClient, options: argparse.Namespace) -> str:
 
 def remove(client: TowerClient, options: argparse.Namespace) -> str:
     """Remove a cluster, its agents' keys and its users' credentials; ask first on a terminal."""
-    if not options.yes and sys.stdin.isatty():
+    if output.is_asked(yes=options.yes):
         call_cluster(client, "GET", options.name)
-        _confirm(options.name)
+        output.confirm(
+            f"This removes cluster {options.name}, its agents' keys and its users' credentials, and closes "
+            "all connections to it.",
+            f"cluster {options.name} not removed",
+        )
     answer = call_cluster(client, "DELETE", options.name)
     if finalizers := answer.get("metadata", {}).get("finalizers"):
         return f"cluster {options.name} is removed once these finalizers are removed: {', '.join(finalizers)}"
     return f"cluster {options.name} removed"
-
-
-def _confirm(name: str) -> None:
-    """Ask whether to remove cluster *name*.
-
-    :raise CommandFailed: the answer is not yes.
-    """
-    print(
-        f"This removes cluster {name}, its agents' keys and its users' credentials, and closes all "
-        "connections to it.  Continue? [y/N] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandFailed(f"cluster {name} not removed: answer y, or add --yes")
 
 
 def agents(client: TowerClient, options: argparse.Namespace) -> str:

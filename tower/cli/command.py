@@ -14,6 +14,7 @@ import tower
 from tower.cli.arguments import parser
 from tower.cli.client import CallFailed, CommandFailed, TowerClient, UsageFailed
 from tower.cli.completion import complete
+from tower.cli.output import note
 from tower.cli.parser import USAGE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
@@ -120,7 +121,10 @@ def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:
 
 def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     text = f"tower {tower.__version__}"
-    if options.client or not (options.kubeconfig or options.state_dir):
+    if options.client:
+        return text
+    if not (options.kubeconfig or options.state_dir):
+        note("the version of a proxy is shown with --state-dir or --kubeconfig")
         return text
     answer = client(find_access(options)).call("GET", "/version")
     return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"

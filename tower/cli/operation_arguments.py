@@ -6,7 +6,7 @@ from tower.cli import backup, rotate
 from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.systemd.install import install_systemd
-from tower.cli.values import duration, list_options
+from tower.cli.values import duration, list_options, yes_option
 
 _PROGRAMS = ("proxy", "agent")
 
@@ -82,8 +82,11 @@ def _rotate(commands: Commands[Parser]) -> None:
         end.add_argument(
             "--after", metavar="DURATION", type=duration, help="latest end, such as 30d (default: none)"
         )
-        end.add_argument("--now", action="store_true", help="finish now, even if the old key is still needed")
+        end.add_argument(
+            "--now", action="store_true", help="finish now, even if the old key is still needed; asks first"
+        )
         end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
+        yes_option(one)
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")
     list_options(status)

@@ -1,4 +1,4 @@
-"""Output formats of commands: tables, YAML and JSON."""
+"""Output formats of commands: tables, YAML and JSON; the question before a command that cannot be undone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from tower.cli.client import CommandFailed
 from tower.escaping import escaped, readable_json
 
 
@@ -116,3 +117,19 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return escaped(str(value))
+
+
+def is_asked(*, yes: bool) -> bool:
+    """Return whether to ask: on a terminal, without --yes."""
+    return not yes and sys.stdin.isatty()
+
+
+def confirm(consequence: str, refused: str) -> None:
+    """Show *consequence* and ask whether to continue.
+
+    :param refused: begin of the error after any other answer than yes.
+    :raise CommandFailed: the answer is not yes.
+    """
+    print(f"{consequence}  Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed(f"{refused}: answer y, or add --yes")

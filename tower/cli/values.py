@@ -23,6 +23,13 @@ def choice(command: argparse.ArgumentParser, flags: str, text: str, *choices: st
     command.add_argument(*flags.split(), choices=choices, default=choices[0], help=text)
 
 
+def yes_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--yes``, which omits a question."""
+    command.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; without a terminal, it never asks"
+    )
+
+
 def list_options(command: argparse.ArgumentParser) -> None:
     """Add the options of all lists: ``--output``, ``--selector`` and ``--watch``."""
     output_option(command, *FORMS)

@@ -18,7 +18,7 @@ _GONE = 410
 PERIOD = 2.0
 
 #: Fields that change all the time; a change of nothing else is not printed.
-_RESTLESS = frozenset(("roundTripMilliseconds", "streams"))
+_RESTLESS = frozenset(("lastSeen", "roundTripMilliseconds", "streams"))
 
 Key: TypeAlias = tuple[str, str]
 

@@ -1,10 +1,11 @@
 """Events of clusters with their number and times, kept for an hour after the last occurrence.
 
 An event is written when it first occurs.  Further occurrences are counted in memory, and written at most once
-in `WRITE_PERIOD`, so a cluster that flaps does not load the store.
+in `WRITE_PERIOD`, so a cluster that flaps does not load the store.  Reads contain them at once: after a
+recovery, the last event of a cluster is the recovery.  A stop writes them.
 
-Tower's own events have a fixed set of reasons.  Clients may add events of other components, with any reasons,
-but only a limited number for each cluster.
+Tower's own events have a fixed set of reasons; those about keys have one event for each key, up to a limit.
+Clients may add events of other components, with any reasons, but only a limited number for each cluster.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from attrs import asdict, define, evolve, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.cluster import Cluster, create_owned
@@ -23,7 +24,7 @@ from tower.errors import AlreadyExists, Conflict, NotFound, TowerError
 from tower.escaping import escaped, shortened
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS, EVENTS
-from tower.store.records import Delete, Event, EventType, Operation, Record, StoreFailed, Watch
+from tower.store.records import Delete, Event, EventType, Operation, Record, StoreFailed, Update, Value, Watch
 from tower.store.write_failures import WriteFailures
 
 #: Shortest time between two writes of one event of one cluster, s.
@@ -37,6 +38,9 @@ KEPT = 3600.0
 
 #: Most events of clients for one cluster, each with another component or reason.
 CLIENT_LIMIT = 32
+
+#: Most of Tower's own events about keys for one cluster; further keys share one event for each reason.
+KEY_LIMIT = 32
 
 #: Longest message, characters, and largest count.
 MESSAGE_LIMIT = 1024
@@ -53,7 +57,7 @@ EventLevel: TypeAlias = Literal["Normal", "Warning"]
 class ClusterEvent:
     """An event of a cluster.
 
-    :ivar name: unique for each cluster, component and reason.
+    :ivar name: unique for each cluster, component and reason, and for each key.
     :ivar first: time of the first occurrence, s since the epoch; *last* of the last one.
     :ivar component: the program that reported it.
     """
@@ -106,6 +110,7 @@ class ClusterEvents:
     _failures: WriteFailures = field(init=False)
     _recent: dict[str, _Recent] = field(factory=dict, init=False)
     _clients: Counter[str] = field(factory=Counter, init=False)  # number of clients' events, by uid
+    _keys: Counter[str] = field(factory=Counter, init=False)  # number of events about keys, by uid
 
     def __attrs_post_init__(self) -> None:
         self._failures = WriteFailures(self._clock, "events of clusters")
@@ -118,14 +123,14 @@ class ClusterEvents:
         return self._clock.seconds()
 
     def get(self, name: str) -> ClusterEvent | None:
-        """Return one event, or None."""
+        """Return one event with all occurrences, or None."""
         record = self._store.get(EVENTS, name)
-        return None if record is None else _decode(record)
+        return None if record is None else self._current(record)
 
     def list(self) -> list[ClusterEvent]:
-        """Return all events, by name."""
+        """Return all events with all occurrences, by name."""
         records = self._store.snapshot(EVENTS)
-        return [_decode(records[name]) for name in sorted(records)]
+        return [self._current(records[name]) for name in sorted(records)]
 
     def changes(self, since: int) -> Sequence[tuple[EventType, ClusterEvent]]:
         """Return the changes after a resource version; see `IStore.changes`."""
@@ -146,9 +151,16 @@ class ClusterEvents:
 
         return self._store.watch(EVENTS, changed)
 
-    def record(self, cluster: Cluster, reason: str, message: str, level: EventLevel = "Normal") -> None:
-        """Record an occurrence of one of Tower's own events; it is written now or later."""
-        recent = self._note(cluster, TOWER, reason, message, level)
+    def record(
+        self, cluster: Cluster, reason: str, message: str, level: EventLevel = "Normal", key: str = ""
+    ) -> None:
+        """Record an occurrence of one of Tower's own events; it is written now or later.
+
+        :param key: the key that the event is about, if any; occurrences are counted for each key.
+        """
+        if key and _name(cluster, TOWER, reason, key) not in self._recent:
+            key = key if self._keys[cluster.uid] < KEY_LIMIT else ""
+        recent = self._note(cluster, TOWER, reason, message, level, key=key)
         if self._is_due(recent):
             self._write(recent)
 
@@ -192,12 +204,35 @@ class ClusterEvents:
         if old:
             self._store.transact(old).addErrback(lambda failure: failure.trap(TowerError))
 
+    def flush(self) -> Deferred[Any]:
+        """Write all occurrences that were counted; for a stop."""
+        updates: list[Operation] = []
+        for name, recent in self._recent.items():
+            if recent.is_changed and self._store.get(EVENTS, name) is not None:
+                updates.append(Update(EVENTS, name, _value(recent.event)))
+                recent.is_changed, recent.written = False, self._clock.seconds()
+        if not updates:
+            return succeed(None)
+        return self._store.transact(updates).addErrback(self._failures.failed)
+
+    def _current(self, record: Record) -> ClusterEvent:
+        """Return the event in *record* with the occurrences that are not written yet."""
+        event, recent = _decode(record), self._recent.get(record.name)
+        return event if recent is None else evolve(recent.event, resource_version=event.resource_version)
+
     def _note(
-        self, cluster: Cluster, component: str, reason: str, message: str, level: EventLevel, count: int = 0
+        self,
+        cluster: Cluster,
+        component: str,
+        reason: str,
+        message: str,
+        level: EventLevel,
+        count: int = 0,
+        key: str = "",
     ) -> _Recent:
         """Count an occurrence in memory."""
         now = self._clock.seconds()
-        name = _name(cluster, component, reason)
+        name = _name(cluster, component, reason, key)
         recent = self._recent.get(name)
         if recent is None:
             event = ClusterEvent(
@@ -222,12 +257,16 @@ class ClusterEvents:
         self._recent[event.name] = recent
         if event.component != TOWER:
             self._clients[event.cluster_uid] += 1
+        elif _is_of_key(event):
+            self._keys[event.cluster_uid] += 1
         return recent
 
     def _forget(self, name: str) -> None:
         event = self._recent.pop(name).event
         if event.component != TOWER:
             self._clients -= Counter((event.cluster_uid,))
+        elif _is_of_key(event):
+            self._keys -= Counter((event.cluster_uid,))
 
     def _write(self, recent: _Recent) -> None:
         Deferred.fromCoroutine(self._written(recent)).addErrback(self._failures.failed)
@@ -242,7 +281,7 @@ class ClusterEvents:
         self._failures.worked()
 
     async def _put(self, event: ClusterEvent) -> None:
-        value = asdict(event, filter=lambda attribute, _: attribute.name not in ("name", "resource_version"))
+        value = _value(event)
         owner = self._store.get(CLUSTERS, event.cluster)
         if owner is None or owner.value["uid"] != event.cluster_uid:
             return  # it was removed, with its events
@@ -255,11 +294,26 @@ class ClusterEvents:
             return  # the cluster was removed meanwhile, or the event was purged
 
 
-def _name(cluster: Cluster, component: str, reason: str) -> str:
-    """Return the name of an event; component and reason are printable."""
+def _name(cluster: Cluster, component: str, reason: str, key: str = "") -> str:
+    """Return the name of an event; component, reason and key are printable."""
     text = reason if component == TOWER else f"{component}\n{reason}"
-    digest = hashlib.sha256(f"{cluster.uid}/{text}".encode()).hexdigest()
-    return f"{cluster.name}.{digest[:16]}"
+    if key:
+        text = f"{component}\n{reason}\n{key}"
+    return _hashed(cluster.name, cluster.uid, text)
+
+
+def _hashed(cluster: str, uid: str, text: str) -> str:
+    digest = hashlib.sha256(f"{uid}/{text}".encode()).hexdigest()
+    return f"{cluster}.{digest[:16]}"
+
+
+def _is_of_key(event: ClusterEvent) -> bool:
+    """Return whether one of Tower's own events is about one key."""
+    return event.name != _hashed(event.cluster, event.cluster_uid, event.reason)
+
+
+def _value(event: ClusterEvent) -> Value:
+    return asdict(event, filter=lambda attribute, _: attribute.name not in ("name", "resource_version"))
 
 
 def _decode(record: Record) -> ClusterEvent:

@@ -79,6 +79,19 @@ class AgentKey:
     enrolled: float
 
 
+@frozen
+class UnspentToken:
+    """A valid join token, or a token of kubesphere-v1 that no agent has used.
+
+    :ivar expires: s since the epoch.
+    :ivar v1_token: ID of the token of kubesphere-v1; empty for a join token.
+    """
+
+    cluster: str
+    expires: float
+    v1_token: str = ""
+
+
 @define(eq=False)
 class JoinTokens:
     """The join tokens and agent keys in a store.
@@ -201,14 +214,15 @@ class JoinTokens:
             return
         raise Conflict(f"key {fingerprint} of cluster {cluster}: too many concurrent changes: retry")
 
-    def unspent(self, before: float) -> Sequence[float]:
-        """Return the expiry of each valid join token minted earlier than *before*, s since the epoch."""
+    def unspent(self, before: float) -> Sequence[UnspentToken]:
+        """Return the valid join tokens minted earlier than *before*, s since the epoch, by cluster."""
         values = [record.value for record in self._store.snapshot(JOIN_TOKENS).values()]
-        return [
-            float(value["expires"])
+        found = [
+            UnspentToken(value["cluster"], float(value["expires"]))
             for value in values
             if value["minted"] < before and value["uses"] > 0 and self._is_current(value)
         ]
+        return sorted(found, key=lambda token: (token.cluster, token.expires))
 
     @deferred
     async def purge(self) -> int:

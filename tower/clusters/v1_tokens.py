@@ -22,7 +22,16 @@ from tower.errors import Conflict, Invalid, NotFound
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS, V1_TOKENS
-from tower.store.records import Delete, Event, Record, RecordExists, RecordMissing
+from tower.store.records import (
+    Delete,
+    Event,
+    Record,
+    RecordChanged,
+    RecordExists,
+    RecordMissing,
+    StoreFailed,
+    Update,
+)
 
 #: Prefix of created tokens, which scanners for leaked secrets can detect.
 PREFIX = "tower-v1-"
@@ -48,11 +57,13 @@ class V1Token:
 
     :ivar id: ``v1:`` and the first digits of its SHA-256.
     :ivar minted: when it was created, s since the epoch.
+    :ivar connected: whether an agent has ever connected with it; True for tokens of earlier versions.
     """
 
     cluster: str
     id: str
     minted: float
+    connected: bool
 
 
 class V1Tokens:
@@ -95,7 +106,7 @@ class V1Tokens:
                 f"cluster {cluster} has reached the limit of {TOKEN_LIMIT} tokens for kubesphere-v1: "
                 f"'tower cluster revoke {cluster} v1:...' revokes one"
             )
-        value = {"digest": digest, "minted": self._clock.seconds()}
+        value = {"digest": digest, "minted": self._clock.seconds(), "connected": False}
         try:
             await create_owned(self._store, owner, V1_TOKENS, _name(owner.value["uid"], digest), value)
         except RecordExists as e:
@@ -140,11 +151,24 @@ class V1Tokens:
         owner = self._store.get(CLUSTERS, cluster)
         if owner is None:
             return []
-        tokens = [
-            V1Token(cluster, id_of(record.value["digest"]), record.value["minted"])
-            for record in self._of(owner)
-        ]
+        tokens = [_decode(record) for record in self._of(owner)]
         return sorted(tokens, key=lambda token: (token.minted, token.id))
+
+    def all(self) -> Sequence[V1Token]:
+        """Return the tokens of all clusters, in the order of the clusters' names."""
+        tokens = [_decode(record) for record in self._store.snapshot(V1_TOKENS).values()]
+        return sorted(tokens, key=lambda token: (token.cluster, token.minted, token.id))
+
+    def connected(self, cluster: str, token_id: str) -> None:
+        """Record that an agent has connected with a token; only the first time is written."""
+        owner = self._store.get(CLUSTERS, cluster)
+        record = None if owner is None else self._find(owner, token_id)
+        if record is None or record.value.get("connected", True):
+            return
+        value = {**record.value, "connected": True}
+        writing = self._store.transact([Update(V1_TOKENS, record.name, value, record.version)])
+        # Another agent wrote it, or the token was revoked; after a failure, the next connection writes it.
+        writing.addErrback(lambda failure: failure.trap(RecordChanged, RecordMissing, StoreFailed))
 
     @deferred
     async def revoke(self, cluster: str, token_id: str) -> None:
@@ -189,6 +213,12 @@ class V1Tokens:
         names.discard(name)
         if not names:
             del self._by_cluster[uid]
+
+
+def _decode(record: Record) -> V1Token:
+    value = record.value
+    connected = bool(value.get("connected", True))
+    return V1Token(value["cluster"], id_of(value["digest"]), value["minted"], connected)
 
 
 def _digest(token: str) -> str:

@@ -9,14 +9,18 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import Condition
-from tower.clusters.condition_types import AVAILABLE, DISABLED
+from tower.clusters.condition_types import AGENT_DEGRADED, AVAILABLE, DISABLED
 from tower.errors import NotFound
+from tower.kube.member_cures import WARNINGS
 from tower.store.write_failures import WriteFailures
+
+#: Reasons of available clusters that the log contains as warnings.
+_WARNINGS = WARNINGS | {AGENT_DEGRADED}
 
 #: Most writes for one cluster within `WINDOW` s.
 BURST = 4
@@ -117,12 +121,12 @@ class ConditionWriter:
         self._logged[cluster.name] = change
         if known == change:
             return
+        text = "cluster {cluster} is available: {reason}: {detail}"
         if after.status == "False":
             text = "cluster {cluster} is not available: {reason}: {detail}"
-            self._log.warn(text, cluster=cluster.name, reason=after.reason, detail=after.message)
-        else:
-            text = "cluster {cluster} is available: {reason}: {detail}"
-            self._log.info(text, cluster=cluster.name, reason=after.reason, detail=after.message)
+        is_warning = after.status == "False" or after.reason in _WARNINGS
+        level = LogLevel.warn if is_warning else LogLevel.info
+        self._log.emit(level, text, cluster=cluster.name, reason=after.reason, detail=after.message)
 
 
 def _is_requested(cluster: Cluster, wanted: Sequence[Condition]) -> bool:

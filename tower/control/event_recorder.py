@@ -22,6 +22,7 @@ from tower.clusters.event_reasons import (
     member_reason,
 )
 from tower.clusters.member_credentials import revision
+from tower.kube.member_cures import WARNINGS
 from tower.store import IStore
 from tower.store.kinds import AGENT_KEYS, MEMBER_ACCESS
 from tower.store.records import Event, EventType, Watch
@@ -63,10 +64,11 @@ class EventRecorder(Service):
         ]
 
     def stopService(self) -> Any:
-        """Stop following."""
+        """Stop following, and write the occurrences that are only counted."""
         for watch in self._watches:
             watch.stop()
-        return super().stopService()  # type: ignore[no-untyped-call]
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self._events.flush()
 
     def _tunnels_changed(self, name: str) -> None:
         if not self.running:
@@ -103,8 +105,8 @@ class EventRecorder(Service):
             is_same = old is not None and (old.status, old.reason) == (condition.status, condition.reason)
             if is_same or condition.type in _IMPLIED or condition.status == "Unknown":
                 continue
-            level: EventLevel = "Warning" if condition.status == "False" else "Normal"
             reason = condition.reason
+            level: EventLevel = "Warning" if condition.status == "False" or reason in WARNINGS else "Normal"
             if condition.type in MEMBER_CHECKS:  # its agent has chosen the reason
                 reason = member_reason(reason, failed=condition.status == "False")
             self._events.record(cluster, reason, condition.message, level)
@@ -124,18 +126,20 @@ class EventRecorder(Service):
     def _key_changed(self, event: Event) -> None:
         fingerprint = event.record.value["fingerprint"]
         if event.type == "ADDED":
-            self._of_record(event, AGENT_ENROLLED, f"An agent joined with the key {fingerprint}.")
+            text = f"An agent joined with the key {fingerprint}."
+            self._of_record(event, AGENT_ENROLLED, text, fingerprint)
         elif event.type == "DELETED" and was_purged(event.record, self._events.now):
             text = f"The key {fingerprint} was removed: its agent did not connect for {_DAYS:g} days."
-            self._of_record(event, AGENT_KEY_EXPIRED, text)
+            self._of_record(event, AGENT_KEY_EXPIRED, text, fingerprint)
         elif event.type == "DELETED":
-            self._of_record(event, AGENT_REVOKED, f"The key {fingerprint} of an agent was revoked.")
+            text = f"The key {fingerprint} of an agent was revoked."
+            self._of_record(event, AGENT_REVOKED, text, fingerprint)
 
-    def _of_record(self, event: Event, reason: str, message: str) -> None:
+    def _of_record(self, event: Event, reason: str, message: str, key: str = "") -> None:
         value = event.record.value
         cluster = self._clusters.get(value["cluster"])
         if cluster is not None and cluster.uid == value["cluster_uid"]:
-            self._events.record(cluster, reason, message)
+            self._events.record(cluster, reason, message, key=key)
 
 
 def _sentence(text: str) -> str:

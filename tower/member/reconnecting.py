@@ -162,8 +162,9 @@ class Reconnecting(Service):
         tunnel.lost.addCallback(self._down, tunnel)
         if tunnel in self._live:
             self._state = "connected"
-            version = reported("the proxy", f"version {tunnel.version}")
-            self._log.info("connected to {peer}; {version}", peer=tunnel.peer, version=version)
+            text, version = "connected to {peer}; {_reported}", tunnel.version
+            shown = reported("the proxy", f"version {version}")
+            self._log.info(text, peer=tunnel.peer, version=version, _reported=shown)
         for old in list(self._live)[:-_TUNNEL_LIMIT]:
             self._log.warn(
                 "{peer} drained more than {most} tunnels of this agent: closing the oldest",
@@ -269,8 +270,21 @@ class Reconnecting(Service):
 
     async def _stop(self) -> None:
         until = self._clock.seconds() + self._grace
-        while self._clock.seconds() < until and any(tunnel.streams for tunnel in self._live):
+        if streams := self._streams:
+            self._log.info(
+                "waiting up to {grace:g} s for open streams: {streams}", grace=self._grace, streams=streams
+            )
+        while self._clock.seconds() < until and self._streams:
             await self._sleep(_CHECK_PERIOD)
+        if left := self._streams:
+            self._log.warn(
+                "streams that did not end within {grace:g} s and were cut: {left} of {streams}",
+                grace=self._grace,
+                left=left,
+                streams=streams,
+            )
+        elif streams:
+            self._log.info("all streams have ended")
         all_lost = DeferredList(list(self._live.values()))
         for tunnel in list(self._live):
             tunnel.close("the agent is stopping")
@@ -278,6 +292,10 @@ class Reconnecting(Service):
         await all_lost
         if cut.active():
             cut.cancel()
+
+    @property
+    def _streams(self) -> int:
+        return sum(tunnel.streams for tunnel in self._live)
 
     def _cut(self) -> None:
         for tunnel in list(self._live):

@@ -14,7 +14,7 @@ from tower.conch.connection.global_requests import RequestRefused, Unanswered
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TunnelLost
 from tower.reactor.cooperate import map_cooperatively
-from tower.rotation.rotation import LackingAgent
+from tower.rotation.dependents import LackingAgent
 from tower.tunnels import Tunnels
 from tower.v2.hello import ANNOUNCE, Announcement
 

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from attrs import asdict, field, frozen
 
+from tower.clusters.join_tokens import UnspentToken
+from tower.rotation.dependents import Dependents, LackingAgent, OldKubeconfig
 from tower.store.records import Record, Value
 
 #: Prefix of the records' names.
@@ -25,6 +27,7 @@ class Rotation:
     :ivar old: fingerprint, hash or ID of the key that is replaced.
     :ivar new: the same of the new key.
     :ivar finished: s since the epoch; None: in progress.
+    :ivar stranded: what depended on the old key when the new one came into use.
     """
 
     target: str
@@ -33,25 +36,19 @@ class Rotation:
     old: str
     new: str
     finished: float | None = None
+    stranded: Dependents = field(factory=Dependents)
 
     def encode(self) -> Value:
         """Return the value of its record."""
-        return asdict(self)
+        return asdict(self, recurse=False) | {"stranded": self.stranded.encode()}
 
     @classmethod
     def decode(cls, record: Record) -> Rotation:
         """Return the rotation in a record."""
         value = record.value
-        return cls(**{name: value[name] for name in ("target", "started", "until", "old", "new", "finished")})
-
-
-@frozen
-class LackingAgent:
-    """An agent that has not confirmed the new key; *reason* is human-readable."""
-
-    cluster: str
-    agent: str
-    reason: str
+        known = {name: value[name] for name in ("target", "started", "until", "old", "new", "finished")}
+        stranded = value.get("stranded")  # records of earlier versions have none
+        return cls(**known, stranded=Dependents() if stranded is None else Dependents.decode(stranded))
 
 
 @frozen
@@ -60,21 +57,26 @@ class Remaining:
 
     :ivar agents: those that have not confirmed the new key.
     :ivar ready: number of agents that have.
-    :ivar join_tokens: expiry, s since the epoch, of each valid join token with the old key only.
-    :ivar credentials: number of valid credentials of users that depend on the old key.
+    :ivar join_tokens: valid join tokens, whose join lines have the old key only.
+    :ivar credentials: valid credentials of users that depend on the old key.
     :ivar secrets: number of records that are sealed with the old key.
     """
 
-    agents: Sequence[LackingAgent] = field(default=())
+    agents: Sequence[LackingAgent] = ()
     ready: int = 0
-    join_tokens: Sequence[float] = ()
-    credentials: int = 0
+    join_tokens: Sequence[UnspentToken] = ()
+    credentials: Sequence[OldKubeconfig] = ()
     secrets: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether everything has the new key."""
         return not (self.agents or self.join_tokens or self.credentials or self.secrets)
+
+    @property
+    def dependents(self) -> Dependents:
+        """The objects that the old key's end affects."""
+        return Dependents.of(self.agents, self.join_tokens, self.credentials)
 
 
 class Procedure(Protocol):

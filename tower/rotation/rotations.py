@@ -26,6 +26,9 @@ from tower.store.records import Create, Delete, Update
 #: Interval of checks whether a rotation can finish, s; confirmations are checked at once.
 CHECK_PERIOD = 10.0
 
+#: Most agents that the log line about the end of a rotation names.
+_LOGGED_AGENTS = 10
+
 #: Targets that agents must know before the new key is used.
 _ANNOUNCED = ("host-key", "serving-ca")
 
@@ -63,6 +66,13 @@ class Rotations(Service):
         if rotation.finished is not None:
             return Remaining()
         return self._procedures[rotation.target].remaining(rotation)
+
+    def preview(self, target: str) -> Rotation:
+        """Return the rotation of *target* in progress, or one that begins now; nothing changes."""
+        rotation = self.get(target)
+        if rotation is not None and rotation.finished is None:
+            return rotation
+        return Rotation(target, self._clock.seconds(), None, self._procedures[target].current(), "")
 
     # Changes
 
@@ -184,20 +194,31 @@ class Rotations(Service):
         if not (remaining.is_empty or is_late):
             return rotation
         if not self._is_switched(rotation):
+            if remaining.dependents != rotation.stranded:  # recorded first, for an end that is interrupted
+                rotation = await self._write(evolve(rotation, stranded=remaining.dependents))
             await self._procedures[rotation.target].finish(rotation)
         finished = await self._write(evolve(rotation, finished=now))
         self._activate()
-        remaining = self._procedures[rotation.target].remaining(rotation)  # users-ca revokes
-        self._log.info(
-            "rotation of {target} finished: {new} is in use; {agents} agents, {tokens} join lines and "
-            "{users} credentials of users still depend on the old one",
+        self._log_end(finished)
+        return finished
+
+    def _log_end(self, rotation: Rotation) -> None:
+        stranded, text = rotation.stranded, "rotation of {target} finished: {new} is in use"
+        if stranded.is_empty:
+            self._log.info(text, target=rotation.target, new=rotation.new)
+            return
+        self._log.warn(
+            text + "; depended on the old one: agents {agents}, join lines {tokens}, credentials of users "
+            "{users}; 'tower rotate status' lists them{first}",
             target=rotation.target,
             new=rotation.new,
-            agents=len(remaining.agents),
-            tokens=len(remaining.join_tokens),
-            users=remaining.credentials,
+            agents=stranded.agents,
+            tokens=stranded.join_lines,
+            users=stranded.kubeconfigs,
+            first="".join(
+                f"; {one.agent} of {one.cluster}" for one in stranded.named_agents[:_LOGGED_AGENTS]
+            ),
         )
-        return finished
 
     def _is_switched(self, rotation: Rotation) -> bool:
         """Return whether only the record has to be written, which failed before."""

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from attrs import define
 
 from tower.clusters.credentials import Credential, Credentials
-from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.v1_tokens import id_of
+from tower.clusters.join_tokens import JoinTokens, UnspentToken
+from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import Conflict
 from tower.rotation.announcer import Announcer
-from tower.rotation.rotation import LackingAgent, Remaining, Rotation
-from tower.store import IStore
-from tower.store.kinds import V1_TOKENS
+from tower.rotation.dependents import LackingAgent, OldKubeconfig
+from tower.rotation.rotation import Remaining, Rotation
 from tower.trust.authorities import NEXT, own_authority
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority
@@ -23,7 +22,13 @@ from tower.trust.statedir import StateDir
 #: Name of the CA in the state directory.
 NAME = "serving-ca"
 
-_V1 = "kubesphere-v1 agents get no announcements: give them the new CA file if they use https"
+_V1 = (
+    "kubesphere-v1 agents get no announcements: give them the new CA file if they use https, or revoke the "
+    "token if none uses it"
+)
+
+#: How long an unused token of kubesphere-v1 is waited for after its creation, s; its manifest has the CA.
+UNUSED_PERIOD = 86400.0
 
 
 def load_serving_ca(state: StateDir, now: float) -> RotatingAuthority:
@@ -42,6 +47,7 @@ class ServingCARotation:
     """Announces the next CA to agents; new kubeconfigs contain both CAs.
 
     The old CA signs the serving certificate until the credentials that were issued before have expired.
+    An unused token of kubesphere-v1 counts as a join line, for `UNUSED_PERIOD` s.
 
     :param authority: changed in place.
     :param given: whether the CA is an option's, and not in the state directory.
@@ -54,9 +60,9 @@ class ServingCARotation:
     _authority: RotatingAuthority
     _serving: ServingCertificate
     _given: bool
-    _store: IStore
     _announcer: Announcer
     _tokens: JoinTokens
+    _v1_tokens: V1Tokens
     _credentials: Credentials
     _renew_admin: Callable[[], Awaitable[None]]
     _is_admin: Callable[[Credential], bool]
@@ -89,12 +95,12 @@ class ServingCARotation:
         """See `Procedure`."""
         agents, ready = self._announcer.lacking(rotation.new)
         agents += [
-            LackingAgent(record.value["cluster"], id_of(record.value["digest"]), _V1)
-            for record in self._store.snapshot(V1_TOKENS).values()
+            LackingAgent(each.cluster, each.id, _V1) for each in self._v1_tokens.all() if each.connected
         ]
+        join_lines = [*self._tokens.unspent(rotation.started), *self._unused(rotation.started)]
         issued = self._credentials.issued_before(rotation.started)
-        users = sum(1 for credential in issued if not self._is_admin(credential))
-        return Remaining(agents, ready, self._tokens.unspent(rotation.started), users)
+        users = [OldKubeconfig.of(credential) for credential in issued if not self._is_admin(credential)]
+        return Remaining(agents, ready, join_lines, users)
 
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`."""
@@ -109,6 +115,15 @@ class ServingCARotation:
         self._state.remove(f"{NAME}{NEXT}.pem")
         self._authority.other = ()
         await self._announcer.publish()
+
+    def _unused(self, before: float) -> list[UnspentToken]:
+        """Return the unused tokens of kubesphere-v1 whose manifests have the old CA only."""
+        latest = self._now() - UNUSED_PERIOD
+        return [
+            UnspentToken(each.cluster, each.minted + UNUSED_PERIOD, each.id)
+            for each in self._v1_tokens.all()
+            if not each.connected and latest < each.minted < before
+        ]
 
     def _next(self) -> Authority:
         return own_authority(self._state, NAME + NEXT, self._now())

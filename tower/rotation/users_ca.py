@@ -8,6 +8,7 @@ from attrs import define
 
 from tower.clusters.credentials import Credential, Credentials
 from tower.errors import ConfigurationError, Conflict, NotFound
+from tower.rotation.dependents import OldKubeconfig
 from tower.rotation.rotation import Remaining, Rotation
 from tower.trust.authorities import NEXT, own_authority
 from tower.trust.pki import load_certificates
@@ -83,7 +84,8 @@ class UsersCARotation:
 
     def remaining(self, rotation: Rotation) -> Remaining:
         """See `Procedure`."""
-        return Remaining(credentials=sum(1 for each in self._old(rotation) if not self._is_admin(each)))
+        old = [OldKubeconfig.of(each) for each in self._old(rotation) if not self._is_admin(each)]
+        return Remaining(credentials=old)
 
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`.  Certificates of the old CA that have not expired are revoked."""

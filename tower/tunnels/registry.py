@@ -194,6 +194,10 @@ class Tunnels:
         """Return whether *tunnel* does not answer."""
         return tunnel in self._silent
 
+    def quiet_since(self, tunnel: Tunnel) -> float | None:
+        """Return when *tunnel* sent its last byte, s since the epoch; None: it answers."""
+        return self._silent.get(tunnel)
+
     def silent_since(self, cluster: str) -> float | None:
         """Return when the tunnels of *cluster* sent their last byte, s since the epoch.
 

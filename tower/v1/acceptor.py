@@ -77,4 +77,6 @@ class V1AgentAcceptor:
                 peer=tunnel.peer,
             )
         refusal = self._tokens.refusal(agent.name, agent.fingerprint)
+        if refusal is None:
+            self._tokens.connected(agent.name, agent.fingerprint)
         return V1Tunnel(tunnel, agent, self._clock, self._epoch, impersonate=self._impersonate), refusal

@@ -149,12 +149,13 @@ class AgentAcceptor(Service):
             tunnel.close("this agent is no longer allowed to serve that cluster")
             return
         self._log_batch.info(
-            "agent of {cluster} connected from {peer}, key {key}, {protocol}; {version}",
+            "agent of {cluster} connected from {peer}, key {key}, {protocol}; {_reported}",
             cluster=live.name,
             peer=live.peer,
             key=live.fingerprint,
             protocol=live.protocol,
-            version=reported(f"the agent of {live.name}", f"version {live.version}"),
+            version=live.version,
+            _reported=reported(f"the agent of {live.name}", f"version {live.version}"),
         )
         prove(pipe)
         self._open[tunnel] = live

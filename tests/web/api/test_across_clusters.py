@@ -32,7 +32,9 @@ class AcrossClustersTests(ApiTestCase):
     def test_refused(self) -> None:
         """Objects are changed below their clusters, and cannot be watched."""
         self.refused(405, "DELETE", f"{BASE}/agents")
-        self.refused(404, "GET", f"{BASE}/agents/x")
+        for name, path in (("SHA256:abc", "beta/agents/SHA256:abc"), ("x+y", "CLUSTER/agents/x-y")):
+            refusal = self.refused(404, "GET", f"{BASE}/agents/{name}")
+            self.assertIn(f"kubectl get --raw '{BASE}/clusters/{path}'", str(refusal))
         self.refused(405, "GET", f"{BASE}/agents", watch="1")
 
     def test_join_token(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.fakes.api import BASE, TABLE, ApiTestCase
 from tests.fakes.certificates import NOW
 from tests.fakes.tunnels import FakeTunnel
-from tower.clusters.agent_keys import NEVER_CAME
+from tower.clusters.agent_keys import NEVER_CAME, LastAgent
 from tower.clusters.v1_tokens import id_of_token
 from tower.kube.timestamps import timestamp
 
@@ -37,13 +37,40 @@ class AgentTests(ApiTestCase):
         )
         rows = self.get(AGENTS, accept=TABLE)["rows"]
         self.assertEqual(rows[1]["cells"][0], FINGERPRINT)
-        self.assertEqual(rows[1]["cells"][3:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"])
+        self.assertEqual(
+            rows[1]["cells"][3:], ["192.0.2.1:1", "now", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"]
+        )
 
     def test_without_tunnel(self) -> None:
         """A key without a tunnel has a row too, with the time of its removal if it was never used."""
         (row,) = self.get(AGENTS, accept=TABLE)["rows"]
         never = f"never; the key is removed at {timestamp(NOW + NEVER_CAME)}"
-        self.assertEqual(row["cells"], [FINGERPRINT, "", timestamp(NOW), "", never, "", "", "tower-v2"])
+        self.assertEqual(
+            row["cells"], [FINGERPRINT, "", timestamp(NOW), "", "never", never, "", "", "tower-v2"]
+        )
+
+    def test_lost(self) -> None:
+        """A key whose agent was lost shows the host, address and version, and when it was last seen."""
+        self.agent_keys.connected("alpha", FINGERPRINT)
+        self.agent_keys.saw("alpha", FINGERPRINT, LastAgent("edge-1", "192.0.2.1:1", "1.2.3", NOW))
+        self.clock.advance(60)
+        (agent,) = self.get(AGENTS)["items"]
+        last = {"host": "edge-1", "address": "192.0.2.1:1", "version": "1.2.3", "lastSeen": timestamp(NOW)}
+        self.assertEqual(agent["status"], {"tunnels": [], **last})
+        (row,) = self.get(AGENTS, accept=TABLE)["rows"]
+        enrolled = timestamp(NOW)
+        self.assertEqual(
+            row["cells"],
+            [FINGERPRINT, "edge-1", enrolled, "192.0.2.1:1", "60s ago", "", "1.2.3", "", "tower-v2"],
+        )
+
+    def test_frozen(self) -> None:
+        """A live tunnel that does not answer shows the time of its last byte."""
+        tunnel = FakeTunnel("alpha", FINGERPRINT)
+        self.tunnels.add(tunnel)
+        self.tunnels.note_silence(tunnel, 20.0)
+        (row,) = self.get(AGENTS, accept=TABLE)["rows"]
+        self.assertEqual(row["cells"][4], "20s ago")
 
     def test_one(self) -> None:
         """One agent, its fingerprint written for a path."""

@@ -47,6 +47,26 @@ class EventsTests(ApiTestCase):
         self.assertEqual(old["involvedObject"]["uid"], self.alpha.uid)
         self.assertEqual(old["metadata"]["namespace"], "default")
 
+    def test_order(self) -> None:
+        """A whole list ends with the newest event, also within a second; pages are in the order of names."""
+        query = {"fieldSelector": f"involvedObject.uid={self.alpha.uid}"}
+        for reason in ("Timeout", "Lost", "Connected", "Reachable", "Lost", "Connected"):
+            self.clock.advance(0.01)
+            self.events.record(self.alpha, reason, "Text.")
+        path = f"{CORE}/namespaces/default/events"
+        for limit in ("", "500"):
+            items = self.get(path, **query, limit=limit)["items"]
+            self.assertEqual(
+                [(item["reason"], item["count"]) for item in items],
+                [("Timeout", 1), ("Reachable", 1), ("Lost", 2), ("Connected", 3)],
+            )
+        pages, token = [], ""
+        for _ in range(2):
+            page = self.get(path, **query, limit="2", **({"continue": token} if token else {}))
+            token = page["metadata"].get("continue", "")
+            pages += [item["metadata"]["name"] for item in page["items"]]
+        self.assertEqual(pages, sorted(item["metadata"]["name"] for item in items))
+
     def test_namespaces(self) -> None:
         """All events are in the namespace default."""
         for path in (CORE, NEWER):

@@ -66,7 +66,10 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(agent, {"cluster": "alpha", "agent": "SHA256:a", "reason": "not connected"})
         row = self.get(ROTATIONS, accept=TABLE)["rows"][0]["cells"]
         self.assertEqual(row[:4], ["host-key", "InProgress", 0, "1 agent"])
-        self.assertEqual(self.begin(target="host-key", after="0s")["status"]["phase"], "Finished")
+        status = self.begin(target="host-key", after="0s")["status"]
+        self.assertEqual((status["phase"], status["stranded"]["agents"]), ("Finished", [agent]))
+        row = self.get(ROTATIONS, accept=TABLE)["rows"][0]["cells"]
+        self.assertEqual(row[:5], ["host-key", "Finished", "", "", "1 agent"])
         self.assertEqual(self.get(f"{ROTATIONS}/host-key")["status"]["new"], self.keys.fingerprints()[0])
 
     def test_join_lines(self) -> None:
@@ -77,6 +80,20 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(item["status"]["remaining"]["joinTokensUntil"], timestamp(NOW + 600.0))
         row = self.get(ROTATIONS, accept=TABLE)["rows"][0]["cells"]
         self.assertEqual(row[3], f"1 agent, 1 join line until {timestamp(NOW + 600.0)}")
+
+    def test_dry_run(self) -> None:
+        """A dry run shows what a rotation would wait for, and begins none."""
+        self.successResultOf(self.tokens.mint("alpha", 600.0))
+        self.successResultOf(self.credentials.issue_token("alpha", "jane", (), 600.0))
+        self.clock.advance(1.0)
+        body = {"kind": "Rotation", "spec": {"target": "serving-ca", "after": "0s"}}
+        answer: Any = self.ask("POST", ROTATIONS, body, dryRun="All")
+        remaining = json.loads(answer.body)["status"]["remaining"]
+        counts = [remaining[key] for key in ("lackingAgents", "joinTokens", "credentials")]
+        self.assertEqual(counts, [1, 1, 1])
+        self.assertEqual(remaining["kubeconfigs"][0]["user"], "jane")
+        self.assertEqual(remaining["joinLines"][0]["expirationTimestamp"], timestamp(NOW + 600.0))
+        self.assertEqual(self.get(ROTATIONS)["items"], [])
 
     def test_cancel(self) -> None:
         """A delete cancels it."""

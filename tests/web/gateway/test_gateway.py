@@ -8,6 +8,7 @@ from typing import Any, cast
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import FakeUser, Jane, Kit, connection, get, ok
+from tests.fakes.observers import FakeObserver
 from tests.fakes.pipes import FakePipe
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
@@ -212,16 +213,20 @@ class ConnectionTests(SynchronousTestCase):
         self.assertTrue(kit.user.closing)
         kit.user.lose()
         self.successResultOf(stopped)
+        self.assertEqual(kit.gateway.cut, 0)
 
     def test_stop_cuts(self) -> None:
-        """After the grace, all requests are cut."""
+        """After the grace, all requests are cut and counted, and the log gets the cause."""
         kit = Kit()
+        kit.gateway.observer = observer = FakeObserver()
         kit.user.deliver(get())
         kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         stopped = kit.gateway.stop(5.0)
         kit.clock.advance(5.0)
         self.assertTrue(kit.user.aborted)
         self.successResultOf(stopped)
+        self.assertEqual(kit.gateway.cut, 1)
+        self.assertEqual([each["aborted"] for each in observer.over], ["tower"])
 
     def test_stop_nobody(self) -> None:
         """Without connections, stopping ends at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get
+from tests.fakes.observers import FakeObserver
 from tower.errors import StreamRefused
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, RawStream
@@ -124,10 +125,13 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(self.kit.tunnel.confirm().aborted)
 
     def test_stop(self) -> None:
-        """Stopping the gateway cuts raw streams after the grace."""
+        """Stopping the gateway cuts raw streams after the grace, and the log gets the cause."""
+        self.kit.gateway.observer = observer = FakeObserver()
         self.user.deliver(ASKED)
         stopped = self.kit.gateway.stop(1.0)
         self.assertFalse(self.user.closing)
         self.kit.clock.advance(1.0)
         self.assertTrue(self.user.aborted)
         self.successResultOf(stopped)
+        self.assertEqual(self.kit.gateway.cut, 1)
+        self.assertEqual([(each["code"], each["aborted"]) for each in observer.over], [(101, "tower")])

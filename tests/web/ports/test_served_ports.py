@@ -8,6 +8,7 @@ from twisted.application.internet import TCPServer
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.web.ports.served_ports import RETRY_PERIOD, SWEEP_PERIOD, ServedPorts
@@ -17,7 +18,8 @@ class PortGateway:
     """A gateway that records calls."""
 
     def __init__(self) -> None:
-        self.swept = 0
+        self.swept = self.cut = 0
+        self.current: list[object] = []
         self.stopping: Deferred[None] | None = None
 
     def accept(self, connection: object) -> None:
@@ -41,6 +43,7 @@ class ClustersPorts(MultiService, PortGateway):
         PortGateway.__init__(self)
         self.retried = 0
         self.drain = self.stop
+        self.gateways = [self]
 
     def retry(self) -> None:
         """Count."""
@@ -93,6 +96,27 @@ class ServedPortsTests(SynchronousTestCase):
             assert each.stopping is not None
             each.stopping.callback(None)
         self.successResultOf(draining)
+
+    def stop(self, *cut: PortGateway) -> list[str]:
+        """Drain, and cut the requests of *cut*; return the logged lines."""
+        with capturedLogs() as events:
+            draining = Deferred.fromCoroutine(self.ports.drain(10.0))
+            for each in (self.plain, self.front, self.clusters):
+                each.cut = len(each.current) if each in cut else 0
+                assert each.stopping is not None
+                each.stopping.callback(None)
+            self.successResultOf(draining)
+        return [formatEvent(event) for event in events]
+
+    def test_log(self) -> None:
+        """The log has the number of requests in progress, and of those that were cut."""
+        self.assertEqual(self.stop(), [])
+        self.front.current = [object()] * 2
+        self.clusters.current = [object()]
+        waiting = "waiting up to 10 s for requests in progress and streams: 3"
+        self.assertEqual(self.stop(), [waiting, "all requests and streams have ended"])
+        cut = "requests and streams that did not end within 10 s and were cut: 2 of 3"
+        self.assertEqual(self.stop(self.front), [waiting, cut])
 
     def test_drain_after_failed_start(self) -> None:
         """Ports that were never opened need not be closed."""

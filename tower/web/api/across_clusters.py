@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.clusters import Cluster, Clusters
 from tower.errors import Invalid
 from tower.kube.status import StatusError
-from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.calls.call import Call, method_not_allowed
 from tower.web.api.calls.media_types import JSON
 from tower.web.api.issue import JoinTokensApi
 from tower.web.api.objects import list_response, selected
@@ -48,7 +48,7 @@ class AcrossClusters:
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
         if below:
-            raise not_found()
+            raise self._elsewhere(call, "/".join(below))
         if call.method not in ("GET", "HEAD"):
             raise method_not_allowed(call)
         items = [item for cluster in self._clusters.list() for item in self._listed.objects(cluster)]
@@ -57,6 +57,15 @@ class AcrossClusters:
         return list_response(
             call, self._kind, selected(call, items, CLUSTER_FIELD), columns, self._clock.seconds(), self._rows
         )
+
+    def _elsewhere(self, call: Call, name: str) -> StatusError:
+        """Return the answer to a request for a single object, which names its path."""
+        found = (item for cluster in self._clusters.list() for item in self._listed.objects(cluster))
+        owners = (item["spec"]["cluster"] for item in found if item["metadata"]["name"] == name)
+        *group, plural = call.segments[:4]
+        segment = name.replace("+", "-").replace("/", "_")
+        path = f"/{'/'.join(group)}/clusters/{next(owners, 'CLUSTER')}/{plural}/{segment}"
+        return StatusError(404, f"single {plural} are below their cluster: kubectl get --raw '{path}'")
 
 
 @frozen(eq=False)

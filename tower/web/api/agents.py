@@ -13,12 +13,14 @@ from tower.clusters import API_VERSION, Cluster
 from tower.clusters.agent_keys import AgentKeys
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
+from tower.durations import human_duration
 from tower.errors import Invalid, NotFound
 from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
+from tower.tunnels.silence_watch import QUIET
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response, selected
-from tower.web.api.table import Column, Object, name_column, round_trip
+from tower.web.api.table import Column, Object, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome, Response
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -37,7 +39,7 @@ class _Agent:
 
 
 class AgentsApi:
-    """`clusters/<name>/agents`: the agents' credentials, with their live tunnels; a delete revokes one.
+    """`clusters/<name>/agents`: the agents' credentials, with tunnels or the last agent; a delete revokes.
 
     In a path, a fingerprint's `/` is written `_` and its `+` is written `-`, as in base64url.
     """
@@ -109,6 +111,7 @@ class AgentsApi:
             "spec": {"cluster": cluster.name, "protocol": agent.protocol},
             "status": {
                 "tunnels": [self._tunnel(tunnel) for tunnel in tunnels],
+                **self._last(cluster, agent, tunnels),
                 **self._removal(cluster, agent),
             },
         }
@@ -127,6 +130,17 @@ class AgentsApi:
             shown["roundTripMilliseconds"] = round(tunnel.round_trip * 1000, 3)
         return shown
 
+    def _last(self, cluster: Cluster, agent: _Agent, tunnels: Sequence[Tunnel]) -> dict[str, str]:
+        """Return when and where an agent was last seen with the credential."""
+        last = self._facts.last(cluster.name, agent.name)
+        times = [self._tunnels.quiet_since(tunnel) or self._clock.seconds() for tunnel in tunnels]
+        if not times and last is not None and last.seen is not None:
+            times.append(last.seen)
+        shown = {} if last is None else {"host": last.host, "address": last.address, "version": last.version}
+        if times:
+            shown["lastSeen"] = timestamp(max(times))
+        return {name: value for name, value in shown.items() if value}
+
     def _removal(self, cluster: Cluster, agent: _Agent) -> dict[str, str]:
         """Return when a key is removed whose agent has never connected."""
         facts = self._facts.of(cluster.name, agent.name)
@@ -134,9 +148,9 @@ class AgentsApi:
 
 
 def rows_by_tunnel(items: list[Object]) -> list[Object]:
-    """Return one row for each tunnel, and one for each credential without one."""
+    """Return one row for each tunnel, and one for each credential without one, with its last agent."""
     return [
-        {**item, "status": {**item["status"], "tunnel": tunnel}}
+        {**item, "status": {**item["status"], **tunnel, "tunnel": tunnel}}
         for item in items
         for tunnel in item["status"]["tunnels"] or [{}]
     ]
@@ -148,21 +162,30 @@ def _since(status: dict[str, Any]) -> str:
     return str(status["tunnel"].get("since", ""))
 
 
+def _last_seen(item: Object, now: float) -> str:
+    status = item["status"]
+    seconds = seconds_since(status.get("lastSeen"), now)
+    if seconds is None:
+        return "never" if "removalTimestamp" in status else ""
+    return "now" if status["tunnel"] and seconds < QUIET else f"{human_duration(seconds)} ago"
+
+
 AGENT_COLUMNS = (
     name_column("Fingerprint of the agent's key, or ID of its token."),
     Column(
         "Host",
         "Name of the agent's host or pod.",
-        lambda item, _: item["status"]["tunnel"].get("host", ""),
+        lambda item, _: item["status"].get("host", ""),
     ),
     Column(
         "Enrolled",
         "Time of enrollment, or of creation of the token.",
         lambda item, _: item["metadata"]["creationTimestamp"],
     ),
-    Column("Address", "Address of the agent.", lambda item, _: item["status"]["tunnel"].get("address", "")),
+    Column("Address", "Address of the agent.", lambda item, _: item["status"].get("address", "")),
+    Column("Last seen", "Time since the last sign of life of the agent.", _last_seen),
     Column("Since", "Time when the tunnel was opened.", lambda item, _: _since(item["status"])),
-    Column("Version", "Version of the agent.", lambda item, _: item["status"]["tunnel"].get("version", "")),
+    Column("Version", "Version of the agent.", lambda item, _: item["status"].get("version", "")),
     Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]["tunnel"])),
     Column("Protocol", "Protocol of the agent.", lambda item, _: item["spec"]["protocol"]),
 )

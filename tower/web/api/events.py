@@ -174,8 +174,13 @@ class EventsApi:
         selection = Selection({**call.query, "fieldSelector": fields}, _FIELDS)
         if call.flag("watch"):
             return self._watch(call, selection)
-        items = [item for item in map(self.show, self._events.list()) if selection.matches(item)]
+        events = self._events.list()
+        items = [item for item in map(self.show, events) if selection.matches(item)]
         items, metadata = paged(call, items, self._version(), self._events.check)
+        if "continue" not in metadata and not call.query.get("continue"):
+            # kubectl describe sorts by times in seconds: keep the order within a second
+            last = {event.name: event.last for event in events}
+            items.sort(key=lambda item: last[item["metadata"]["name"]])
         return self._answer(call, items, metadata)
 
     def _watch(self, call: Call, selection: Selection) -> StreamingResponse:

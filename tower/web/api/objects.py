@@ -43,8 +43,12 @@ def selected(call: Call, items: list[Object], fields: Fields) -> list[Object]:
     return [item for item in items if selection.matches(item)]
 
 
-async def read_spec(call: Call, below: tuple[str, ...], kind: str, known: set[str]) -> dict[str, Any]:
+async def read_spec(
+    call: Call, below: tuple[str, ...], kind: str, known: set[str], *, dry_run: bool = False
+) -> dict[str, Any]:
     """Return the spec of the object of a POST.
+
+    :param dry_run: whether the caller supports ``dryRun``.
 
     :raise TowerError: the object is invalid or of another kind.
     """
@@ -52,7 +56,7 @@ async def read_spec(call: Call, below: tuple[str, ...], kind: str, known: set[st
         raise not_found()
     if call.method != "POST":
         raise StatusError(405, f"{call.method} is not supported on this path: use POST")
-    if call.dry_run:
+    if call.dry_run and not dry_run:
         raise StatusError(400, f"dryRun: not supported for {kind}")
     value = await call.read()
     for key, right in (("apiVersion", API_VERSION), ("kind", kind)):

@@ -10,6 +10,7 @@ from tower.clusters import API_VERSION
 from tower.errors import Invalid, NotFound
 from tower.kube.timestamps import timestamp
 from tower.options.values import parse_duration
+from tower.rotation.dependents import Dependents
 from tower.rotation.rotation import TARGETS, Remaining, Rotation
 from tower.rotation.rotations import Rotations
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
@@ -17,12 +18,12 @@ from tower.web.api.objects import delete_response, list_response, read_spec, sel
 from tower.web.api.table import Column, Object, age_column, name_column, table
 from tower.web.outcome import Outcome, Response
 
-#: Most agents that an object lists.
-LISTED = 100
-
 
 class RotationsApi:
-    """`rotations`: a POST begins one or changes its date, a DELETE cancels it."""
+    """`rotations`: a POST begins one or changes its date, a DELETE cancels it.
+
+    With ``dryRun``, a POST shows what the rotation would wait for now.
+    """
 
     def __init__(self, rotations: Rotations, clock: IReactorTime) -> None:
         self._rotations = rotations
@@ -41,11 +42,14 @@ class RotationsApi:
                     return Response.of_json(table(ROTATION_COLUMNS, [item], now, media=call.table))
                 return Response.of_json(item)
             case "POST", ():
-                spec = await read_spec(call, below, "Rotation", {"target", "after"})
+                spec = await read_spec(call, below, "Rotation", {"target", "after"}, dry_run=True)
                 target = spec.get("target")
                 if target not in TARGETS:
                     raise Invalid(f"spec.target: {target!r}: must be one of {', '.join(TARGETS)}")
-                rotation = await self._rotations.begin(target, _after(spec))
+                after = _after(spec)
+                if call.dry_run:
+                    return Response.of_json(self._object(self._rotations.preview(target)), 201)
+                rotation = await self._rotations.begin(target, after)
                 return Response.of_json(self._object(rotation), 201)
             case "DELETE", (name,):
                 self._find(name)
@@ -72,6 +76,7 @@ class RotationsApi:
             status["remaining"] = _remaining(remaining)
         else:
             status["finishedTimestamp"] = timestamp(rotation.finished)
+            status["stranded"] = _dependents(rotation.stranded)
         spec = {"target": rotation.target}
         if rotation.until is not None:
             spec["untilTimestamp"] = timestamp(rotation.until)
@@ -85,17 +90,38 @@ class RotationsApi:
 
 
 def _remaining(remaining: Remaining) -> dict[str, Any]:
-    expiries = remaining.join_tokens
     return {
         "readyAgents": remaining.ready,
-        "lackingAgents": len(remaining.agents),
-        "joinTokens": len(expiries),
-        **({"joinTokensUntil": timestamp(max(expiries))} if expiries else {}),
-        "credentials": remaining.credentials,
         "secrets": remaining.secrets,
+        **_dependents(remaining.dependents),
+    }
+
+
+def _dependents(found: Dependents) -> dict[str, Any]:
+    return {
+        "lackingAgents": found.agents,
+        "joinTokens": found.join_lines,
+        **({"joinTokensUntil": timestamp(found.join_until)} if found.join_lines else {}),
+        "credentials": found.kubeconfigs,
         "agents": [
-            {"cluster": one.cluster, "agent": one.agent, "reason": one.reason}
-            for one in remaining.agents[:LISTED]
+            {"cluster": one.cluster, "agent": one.agent, "reason": one.reason} for one in found.named_agents
+        ],
+        "joinLines": [
+            {
+                "cluster": one.cluster,
+                "expirationTimestamp": timestamp(one.expires),
+                **({"token": one.v1_token} if one.v1_token else {}),
+            }
+            for one in found.named_join_lines
+        ],
+        "kubeconfigs": [
+            {
+                "cluster": one.cluster,
+                "user": one.user,
+                "credential": one.credential,
+                "expirationTimestamp": timestamp(one.expires),
+            }
+            for one in found.named_kubeconfigs
         ],
     }
 
@@ -119,13 +145,11 @@ _COUNTED = (
 )
 
 
-def _waiting(item: Object) -> str:
-    remaining = item["status"].get("remaining")
-    if remaining is None:
-        return ""
-    parts = []
+def _counts(item: Object, part: str) -> str:
+    """Return the numbers in a part of the status, in words."""
+    found, parts = item["status"].get(part, {}), []
     for key, one, several in _COUNTED:
-        count, until = remaining[key], remaining.get(f"{key}Until")
+        count, until = found.get(key, 0), found.get(f"{key}Until")
         if count:
             parts.append(f"{count} {one if count == 1 else several}" + (f" until {until}" if until else ""))
     return ", ".join(parts)
@@ -139,7 +163,12 @@ ROTATION_COLUMNS = (
         "Agents that have confirmed the new key.",
         lambda item, _: item["status"].get("remaining", {}).get("readyAgents", ""),
     ),
-    Column("Waiting for", "Objects that depend on the old key.", lambda item, _: _waiting(item)),
+    Column("Waiting for", "Objects that depend on the old key.", lambda item, _: _counts(item, "remaining")),
+    Column(
+        "Stranded",
+        "Objects that depended on the old key at the end.",
+        lambda item, _: _counts(item, "stranded"),
+    ),
     Column("Until", "Latest end, if set.", lambda item, _: item["spec"].get("untilTimestamp", "")),
     age_column(),
     Column(

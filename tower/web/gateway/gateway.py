@@ -118,6 +118,7 @@ class Gateway:
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
     :ivar failures: number of requests answered with Tower's own Status.
+    :ivar cut: number of requests in progress, streams included, that a stop has cut.
     :ivar date: the current ``Date`` line.
     """
 
@@ -136,6 +137,7 @@ class Gateway:
     shared: SharedLimits | None = None
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
+    cut: int = field(default=0, init=False)
     stopping: bool = field(default=False, init=False)
     _channels: set[HTTPChannel] = field(factory=set, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
@@ -202,6 +204,7 @@ class Gateway:
     def _cut(self) -> None:
         details = {"retryAfterSeconds": 1}
         for channel in list(self._channels):
+            self.cut += channel.request is not None
             channel.end(StatusError(503, "this proxy is stopping", details=details, close=True))
 
     def _date(self) -> bytes:

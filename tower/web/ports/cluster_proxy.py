@@ -176,6 +176,11 @@ class ClusterProxies(MultiService):
         stopped: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
         return stopped
 
+    @property
+    def gateways(self) -> list[Gateway]:
+        """The gateways of the ports that are open or drain."""
+        return [proxy.gateway for proxy in self._proxies.values()]
+
     def drain(self, grace: float) -> Deferred[Any]:
         """Close all ports for good; requests in progress may finish within *grace* s.
 

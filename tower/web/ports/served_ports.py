@@ -9,6 +9,7 @@ from twisted.application.internet import TCPServer
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from tower.net.listening import ConnectionFactory, ConnectionReactor
 from tower.reactor.repeating import periodic
@@ -27,6 +28,8 @@ class ServedPorts:
 
     :param own: number, gateway and reactor of each own port; number None: it is not opened.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -55,8 +58,26 @@ class ServedPorts:
 
     async def drain(self, grace: float) -> None:
         """Close all ports; return when their connections are closed, after *grace* s at most."""
+        gateways = [*self._gateways, *(gateway for each in self._clusters for gateway in each.gateways)]
+        count = sum(1 for gateway in gateways for _ in gateway.current)
+        if count:
+            self._log.info(
+                "waiting up to {grace:g} s for requests in progress and streams: {count}",
+                grace=grace,
+                count=count,
+            )
         for server in self._servers:
             if server.parent is not None:  # None if the start failed before
                 await maybeDeferred(server.disownServiceParent)
         closing: list[Deferred[Any]] = [each.stop(grace) for each in self._gateways]
         await DeferredList([*closing, *(each.drain(grace) for each in self._clusters)])
+        cut = sum(gateway.cut for gateway in gateways)
+        if cut:
+            self._log.warn(
+                "requests and streams that did not end within {grace:g} s and were cut: {cut} of {count}",
+                grace=grace,
+                cut=cut,
+                count=count,
+            )
+        elif count:
+            self._log.info("all requests and streams have ended")

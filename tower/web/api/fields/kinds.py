@@ -12,6 +12,7 @@ def _agent() -> dict[str, Any]:
     tunnel = object_schema(
         "One tunnel.",
         {
+            "host": text("Name of the agent's host or pod."),
             "address": text("Address of the agent."),
             "since": text("Time when the tunnel was opened.", format="date-time"),
             "version": text("Version of the agent."),
@@ -26,10 +27,23 @@ def _agent() -> dict[str, Any]:
         {"cluster": text("Its cluster."), "protocol": text("Protocol: tower-v2 or kubesphere-v1.")},
     )
     tunnels = {"type": "array", "items": tunnel, "description": "Open tunnels of this agent."}
+    status = object_schema(
+        "Current status.",
+        {
+            "tunnels": tunnels,
+            "lastSeen": text("Time of the agent's last sign of life.", format="date-time"),
+            "host": text("Name of the host or pod of the last agent."),
+            "address": text("Address of the last agent."),
+            "version": text("Version of the last agent."),
+            "removalTimestamp": text(
+                "Time when the key is removed if its agent does not connect.", format="date-time"
+            ),
+        },
+    )
     return object_schema(
         "An agent of a cluster, named by the fingerprint of its key or the ID of its token.  Deleting it "
         "below its cluster revokes it.",
-        {**kind_properties(), "spec": spec, "status": object_schema("Current status.", {"tunnels": tunnels})},
+        {**kind_properties(), "spec": spec, "status": status},
     )
 
 
@@ -141,17 +155,42 @@ def _rotation() -> dict[str, Any]:
             "reason": text("Human-readable reason."),
         },
     )
+    join_line = object_schema(
+        "A join line with the old key.",
+        {
+            "cluster": text("Its cluster."),
+            "expirationTimestamp": text("Latest time when it is waited for.", format="date-time"),
+            "token": text("ID of an unused token of kubesphere-v1, which does not expire."),
+        },
+    )
+    kubeconfig = object_schema(
+        "A kubeconfig that depends on the old key.",
+        {
+            "cluster": text("Its cluster; empty for Tower's own API."),
+            "user": text("Its user."),
+            "credential": text("ID of its credential."),
+            "expirationTimestamp": text("Expiry of its credential.", format="date-time"),
+        },
+    )
+    dependents = {
+        "lackingAgents": number("Number of agents that have not confirmed the new key."),
+        "joinTokens": number("Number of valid join tokens that were issued with the old key."),
+        "joinTokensUntil": text("Expiry of the last of them.", format="date-time"),
+        "credentials": number("Number of valid credentials of users that depend on the old key."),
+        "agents": {"type": "array", "items": agent, "description": "The first 100 such agents."},
+        "joinLines": {"type": "array", "items": join_line, "description": "The first 100 join lines."},
+        "kubeconfigs": {"type": "array", "items": kubeconfig, "description": "The first 100 kubeconfigs."},
+    }
     remaining = object_schema(
         "Agents, tokens, credentials and records that a rotation in progress waits for.",
         {
             "readyAgents": number("Number of agents that have confirmed the new key."),
-            "lackingAgents": number("Number of agents that have not."),
-            "joinTokens": number("Number of valid join tokens that were issued with the old key."),
-            "joinTokensUntil": text("Expiry of the last of them.", format="date-time"),
-            "credentials": number("Number of valid credentials of users that depend on the old key."),
             "secrets": number("Number of records that are sealed with the old key."),
-            "agents": {"type": "array", "items": agent, "description": "The first 100 such agents."},
+            **dependents,
         },
+    )
+    stranded = object_schema(
+        "Agents, tokens and credentials that depended on the old key when the rotation finished.", dependents
     )
     spec = object_schema(
         "The requested rotation.",
@@ -168,6 +207,7 @@ def _rotation() -> dict[str, Any]:
             "old": text("Fingerprint, hash or ID of the old key."),
             "new": text("Fingerprint, hash or ID of the new key."),
             "remaining": remaining,
+            "stranded": stranded,
             "finishedTimestamp": text("Time of the end.", format="date-time"),
         },
     )
