@@ -98,16 +98,22 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.ask(), (200, b"ok"))
 
     def refused(self, **words: str) -> None:
-        """The proxy refuses this agent, which logs it each time, and nothing accumulates."""
+        """The proxy refuses this agent again and again, which logs it once, and nothing accumulates."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
         self.wait_for_line(
-            r'attempt 10 to connect failed: .*reports: "Unauthorized agent"\): check --name and --token'
+            r'attempt 1 to connect failed: .*reports: "Unauthorized agent"\): check --name and --token'
         )
+        self.wait_for_refusals(10)
         before = agent.descriptors()
-        self.wait_for_line(r"attempt 30 to connect failed: ")
+        self.wait_for_refusals(30)
         self.assertLessEqual(agent.descriptors(), before + 3)
         self.assertFalse(self.is_ready())
+
+    def wait_for_refusals(self, count: int) -> None:
+        """Return when the proxy has refused *count* attempts."""
+        output = self.proxy.program.output
+        wait_for(f"{count} attempts", lambda: output().count("agent rejected") >= count)
 
     def test_unauthorized(self) -> None:
         """Holes 12 and 16: a wrong token."""
