@@ -87,11 +87,11 @@ class UserTests(harness.TowerTestCase):
         admin = self.tower.admin()
         for user in ("x\x9b31m", "a\u2028b", "a\rb", "a\x85b", "\u202ex"):
             code, out, error = self.tower.try_tower("kubeconfig", "alpha", "--user", user)
-            self.assertEqual((code, out, unfit(error)), (1, "", []))
+            self.assertEqual((code, out, unfit(error)), (2, "", []))
             self.assertIn("printable", error)
             code, out, error = self.tower.try_tower("kubeconfig", "alpha", "--user", "x", "--group", user)
-            self.assertEqual((code, out, unfit(error)), (1, "", []))
-            self.assertEqual(self.tower.try_tower("cluster", "add", user)[0], 1)
+            self.assertEqual((code, out, unfit(error)), (2, "", []))
+            self.assertEqual(self.tower.try_tower("cluster", "add", user)[0], 2)
         for query in ("labelSelector", "fieldSelector", "resourceVersion", "timeoutSeconds"):
             answer = admin.get(f"{CLUSTERS}?watch=1&{query}={quote(WORSE)}")
             self.assertStatus(answer, answer.status)

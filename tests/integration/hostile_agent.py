@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import json
 import os
 import re
 import shlex
@@ -106,9 +107,9 @@ class HostileAgentTestCase(SynchronousTestCase):
     def tunnel_of_good(self) -> str:
         """Return the address and the start time of the tunnel of the good agent."""
         path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/good/agents"
-        listed = self.bench.tower.admin().request("GET", path).body.decode()
-        (address,) = re.findall(r'"address": ?"([^"]+)"', listed)
-        return str(address)
+        (agent,) = json.loads(self.bench.tower.admin().request("GET", path).body)["items"]
+        (tunnel,) = agent["status"]["tunnels"]
+        return f"{tunnel['address']} {tunnel['since']}"
 
     def logged(self) -> str:
         """Return the proxy's log since the test began."""
