@@ -98,7 +98,7 @@ class RealProxyTests(OldProxyTestCase):
         self.assertEqual(self.ask(), (200, b"ok"))
 
     def refused(self, **words: str) -> None:
-        """The proxy refuses this agent again and again, which logs it once, and nothing accumulates."""
+        """The proxy refuses this agent repeatedly, which logs it once, and nothing accumulates."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
         self.wait_for_line(
