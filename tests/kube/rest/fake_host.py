@@ -12,11 +12,10 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 
 from tests.kube.rest.fake_objects import FakeObjects, Place, place_of
-from tests.kube.rest.fake_watches import FakeWatch, selected
+from tests.kube.rest.fake_watches import FakeSelection, FakeWatch
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.well_known import NAMESPACES
-from tower.web.api.selectors import parse_labels
 from tower.web.api.writes.cluster_object import merge
 
 T = TypeVar("T")
@@ -180,13 +179,18 @@ class FakeHost:
         )
 
     async def list(
-        self, resource: ResourceType, namespace: str | None = None, label_selector: str = ""
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        label_selector: str = "",
+        *,
+        field_selector: str = "",
     ) -> ObjectList:
         """Return all objects."""
-        labels = parse_labels(label_selector)
+        selection = FakeSelection(namespace, label_selector, field_selector)
 
         def listed() -> ObjectList:
-            items = [item for item in self.objects(resource, namespace) if selected(item, namespace, labels)]
+            items = [item for item in self.objects(resource, namespace) if selection.matches(item)]
             return ObjectList(items, str(self._stored.version))
 
         return await self._do("list", resource, "", namespace, listed)
@@ -281,11 +285,13 @@ class FakeHost:
         deliver: Callable[[WatchEvent], None],
         label_selector: str = "",
         *,
+        field_selector: str = "",
         seconds: int = WATCH_TIME,
     ) -> None:
         """Deliver the changes after a version until `end_watches`."""
         await self._do("watch", resource, "", namespace, lambda: None)
-        await self._stored.history.watch(resource, namespace, int(resource_version), deliver, label_selector)
+        selection = FakeSelection(namespace, label_selector, field_selector)
+        await self._stored.history.watch(resource, selection, int(resource_version), deliver)
 
     # Inside
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
-from tower.web.api.selectors import Requirement, parse_labels
+from tower.web.api.selectors import NAME_FIELD, Selection
 
 Kind = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -27,38 +27,49 @@ class FakeChange:
     before: Object | None
 
 
+class FakeSelection:
+    """The objects of a list or watch: by namespace (None being all), labels, name.
+
+    :raise BadSelector: a selector is invalid.
+    """
+
+    def __init__(self, namespace: str | None, label_selector: str, field_selector: str) -> None:
+        self._namespace = namespace
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._selection = Selection(selectors, NAME_FIELD)
+
+    def matches(self, item: Object) -> bool:
+        """Return whether *item* is selected."""
+        if (
+            self._namespace is not None
+            and item["metadata"].get("namespace", self._namespace) != self._namespace
+        ):
+            return False
+        return self._selection.matches(item)
+
+
 @define(eq=False)
 class FakeWatch:
     """One watch of a client; its Deferred fires when it ends."""
 
     resource: ResourceType
-    namespace: str | None
-    labels: list[Requirement]
+    selection: FakeSelection
     deliver: Callable[[WatchEvent], None]
     done: Deferred[None] = field(factory=Deferred)
-
-    def sees(self, item: Object) -> bool:
-        """Return whether *item* is in the watch's namespace and has its labels."""
-        return selected(item, self.namespace, self.labels)
 
     def offer(self, change: FakeChange) -> None:
         """Deliver *change* if it is of this watch, as the API server does."""
         if change.resource != self.resource:
             return
-        is_seen, was_seen = self.sees(change.item), change.before is not None and self.sees(change.before)
+        is_seen, was_seen = (
+            self.selection.matches(change.item),
+            change.before is not None and self.selection.matches(change.before),
+        )
         kind = change.kind
         if kind != "DELETED" and is_seen != was_seen:
             kind = "ADDED" if is_seen else "DELETED"
         if is_seen or was_seen:
             self.deliver(WatchEvent(kind, copy.deepcopy(change.item)))
-
-
-def selected(item: Object, namespace: str | None, labels: list[Requirement]) -> bool:
-    """Return whether *item* is in *namespace*, None being all, and has the *labels*."""
-    metadata = item["metadata"]
-    if namespace is not None and metadata.get("namespace") != namespace:
-        return False
-    return all(holds(metadata.get("labels") or {}) for holds in labels)
 
 
 class FakeHistory:
@@ -118,16 +129,15 @@ class FakeHistory:
     async def watch(
         self,
         resource: ResourceType,
-        namespace: str | None,
+        selection: FakeSelection,
         since: int,
         deliver: Callable[[WatchEvent], None],
-        label_selector: str,
     ) -> None:
         """Deliver the changes after a version until the watch ends or is canceled."""
         if since < self._compacted:
             text = f"too old resource version: {since} ({self._compacted})"
-            raise APIError("GET", resource.path(namespace), 410, text, reason="Expired")
-        watch = FakeWatch(resource, namespace, parse_labels(label_selector), deliver)
+            raise APIError("GET", resource.path(None), 410, text, reason="Expired")
+        watch = FakeWatch(resource, selection, deliver)
         held = self._held or ()
         for change in list(self._changes):
             if change.version > since and change not in held:

@@ -159,6 +159,8 @@ class WriteTests(FakeHostCase):
         self.assertEqual(names(None, ""), ["c", "a", "b"])
         self.assertEqual(names(NAMESPACE, ""), ["a", "b"])
         self.assertEqual(names(NAMESPACE, "x=2"), ["b"])
+        named = self.do(self.api.list(SECRETS, field_selector="metadata.name=c"))
+        self.assertEqual([item["metadata"]["name"] for item in named.items], ["c"])
 
     def test_missing_type(self) -> None:
         """A type without its CRD is not found."""

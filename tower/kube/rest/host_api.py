@@ -94,11 +94,17 @@ class HostAPI(Protocol):
         ...
 
     async def list(
-        self, resource: ResourceType, namespace: str | None = None, label_selector: str = ""
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        label_selector: str = "",
+        *,
+        field_selector: str = "",
     ) -> ObjectList:
         """Return all objects, read in pages; starts again once if a page expired.
 
         :param namespace: None: all namespaces.
+        :param field_selector: such as ``metadata.name=tower``.
         """
         ...
 
@@ -155,6 +161,7 @@ class HostAPI(Protocol):
         deliver: Callable[[WatchEvent], None],
         label_selector: str = "",
         *,
+        field_selector: str = "",
         seconds: int = WATCH_TIME,
     ) -> None:
         """Deliver all changes after a version, and bookmarks, until the server ends the watch.
