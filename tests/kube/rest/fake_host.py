@@ -316,8 +316,7 @@ class FakeHost:
             code, message, retry_after = failure.error
             raise self._error(verb, place, code, message, retry_after=retry_after)
         if resource in self.missing:
-            text = "the server could not find the requested resource"
-            raise self._error(verb, place, 404, text, "NotFound")
+            raise self._error(verb, place, 404, "404 page not found")
         return doing()
 
     async def _limited(self, verb: str, place: Place, waiting: Deferred[None]) -> None:
