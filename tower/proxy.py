@@ -28,7 +28,7 @@ from tower.control.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
-from tower.control.state_files import DATABASE, check_database, check_keys
+from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -79,9 +79,6 @@ from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
 
 __all__ = ["Options", "Proxy", "main", "makeService"]
-
-#: File of the key that encrypts secrets, without ``--secrets-key-file``.
-SECRETS_KEY = "secrets.key"
 
 #: Time for requests to finish when the proxy stops, s.
 GRACE = 10.0

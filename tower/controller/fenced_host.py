@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define
 
 from tower.kube.client import APIError
-from tower.kube.rest.host_api import WATCH_TIME, HostAPI, Object, ObjectList, ResourceType, WatchEvent
+from tower.kube.rest.host_api import HostAPI, Object, ObjectList, ResourceType, WatchEvent
 
 
 @define(eq=False)
@@ -30,11 +30,10 @@ class FencedHost:
         resource: ResourceType,
         namespace: str | None = None,
         label_selector: str = "",
-        *,
-        field_selector: str = "",
+        **options: Any,
     ) -> ObjectList:
         """See `HostAPI`."""
-        return await self._api.list(resource, namespace, label_selector, field_selector=field_selector)
+        return await self._api.list(resource, namespace, label_selector, **options)
 
     async def create(self, resource: ResourceType, obj: Object, namespace: str | None = None) -> Object:
         """See `HostAPI`."""
@@ -74,20 +73,10 @@ class FencedHost:
         resource_version: str,
         deliver: Callable[[WatchEvent], None],
         label_selector: str = "",
-        *,
-        field_selector: str = "",
-        seconds: int = WATCH_TIME,
+        **options: Any,
     ) -> None:
         """See `HostAPI`."""
-        await self._api.watch(
-            resource,
-            namespace,
-            resource_version,
-            deliver,
-            label_selector,
-            field_selector=field_selector,
-            seconds=seconds,
-        )
+        await self._api.watch(resource, namespace, resource_version, deliver, label_selector, **options)
 
     def _check(
         self, method: str, resource: ResourceType, namespace: str | None, name: str | None = None
