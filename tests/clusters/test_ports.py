@@ -59,7 +59,7 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(self.settled("a"), 6000)
 
     def test_given_port_of_another(self) -> None:
-        """A cluster whose port another cluster has gets a free one, and the taken one is never opened for it."""
+        """A cluster whose port another cluster has gets a free one, and the taken one stays closed to it."""
         self.written("a", 6001)
         self.settled("a")
         second = self.written("b", 6001)

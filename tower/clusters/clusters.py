@@ -382,7 +382,7 @@ class Clusters:
         if event.type == "DELETED":
             self._decoded.pop(event.record.name, None)
 
-    def _removal(self, cluster: Cluster) -> list[Operation]:
+    def _removal(self, cluster: Cluster) -> Sequence[Operation]:
         """Return the operations that remove *cluster* with everything that belongs to it."""
         return [
             Delete(CLUSTERS, cluster.name, cluster.resource_version),
