@@ -51,7 +51,7 @@ from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
-from tower.store.kinds import V1_TOKENS
+from tower.store.kinds import PORTS, V1_TOKENS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -274,7 +274,8 @@ class Proxy(MultiService):
         watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
-        self._followers = (watch, generation, records)
+        claims = store.watch(PORTS, lambda event: self._ports.recheck(str(event.record.value["cluster"])))
+        self._followers = (watch, claims, generation, records)
         own = ((port, plain, reactors.plain), (secure_port, front, reactors.tls))
         self._ports = ports = ServedPorts(
             host, own, (cluster_ports, kubesphere_ports(options, reactors, gateway, clusters))

@@ -61,7 +61,7 @@ class WorkQueue:
         self._is_running = True
         self._schedule()
 
-    def stop(self) -> DeferredList:
+    def stop(self) -> Deferred[Any]:
         """Cancel the current work and forget all keys; fires when no work is left."""
         self._is_running = False
         if self._call is not None:
