@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError  # noqa: A004
+from twisted.internet import defer
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -65,6 +66,7 @@ class LeaderElection(Service):
     :param epoch: returns the time of day, s since the epoch.
     :param chance: returns a random number below 1.
     :ivar on_started: called when this candidate becomes the leader.
+    :ivar on_standby: called when it sees another leader.
     :ivar on_lost: called with the reason when it loses the leadership; it never leads again.
     :ivar problem: why the last attempt failed; empty: it did not fail.
     """
@@ -89,6 +91,7 @@ class LeaderElection(Service):
         self.lock = LeaseLock(api, namespace, name, identity, times.lease, seconds, epoch, had_leader)
         self._clock, self._times, self._chance = clock, times, chance
         self.on_started: Callable[[], object] = lambda: None
+        self.on_standby: Callable[[], object] = lambda: None
         self.on_lost: Callable[[str], object] = lambda _: None
         self.problem = "no answer of the API server yet"
         self._logged = ""
@@ -135,7 +138,7 @@ class LeaderElection(Service):
         releasing = Deferred.fromCoroutine(self.lock.release()).addTimeout(RELEASE_TIMEOUT, self._clock)
         try:
             await releasing
-        except (APIError, TimeoutError) as e:
+        except (APIError, defer.TimeoutError) as e:
             self._log.warn(
                 "cannot release the {lease}, so the next leader starts when it expires: {reason}",
                 lease=str(self.lock),
@@ -172,7 +175,7 @@ class LeaderElection(Service):
         taking.addTimeout(max(timeout, 0.0), self._clock)
         try:
             sent = await taking
-        except (APIError, TimeoutError) as e:
+        except (APIError, defer.TimeoutError) as e:
             answer = one_line(e) if isinstance(e, APIError) else f"no answer within {timeout:.1f} s"
             self.problem = f"cannot use the {self.lock}: {answer}"
             if self.problem != self._logged:
@@ -223,6 +226,7 @@ class LeaderElection(Service):
         elif self.holder != self._logged and not self.problem:
             self._logged = self.holder
             self._log.info("standby: {holder} holds the {lease}", holder=self.holder, lease=str(self.lock))
+            self.on_standby()
 
     def _failed(self, failure: Failure) -> None:
         """Handle an error of `_run` that nothing expected: a leader must not go on without renewals."""
