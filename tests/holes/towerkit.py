@@ -132,7 +132,11 @@ class MemoryTower:
         )
         self.ports = ClusterProxies(self.clusters, ports_of_clusters)
         kubespheres = KubeSpherePorts(
-            listening, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
+            listening,
+            self.clusters,
+            "127.0.0.1",
+            kubesphere_ports,
+            lambda name: self._gateway(KubeSpherePort(name)),
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []

@@ -320,7 +320,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
 
     def policy(self) -> Any:
         """Return the policy."""
-        return KubeSpherePorts(listening(self.reactor), "127.0.0.9", self.range, self.gateway)
+        return KubeSpherePorts(listening(self.reactor), self.clusters, "127.0.0.9", self.range, self.gateway)
 
     def test_open(self) -> None:
         """They are 10,000 higher; condition and log have the address and the missing authentication."""

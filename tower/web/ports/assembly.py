@@ -117,6 +117,7 @@ def kubesphere_ports(
         clusters,
         KubeSpherePorts(
             reactors.plain,
+            clusters,
             options["kubesphere-host"],
             options["kubesphere-ports"],
             lambda name: gateway(KubeSpherePort(name)),

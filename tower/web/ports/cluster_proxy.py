@@ -104,6 +104,8 @@ class KubernetesPorts:
         port = self._clusters.listening_port(cluster)
         if port is None and not cluster.enabled:
             return PortClosed("ClusterDisabled", "The port is closed because the cluster is disabled.")
+        if port is None and self._clusters.ports is not None:
+            return PortClosed("NoPort", "The cluster has no port yet.")
         if port is None:
             return PortClosed("Off", "Cluster ports are off (--cluster-ports none).")
         opened = self._opened
