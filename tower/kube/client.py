@@ -197,7 +197,7 @@ class APIClient:
         :raise APIError: the request failed.
         """
         data = json.dumps(patch).encode()
-        return _value("PATCH", path, await self.request("PATCH", path, data, media=MERGE_PATCH))
+        return value_of("PATCH", path, await self.request("PATCH", path, data, media=MERGE_PATCH))
 
     async def request(
         self,
