@@ -48,6 +48,10 @@ IDLE = 5
 PAGE_SIZE = 500
 OBJECT_LIMIT = 100_000
 
+#: Media types of bodies.
+JSON = b"application/json"
+MERGE_PATCH = b"application/merge-patch+json"
+
 _EXPIRED = 410
 
 #: Delays in seconds; dates are not used by API servers.
@@ -185,6 +189,16 @@ class APIClient:
         answer = await self.request("POST", path, data, user=user, groups=groups, repeatable=repeatable)
         return value_of("POST", path, answer)
 
+    async def patch(self, path: str, patch: Any) -> Any:
+        """Apply a JSON merge patch (RFC 7396) and return the changed object.
+
+        With ``metadata.resourceVersion``, the API server answers 409 if the object has another version.
+
+        :raise APIError: the request failed.
+        """
+        data = json.dumps(patch).encode()
+        return value_of("PATCH", path, await self.request("PATCH", path, data, media=MERGE_PATCH))
+
     async def request(
         self,
         method: str,
@@ -194,16 +208,18 @@ class APIClient:
         user: str | None = None,
         groups: Sequence[str] = (),
         repeatable: bool = False,
+        media: bytes = JSON,
     ) -> APIResponse:
         """Return the answer, regardless of its status.
 
         :param body: JSON.
+        :param media: media type of *body*.
         :param repeatable: see `post`; requests without a body always are.
         :raise APIError: no answer within the timeout, or too large an answer.
         :raise Invalid: a name does not fit a header field.
         """
         upstream = self._upstream()
-        headers = _headers(upstream, user, groups, has_body=body is not None)
+        headers = _headers(upstream, user, groups, None if body is None else media)
         headers.setRawHeaders(b"User-Agent", [self._program])
         target = _ORIGIN + upstream.prefix + path.encode("ascii")
         answer = Deferred.fromCoroutine(
@@ -263,10 +279,10 @@ def _cancellable(doing: Deferred[IResponse]) -> Deferred[IResponse]:
     return result
 
 
-def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has_body: bool) -> Headers:
-    headers = Headers({b"Accept": [b"application/json"]})
-    if has_body:
-        headers.addRawHeader(b"Content-Type", b"application/json")
+def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], media: bytes | None) -> Headers:
+    headers = Headers({b"Accept": [JSON]})
+    if media is not None:
+        headers.addRawHeader(b"Content-Type", media)
     lines = upstream.host_line + upstream.credential_line
     if user is not None:
         lines += identity_lines(user, groups)
