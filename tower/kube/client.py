@@ -37,10 +37,11 @@ ANSWER_LIMIT = 32 * 1024 * 1024
 PAGE_SIZE = 500
 OBJECT_LIMIT = 100_000
 
-_EXPIRED = 410
-
-#: Type of bodies.
+#: Media types of bodies.
 JSON = b"application/json"
+MERGE_PATCH = b"application/merge-patch+json"
+
+_EXPIRED = 410
 
 T = TypeVar("T")
 
@@ -181,6 +182,16 @@ class APIClient:
         answer = await self.request("POST", path, data, user=user, groups=groups, repeatable=repeatable)
         return value_of("POST", path, answer)
 
+    async def patch(self, path: str, patch: Any) -> Any:
+        """Apply a JSON merge patch (RFC 7396) and return the changed object.
+
+        With ``metadata.resourceVersion``, the API server answers 409 if the object has another version.
+
+        :raise APIError: the request failed.
+        """
+        data = json.dumps(patch).encode()
+        return value_of("PATCH", path, await self.request("PATCH", path, data, media=MERGE_PATCH))
+
     async def request(
         self,
         method: str,
@@ -195,7 +206,7 @@ class APIClient:
         """Return the answer, regardless of its status.
 
         :param body: JSON.
-        :param media: type of the body.
+        :param media: media type of *body*.
         :param repeatable: see `post`; requests without a body always are.
         :raise APIError: no answer within the timeout, or too large an answer.
         :raise Invalid: a name does not fit a header field.

@@ -98,7 +98,11 @@ class FakeHost:
             (place for place in self._stored.items if place[0] == resource),
             key=lambda it: (it[1] or "", it[2]),
         )
-        return [copy.deepcopy(self._stored.items[it]) for it in places if namespace in (None, it[1])]
+        return [
+            copy.deepcopy(self._stored.items[it])
+            for it in places
+            if it[1] is None or namespace in (None, it[1])
+        ]
 
     def object(self, resource: ResourceType, name: str, namespace: str | None = None) -> Object | None:
         """Return a copy of a stored object, or None."""

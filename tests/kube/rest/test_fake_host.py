@@ -159,6 +159,7 @@ class WriteTests(FakeHostCase):
         self.assertEqual(names(None, ""), ["c", "a", "b"])
         self.assertEqual(names(NAMESPACE, ""), ["a", "b"])
         self.assertEqual(names(NAMESPACE, "x=2"), ["b"])
+        self.assertEqual(len(self.do(self.api.list(NAMESPACES, "ignored")).items), 3)
         named = self.do(self.api.list(SECRETS, field_selector="metadata.name=c"))
         self.assertEqual([item["metadata"]["name"] for item in named.items], ["c"])
 

@@ -17,6 +17,7 @@ from tower.errors import ConfigurationError
 from tower.http.client_bodies import NO_RESPONSE, describe_failure, read_body
 from tower.kube.client import (
     JSON,
+    MERGE_PATCH,
     OBJECT_LIMIT,
     PAGE_SIZE,
     TIMEOUT,
@@ -48,7 +49,6 @@ PROBE_TIMEOUT = 10.0
 #: Largest answer that rejects a watch, B.
 _REJECTION_LIMIT = 1 << 20
 
-MERGE_PATCH = b"application/merge-patch+json"
 _PROGRAM = f"tower-proxy/{__version__}".encode("ascii")
 
 T = TypeVar("T")
