@@ -21,6 +21,36 @@ from tower.reactor.interfaces import ISocketReactor
 _PROGRAM = b"tower-agent"
 
 
+def create_client(
+    reactor: IReactorTime,
+    sockets: ISocketReactor,
+    member: APIServer,
+    upstream: Callable[[], Upstream] | None = None,
+    *,
+    tls: Callable[[], ssl.SSLContext | None] | None = None,
+) -> APIClient:
+    """Return a client of *member*.
+
+    :param upstream: returns the values for heads; None: those of *member*, with the agent's own credential.
+    :param tls: returns the TLS context; None: that of *member*.
+    """
+
+    def open_pipe() -> Awaitable[Pipe]:
+        context = member.tls if tls is None else tls()
+        return connect(
+            sockets,
+            member.host,
+            member.port,
+            tls=context,
+            server_hostname=member.server_name,
+            timeout=TIMEOUT,
+        )
+
+    return APIClient(
+        reactor, open_pipe, upstream or member.upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM
+    )
+
+
 def create_checker(
     reactor: IReactorTime,
     sockets: ISocketReactor,
@@ -32,29 +62,20 @@ def create_checker(
 ) -> MemberChecker:
     """Return the checker of *member*; see `MemberChecker`."""
 
-    def open_with(tls: ssl.SSLContext | None) -> Awaitable[Pipe]:
-        return connect(
-            sockets,
-            member.host,
-            member.port,
-            tls=tls,
-            server_hostname=member.server_name,
-            timeout=TIMEOUT,
-        )
-
-    def client(open_pipe: Callable[[], Awaitable[Pipe]], upstream: Callable[[], Upstream]) -> APIClient:
-        return APIClient(reactor, open_pipe, upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM)
-
     def facts() -> CredentialFacts:
         material = member.material
         return CredentialFacts.of(material.certificate, material.token, member.problem)
 
-    unverified = client(
-        lambda: open_with(unverified_context()), lambda: member.upstream().without_credential()
+    unverified = create_client(
+        reactor,
+        sockets,
+        member,
+        lambda: member.upstream().without_credential(),
+        tls=unverified_context,
     )
     return MemberChecker(
         reactor,
-        client(lambda: open_with(member.tls), member.upstream),
+        create_client(reactor, sockets, member),
         lambda: member.address,
         facts,
         texts,

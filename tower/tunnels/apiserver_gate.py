@@ -39,6 +39,7 @@ class APIServerGate:
     :param identities: rule for system identities; see `tower.kube.head_policy.HeadPolicy`.
     :param impersonate: False gives all users the credential's own rights.
     :param why_not: cure in rejections because of *identities*.
+    :param unusable: why all requests fail, and the cure; empty: they do not.
     :ivar draining: set it when another gate replaces this one: requests in progress finish, and no new
         request uses it.
     """
@@ -51,6 +52,7 @@ class APIServerGate:
     _identities: SystemIdentities = field(default=NONE_ALLOWED, kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
     _why_not: str = field(kw_only=True)
+    _unusable: str = field(default="", kw_only=True)
     draining: bool = field(default=False, init=False)
     _policy: HeadPolicy = field(init=False)
 
@@ -97,8 +99,10 @@ class APIServerGate:
         """Return a request's head for the API server, with the credential.
 
         :param plain: do not add impersonation headers.
-        :raise StatusError: the policy rejects the request.
+        :raise StatusError: the policy rejects the request, or the API server cannot be used.
         """
+        if self._unusable:
+            raise StatusError(502, self._unusable)
         if plain:
             return self._with_credential(head)
         rewritten = self._policy.rewrite(head)

@@ -49,7 +49,8 @@ class V1AgentAcceptor:
         check = partial(self._check, slot)
         ssh = V1ServerTransport(self._acceptor.wheel, self._host_keys[0], check, keepalive=self._keepalive)
         slot.attach(ssh)
-        return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
+        authenticated = partial(self._authenticated, getattr(pipe, "tls", None) is not None)
+        return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, authenticated, self._text_received)
 
     def _text_received(self) -> None:
         self._acceptor.rejections.log(
@@ -64,19 +65,30 @@ class V1AgentAcceptor:
         slot.acquire(config.name, "")
         return token
 
-    def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, AgentRejected | None]:
+    def _authenticated(
+        self, verified_tls: bool, agent: V1Agent, tunnel: SSHTunnel
+    ) -> tuple[V1Tunnel, AgentRejected | None]:
         config = agent.config
         self._acceptor.open_up(
             tunnel, agent.name, agent.fingerprint, shortened(config.version, VERSION_LIMIT)
         )
         if agent.credential.is_missing:
             self._log.warn(
-                "agent of {cluster} at {peer} sent no credential for its API server, which will reject "
-                "nearly all requests: old agents do not read the files that a kubeconfig names",
+                "agent of {cluster} at {peer} sent no credential for its API server, so requests are "
+                "rejected: old agents do not read the files that a kubeconfig names: put the credential "
+                "itself into it, and restart the agent",
                 cluster=agent.name,
                 peer=tunnel.peer,
             )
         refusal = self._tokens.refusal(agent.name, agent.fingerprint)
         if refusal is None:
             self._tokens.connected(agent.name, agent.fingerprint)
-        return V1Tunnel(tunnel, agent, self._clock, self._epoch, impersonate=self._impersonate), refusal
+        opened = V1Tunnel(
+            tunnel,
+            agent,
+            self._clock,
+            self._epoch,
+            impersonate=self._impersonate,
+            verified_tls=verified_tls,
+        )
+        return opened, refusal
