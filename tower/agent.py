@@ -18,7 +18,7 @@ from tower.conch.transport.keys import load_or_create
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
-from tower.kube.head_policy import HeadPolicy
+from tower.kube.head_policy import HeadPolicy, allow_member_tokens, refuse_member_tokens
 from tower.kube.member_check import TIMEOUT
 from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
@@ -72,6 +72,11 @@ _INSECURE = {
     "cluster with the agent's own rights",
     "allow-system-identities": "--allow-system-identities is insecure: ALL system identities are accepted "
     "from the proxy, system:masters included; allow single names with --allow-system-identity NAME",
+}
+
+_MEMBER_TOKENS = {
+    False: "trusted callers of the proxy may send requests with tokens of this cluster's own accounts",
+    True: "without effect while the agent has a client certificate, which takes precedence over tokens",
 }
 
 _ANY_PROXY = (
@@ -191,7 +196,10 @@ class Agent(MultiService):
                 targets.append(Target("kubesphere", *parse_address(kubesphere, 80)))
             self.targets = Targets(targets)
             policy = HeadPolicy(
-                member.upstream, identities=options.identities, impersonate=not options["no-impersonation"]
+                member.upstream,
+                identities=options.identities,
+                impersonate=not options["no-impersonation"],
+                member_tokens=allow_member_tokens if options["allow-member-tokens"] else refuse_member_tokens,
             )
             hello = AgentHello(
                 __version__,
@@ -289,6 +297,10 @@ class Agent(MultiService):
         for name in options["allowed-identities"]:
             self._log.warn(
                 "--allow-system-identity {name}: accepted from the proxy as user and as group", name=name
+            )
+        if options["allow-member-tokens"]:
+            self._log.warn(
+                "--allow-member-tokens: {text}", text=_MEMBER_TOKENS[member.upstream().has_certificate]
             )
         if self._v1 is not None and options[ANY_HOST_KEY]:
             authenticated = _AUTHENTICATED[options.server.secure]

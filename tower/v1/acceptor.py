@@ -30,6 +30,7 @@ class V1AgentAcceptor:
     :param host_keys: the first is used.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
+    :param allows_member_tokens: returns whether a cluster allows tokens of its own accounts.
     :param impersonate: False: all users act with the agents' own credentials.
     """
 
@@ -41,6 +42,7 @@ class V1AgentAcceptor:
     _host_keys: Sequence[KeyPair]
     _keepalive: float = field(kw_only=True)
     _epoch: Callable[[], float] = field(kw_only=True)
+    _allows_member_tokens: Callable[[str], bool] = field(default=lambda _: False, kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
@@ -90,5 +92,6 @@ class V1AgentAcceptor:
             self._epoch,
             impersonate=self._impersonate,
             verified_tls=verified_tls,
+            allows_member_tokens=partial(self._allows_member_tokens, agent.name),
         )
         return opened, refusal
