@@ -114,6 +114,20 @@ class APIClientTests(APIClientCase):
             r'User \"x\" cannot list resource \"nodes\""',
         )
 
+    def test_reason(self) -> None:
+        """An error has the Status's reason, and the delay of Retry-After."""
+        delay = b""
+
+        def answer(request: Any) -> tuple[int, bytes]:
+            request.setHeader(b"retry-after", delay)
+            return 429, json.dumps({"reason": "TooManyRequests", "message": "wait"}).encode()
+
+        self.member.answer = answer
+        for value, seconds in ((b"7", 7.0), (b"Sun, 22 Nov 2026 21:00:00 GMT", 0), (b"9" * 40, 0)):
+            delay = value
+            error = self.fails(self.api.get(NODES))
+            self.assertEqual((error.reason, error.retry_after), ("TooManyRequests", seconds))
+
     def test_status_for_terminals(self) -> None:
         """Control characters in a Status are escaped."""
         self.member.answer = lambda _: (500, json.dumps({"message": "\x1b]0;root\x07no"}).encode())

@@ -6,6 +6,7 @@ The caller opens the pipes, after the TLS handshake; HTTP/1.1 is `twisted.web.cl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -49,6 +50,9 @@ OBJECT_LIMIT = 100_000
 
 _EXPIRED = 410
 
+#: Delays in seconds; dates are not used by API servers.
+_SECONDS = re.compile(rb"[0-9]{1,5}")
+
 
 class APIError(TowerError):
     """The API server did not answer, or answered with an error or an unexpected object.
@@ -57,14 +61,25 @@ class APIError(TowerError):
     :ivar code: HTTP status; 0 without an answer.
     :ivar message: of the Status, or the reason why there is no answer.
     :ivar cause: the error that prevented an answer; None if there is an answer.
+    :ivar reason: of the Status, such as ``AlreadyExists``; may be empty.
+    :ivar retry_after: delay that the server requests, s; 0 without one.
     """
 
     def __init__(
-        self, method: str, path: str, code: int, message: str, cause: BaseException | None = None
+        self,
+        method: str,
+        path: str,
+        code: int,
+        message: str,
+        cause: BaseException | None = None,
+        *,
+        reason: str = "",
+        retry_after: float = 0,
     ) -> None:
         answer = f"answered {code}: {message}" if code else f"no answer: {message}"
         super().__init__(f"{method} {path}: {answer}")
         self.method, self.path, self.code, self.message, self.cause = method, path, code, message, cause
+        self.reason, self.retry_after = reason, retry_after
 
 
 @frozen
@@ -74,11 +89,13 @@ class APIResponse:
     :ivar code: HTTP status.
     :ivar body: complete.
     :ivar date: value of the field ``Date``; empty without one.
+    :ivar retry_after: delay in the field ``Retry-After``, s; 0 without one.
     """
 
     code: int
     body: bytes = field(repr=False)
     date: str = ""
+    retry_after: float = 0
 
 
 class APIClient:
@@ -118,7 +135,7 @@ class APIClient:
 
         :raise APIError: the request failed.
         """
-        return _value("GET", path, await self.request("GET", path))
+        return value_of("GET", path, await self.request("GET", path))
 
     async def items(self, path: str) -> list[Any]:
         """Return the items of the list at *path*, read in pages; restarts once if the list expires.
@@ -166,7 +183,7 @@ class APIClient:
         """
         data = json.dumps(body).encode()
         answer = await self.request("POST", path, data, user=user, groups=groups, repeatable=repeatable)
-        return _value("POST", path, answer)
+        return value_of("POST", path, answer)
 
     async def request(
         self,
@@ -211,7 +228,7 @@ class APIClient:
             response = await self._send(method, target, headers, body)
         (date,) = response.headers.getRawHeaders(b"date", [b""])[:1]
         body = await read_body(response, self._limit)
-        return APIResponse(response.code, body, date.decode("ascii", "replace"))
+        return APIResponse(response.code, body, date.decode("ascii", "replace"), retry_after(response))
 
     def _send(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None
@@ -259,7 +276,13 @@ def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has
     return headers
 
 
-def _value(method: str, path: str, answer: APIResponse) -> Any:
+def retry_after(response: IResponse) -> float:
+    """Return the delay in a response's ``Retry-After`` in seconds; 0 without one."""
+    (delay,) = response.headers.getRawHeaders(b"retry-after", [b""])[:1]
+    return float(delay) if _SECONDS.fullmatch(delay) else 0
+
+
+def value_of(method: str, path: str, answer: APIResponse) -> Any:
     """Return the object in *answer*.
 
     :raise APIError: it is an error, or not JSON.
@@ -273,7 +296,15 @@ def _value(method: str, path: str, answer: APIResponse) -> Any:
     message = value.get("message") if isinstance(value, dict) else None
     text = message if isinstance(message, str) else answer.body
     detail = reported("the API server", text) if text else "an empty body"
-    raise APIError(method, _bare(path), answer.code, detail)
+    reason = value.get("reason") if isinstance(value, dict) else None
+    raise APIError(
+        method,
+        _bare(path),
+        answer.code,
+        detail,
+        reason=reason if isinstance(reason, str) else "",
+        retry_after=answer.retry_after,
+    )
 
 
 def _bare(path: str) -> str:
