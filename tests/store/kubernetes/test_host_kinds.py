@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters.agent_keys import LastAgent
 from tower.clusters.cluster_events import ClusterEvent
 from tower.clusters.credentials import Credential
-from tower.clusters.host_object import ClusterCodec
+from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.ssh_spec_object import NAMES as SSH_FIELDS
 from tower.kube.rest.host_api import ResourceType
 from tower.kube.rest.well_known import SECRETS

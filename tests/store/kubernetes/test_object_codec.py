@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.clusters.host_object import ClusterCodec
+from tower.clusters.host.host_object import ClusterCodec
 from tower.errors import Invalid
 from tower.store.kinds import KINDS
 from tower.store.kubernetes.host_kinds import own_codecs

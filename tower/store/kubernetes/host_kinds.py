@@ -1,4 +1,4 @@
-"""The kinds of records in the host cluster; that of clusters is in `tower.clusters.host_object`."""
+"""The kinds of records in the host cluster; that of clusters is in `tower.clusters.host.host_object`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.members import SPEC
 from tests.store.kubernetes.samples import KUBESPHERE, cluster_value
 from tower.clusters.cluster import Cluster, Condition, decode, encode
-from tower.clusters.host_object import CREATED, UID, ClusterCodec, merged, record_value
+from tower.clusters.host.host_object import CREATED, UID, ClusterCodec, merged, record_value
 from tower.clusters.object_meta import ObjectMeta
 from tower.errors import Invalid
 from tower.kube.rest.host_api import Object

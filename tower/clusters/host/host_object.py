@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from tower.clusters.cluster import check_name
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
-from tower.clusters.host_conditions import HostConditions
+from tower.clusters.host.host_conditions import HostConditions
 from tower.clusters.object_meta import ObjectMeta, decode_object_meta, encode_object_meta
 from tower.clusters.ssh_spec_object import NAMES, from_record, read_spec, to_object, to_record
 from tower.errors import Invalid
