@@ -20,3 +20,8 @@ def parse_timestamp(text: object) -> float | None:
         return None
     seconds = moment.timestamp()
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def micro_time(seconds: float) -> str:
+    """Return a time, s since the epoch, as Kubernetes' MicroTime (with microseconds)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -94,7 +94,9 @@ class HostCache:
             )
             found = None if record is None or not is_same else (record.name, record.value)
         name = None if found is None else found[0]
-        objects[metadata["name"]] = SeenObject(StoredObject.of(codec, obj), codec.owner(obj), name)
+        objects[metadata["name"]] = SeenObject(
+            StoredObject(uid, version, codec.kept(obj)), codec.owner(obj), name
+        )
         if record is not None and (found is None or not is_same):
             assert before is not None
             gone = "" if is_same else before.owner

@@ -36,16 +36,18 @@ class StoredObject:
 
     :ivar version: its resource version.
     :ivar body: the part that `ObjectCodec.kept` returns.
+    :ivar answer: the complete object of an answer; None: it is not kept.
     """
 
     uid: str
     version: int
     body: Object = field(repr=False)
+    answer: Object | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, codec: ObjectCodec, obj: Object) -> StoredObject:
         """Return an object of an answer."""
-        return cls(obj["metadata"]["uid"], version_of(obj), codec.kept(obj))
+        return cls(obj["metadata"]["uid"], version_of(obj), codec.kept(obj), obj)
 
 
 def version_of(obj: Object) -> int:

@@ -77,7 +77,7 @@ class HostWriter:
         :raise APIError: not all were sent.
         :raise FieldsDropped: see there.
         """
-        obj: Object | None = None
+        obj = None if stored is None else stored.answer
         earlier: HostRequest | None = None
         for _ in range(_ATTEMPTS):
             if (change.value is None or change.uid) and (stored is None or stored.uid != change.uid):
