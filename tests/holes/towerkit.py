@@ -125,7 +125,7 @@ class MemoryTower:
         self.plain = self._gateway(PlainPort(self.endpoint.accept))
         listening = cast(ConnectionReactor, machine)
         ports_of_clusters = KubernetesPorts(
-            listening,
+            lambda _: listening,
             self.clusters,
             "127.0.0.1",
             lambda name: self._gateway(ClusterPort(chain, name, generation)),

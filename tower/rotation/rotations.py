@@ -130,6 +130,8 @@ class Rotations(Service):
             return
         self._checking = True
         try:
+            if self._announcer.is_active:
+                await self._announcer.repeat()
             async with self._changing:
                 for rotation in self.all():
                     if rotation.finished is None:
