@@ -22,8 +22,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.controller.lease_lock import LeaseLock
-from tower.controller.lease_watch import LeaseWatch
+from tower.controller.leader.lease_lock import LeaseLock
+from tower.controller.leader.lease_watch import LeaseWatch
 from tower.errors import one_line
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
@@ -111,6 +111,13 @@ class LeaderElection(Service):
     def holder(self) -> str:
         """Identity of the leader; empty: none is known."""
         return self.lock.record.holder
+
+    @property
+    def role(self) -> str:
+        """``leader: …`` or ``standby: …``, with the Lease and its holder."""
+        if self.is_leader:
+            return f"leader: this proxy holds the {self.lock}"
+        return f"standby: {self.holder} holds the {self.lock}" if self.holder else f"standby: {self.lock}"
 
     def startService(self) -> None:
         """Begin to try."""
