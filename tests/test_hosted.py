@@ -13,8 +13,8 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_election import ElectionTimes, LeaderElection
-from tower.controller.leader_label import LABEL
+from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
+from tower.controller.leader.leader_label import LABEL
 from tower.errors import ConfigurationError
 from tower.hosted import HostedProxy
 from tower.kube.rest.host_api import HostAPI

@@ -26,10 +26,10 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from tower.control.state_files import SECRETS_KEY
-from tower.controller.fenced_host import FencedHost
-from tower.controller.leader_election import LeaderElection
-from tower.controller.leader_label import LABEL_PERIOD, LeaderLabel
-from tower.controller.state_secret import SAVE_PERIOD, StateSecret
+from tower.controller.leader.fenced_host import FencedHost
+from tower.controller.leader.leader_election import LeaderElection
+from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
+from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
@@ -127,14 +127,14 @@ class HostedProxy(MultiService):
 
     @property
     def problem(self) -> str:
-        """See `tower.controller.replica_page.Replica`."""
+        """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
         return self._trouble or self._election.problem or ("the proxy is starting" if self._leading else "")
 
     @property
     def role(self) -> str:
-        """See `tower.controller.replica_page.Replica`."""
+        """See `tower.controller.leader.replica_page.Replica`."""
         lock = self._election.lock
         if self._election.is_leader:
             return f"leader: this proxy holds the {lock}"

@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.controller.candidates import NAMESPACE, Candidate
+from tests.controller.leader.candidates import NAMESPACE, Candidate
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_election import ElectionTimes
+from tower.controller.leader.leader_election import ElectionTimes
 from tower.kube.rest.well_known import LEASES
 
 TIMES = ElectionTimes()

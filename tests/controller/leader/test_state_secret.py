@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.state_secret`."""
+"""Tests of `tower.controller.leader.state_secret`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.state_secret import OWNER, StateSecret
+from tower.controller.leader.state_secret import OWNER, StateSecret
 from tower.errors import TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.well_known import SECRETS

@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.replica_page`."""
+"""Tests of `tower.controller.leader.replica_page`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
-from tower.controller.replica_page import ReplicaPage
+from tower.controller.leader.replica_page import ReplicaPage
 
 
 @define

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from attrs import define, field
 
-from tower.controller.lease_record import LeaseRecord, new_lease
+from tower.controller.leader.lease_record import LeaseRecord, new_lease
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import LEASES

@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.leader_label`."""
+"""Tests of `tower.controller.leader.leader_label`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_label import LABEL, LeaderLabel
+from tower.controller.leader.leader_label import LABEL, LeaderLabel
 from tower.kube.client import APIError
 from tower.kube.rest.well_known import PODS
 

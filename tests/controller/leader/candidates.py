@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_election import ElectionTimes, LeaderElection
+from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
 
 NAMESPACE = "kubesphere-system"

@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.controller.lease_lock import LeaseLock
+from tower.controller.leader.lease_lock import LeaseLock
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, WatchEvent
 from tower.kube.rest.well_known import LEASES

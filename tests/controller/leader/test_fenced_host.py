@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.fenced_host`."""
+"""Tests of `tower.controller.leader.fenced_host`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.fenced_host import FencedHost
+from tower.controller.leader.fenced_host import FencedHost
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, WatchEvent
 from tower.kube.rest.well_known import CONFIG_MAPS

@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.leader_election`, `lease_lock` and `lease_watch`."""
+"""Tests of `tower.controller.leader.leader_election`, `lease_lock` and `lease_watch`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_election import ElectionTimes, LeaderElection
-from tower.controller.lease_lock import UNKNOWN
+from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
+from tower.controller.leader.lease_lock import UNKNOWN
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import LEASES
 

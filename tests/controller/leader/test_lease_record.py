@@ -1,10 +1,10 @@
-"""Tests of `tower.controller.lease_record`."""
+"""Tests of `tower.controller.leader.lease_record`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.controller.lease_record import LeaseRecord, new_lease
+from tower.controller.leader.lease_record import LeaseRecord, new_lease
 
 NOW = 1_790_000_010.5
 MOMENT = "2026-09-21T14:13:30.500000Z"

@@ -22,8 +22,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.controller.lease_lock import LeaseLock
-from tower.controller.lease_watch import LeaseWatch
+from tower.controller.leader.lease_lock import LeaseLock
+from tower.controller.leader.lease_watch import LeaseWatch
 from tower.errors import one_line
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
