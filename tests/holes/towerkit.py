@@ -27,6 +27,7 @@ from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
 from tower.store.kinds import PORTS
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
@@ -107,6 +108,7 @@ class MemoryTower:
             [HOST_KEY],
             keepalive=KEEPALIVE,
             epoch=machine.seconds,
+            allows_member_tokens=lambda name: self.clusters.require(name).allows_member_tokens,
         )
         welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
@@ -145,7 +147,14 @@ class MemoryTower:
         )
         self.lines: list[Line] = []
         self._services = [
-            Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
+            Revocation(
+                self.store,
+                self.clusters,
+                self.credentials,
+                self.tunnels,
+                self.sessions,
+                ClusterDrains(machine, self.tunnels, self.pool.close_idle),
+            ),
             self.availability,
             V1Warnings(self.clusters, self.tunnels, machine.seconds),
             self.acceptor,
