@@ -65,9 +65,7 @@ class HostKit:
         self.records = Records.of(self.store, vault, ports, timer, DAY, MONTH)
         self.clusters = self.records.clusters
         self.users, self.serving = authority("users", now=now), authority("serving", now=now)
-        self.issuer = KubeconfigIssuer(
-            self.records.credentials, self.users, self.serving, "kubesphere", ("hosts",), timer.seconds
-        )
+        self.issuer = KubeconfigIssuer(self.records.credentials, self.users, self.serving, timer.seconds)
         self.names: dict[str, tuple[str, ...]] = {}
         self._addresses = 0
         self._is_copying = False

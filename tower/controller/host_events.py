@@ -95,7 +95,13 @@ class HostEvents:
             self._log.failure("cannot write an event", failure)
 
     async def _write(
-        self, name: str, cluster: HostCluster, kind: EventType, reason: str, message: str, recent: _Occurrences
+        self,
+        name: str,
+        cluster: HostCluster,
+        kind: EventType,
+        reason: str,
+        message: str,
+        recent: _Occurrences,
     ) -> None:
         last = {"count": recent.count, "lastTimestamp": timestamp(recent.written)}
         event: dict[str, Any] = {
