@@ -334,18 +334,6 @@ class Proxy(MultiService):
             rotations,
             *writing,
         )
-        self.controller: Controller | None = None
-        if host_access is not None:
-            self.controller = Controller(
-                reactor,
-                host_access,
-                records,
-                KubeconfigIssuer(credentials, users, authority, epoch),
-                epoch,
-                reactors.certificates.set_names,
-                uses_tokens=not options["require-v2"],
-            )
-            self._writers = (self.controller, *self._writers)
         self._services: list[Service] = [
             Revocation(
                 store,
@@ -380,6 +368,19 @@ class Proxy(MultiService):
             self._services.append(
                 MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
+        self.controller: Controller | None = None
+        if host_access is not None:
+            self.controller = Controller(
+                reactor,
+                host_access,
+                records,
+                KubeconfigIssuer(credentials, users, authority, epoch),
+                epoch,
+                reactors.certificates.set_names,
+                uses_tokens=not options["require-v2"],
+            )
+            self._writers = (self.controller, *self._writers)
+            self._services.append(self.controller)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
