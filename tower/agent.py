@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.conch.transport.keys import load_or_create
+from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
@@ -22,10 +22,10 @@ from tower.kube.head_policy import HeadPolicy
 from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
-from tower.member.health_page import HealthService
+from tower.member.health_page import HealthPage, HealthService
 from tower.member.member_access import create_checker
 from tower.member.member_health import MemberHealth
-from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
+from tower.member.options import ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.member.targets import Targets
@@ -48,8 +48,8 @@ from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
+from tower.v2.agent_state import AgentState
 from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
-from tower.v2.known_proxies import KnownProxies
 from tower.v2.peers import AgentRefused
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
@@ -95,12 +95,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
-    state = StateDir(options.state_dir)
-    state.lock()
+    state = None if options["key-secret"] else StateDir(options.state_dir)
+    if state is not None:
+        state.lock()
     try:
         agent = Agent(reactor, options, state)
     except (ConfigurationError, CannotListenError):
-        state.close()
+        if state is not None:
+            state.close()
         raise
     options.forget_secret("token")
     if is_program:
@@ -112,6 +114,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
 class Agent(MultiService):
     """The agent with all its parts.
 
+    :param state: locked; None with ``--key-secret``.
     :ivar member: the API server.
     :ivar reloads: what SIGHUP reloads.
     :ivar member_health: the state of the API server and of the credential.
@@ -122,7 +125,7 @@ class Agent(MultiService):
     _log = Logger()
     targets: Targets
 
-    def __init__(self, reactor: IReactor, options: Options, state: StateDir) -> None:
+    def __init__(self, reactor: IReactor, options: Options, state: StateDir | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options = options
         self._state = state
@@ -131,7 +134,6 @@ class Agent(MultiService):
         name, url, kubesphere = options["name"], options.server, options["kubesphere-service"]
         sockets = Poller(reactor)
         budget = Budget(options["buffer-budget"])
-        known_proxies = KnownProxies(state, options["host-keys"], options["ca-hashes"])
 
         # The API server
         service = options["kubernetes-service"]
@@ -140,6 +142,9 @@ class Agent(MultiService):
             if options["kubeconfig"]
             else APIServer.in_cluster(os.environ, service)
         )
+
+        kept = AgentState.of(options, state, reactor, sockets, member)
+        known_proxies = kept.known_proxies
 
         # Its health
         time_of_day = TimeOfDay(reactor).seconds
@@ -195,16 +200,18 @@ class Agent(MultiService):
                 (MEMBER_STATUS, CHECK_MEMBER),
                 server=member.address[:LONGEST_TEXT],
             )
-            key = load_or_create(state, AGENT_KEY)
-            identity = AgentIdentity(
-                cluster=name, key=key, hello=hello, token=options.secret("token") or None
-            )
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
             tally = outgoing.tally
             outgoing.on_dialed = health.dialed
-            connect = Uplink(
-                sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
-            ).connect
+            token = options.secret("token") or None
+
+            def create_uplink(key: KeyPair) -> Uplink:
+                identity = AgentIdentity(cluster=name, key=key, hello=hello, token=token)
+                return Uplink(
+                    sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
+                )
+
+            connect = kept.connector(create_uplink)
 
         # Services
         self.uplink = uplink = Reconnecting(
@@ -222,6 +229,7 @@ class Agent(MultiService):
         reloads.add("connection to the proxy", uplink.retry_now)
         services: list[Service] = [
             uplink,
+            *kept.services,
             periodic(reactor, REFRESH, self._refresh),
             health,
             periodic(reactor, LOOK, FreedMemory().look),
@@ -238,7 +246,7 @@ class Agent(MultiService):
             services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
-            services.append(HealthService(reactor, host, port, uplink, health))
+            services.append(HealthService(reactor, host, port, HealthPage(uplink, health)))
         for option, text in _INSECURE.items():
             if options[option]:
                 services.append(periodic(reactor, REMINDER, partial(self._log.critical, text)))
@@ -294,6 +302,7 @@ class Agent(MultiService):
         return maybeDeferred(super().stopService).addBoth(self._stopped)
 
     def _stopped(self, result: Any) -> Any:
-        self._state.close()
+        if self._state is not None:
+            self._state.close()
         self._log.info("tower-agent stopped")
         return result if isinstance(result, Failure) else None

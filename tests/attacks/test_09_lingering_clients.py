@@ -65,7 +65,7 @@ class LogTests(AttackTestCase):
             users.until(5)
             before, began = len(proxy.output().splitlines()), time.monotonic()
             door, path = self.tower.secure_port, "--path=/clusters/alpha/api"
-            self.attack("requests", door, "--tls", "--sockets=20", "--rate=0", path, "--again")
+            self.attack("requests", door, "--tls", "--sockets=20", "--rate=500", path, "--again")
             self.attack("requests", self.tower.port, "--sockets=5", "--rate=200", "--path=/none", "--again")
             self.attack("nonsense", self.tower.port, "--rate=40")
             time.sleep(SECONDS)

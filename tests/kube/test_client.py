@@ -60,6 +60,22 @@ class APIClientTests(APIClientCase):
         self.assertEqual(request.requestHeaders.getRawHeaders(b"host"), [b"api.beta:6443"])
         self.assertIsNone(request.getHeader(b"impersonate-user"))
 
+    def test_patch(self) -> None:
+        """A patch is a JSON merge patch; its answer is the changed object."""
+        bodies: list[Any] = []
+
+        def answer(request: Any) -> tuple[int, bytes]:
+            bodies.append(json.loads(request.content.read()))
+            return 200, b'{"kind": "Secret"}'
+
+        self.member.answer = answer
+        value = self.successResultOf(self.ask(self.api.patch("/api/v1/x", {"data": {"a": None}})))
+        (request,) = self.member.requests
+        self.assertEqual(value, {"kind": "Secret"})
+        self.assertEqual(request.method, b"PATCH")
+        self.assertEqual(request.getHeader(b"content-type"), b"application/merge-patch+json")
+        self.assertEqual(bodies, [{"data": {"a": None}}])
+
     def test_connection_is_kept(self) -> None:
         """A second question soon after uses the same connection, a late one another."""
         self.ask(self.api.get(NODES))
@@ -113,6 +129,20 @@ class APIClientTests(APIClientCase):
             'GET /api/v1/nodes: answered 403: the API server reports: "nodes is forbidden: '
             r'User \"x\" cannot list resource \"nodes\""',
         )
+
+    def test_reason(self) -> None:
+        """An error has the Status's reason, and the delay of Retry-After."""
+        delay = b""
+
+        def answer(request: Any) -> tuple[int, bytes]:
+            request.setHeader(b"retry-after", delay)
+            return 429, json.dumps({"reason": "TooManyRequests", "message": "wait"}).encode()
+
+        self.member.answer = answer
+        for value, seconds in ((b"7", 7.0), (b"Sun, 22 Nov 2026 21:00:00 GMT", 0), (b"9" * 40, 0)):
+            delay = value
+            error = self.fails(self.api.get(NODES))
+            self.assertEqual((error.reason, error.retry_after), ("TooManyRequests", seconds))
 
     def test_status_for_terminals(self) -> None:
         """Control characters in a Status are escaped."""

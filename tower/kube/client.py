@@ -6,6 +6,7 @@ The caller opens the pipes, after the TLS handshake; HTTP/1.1 is `twisted.web.cl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -47,7 +48,14 @@ IDLE = 5
 PAGE_SIZE = 500
 OBJECT_LIMIT = 100_000
 
+#: Media types of bodies.
+JSON = b"application/json"
+MERGE_PATCH = b"application/merge-patch+json"
+
 _EXPIRED = 410
+
+#: Delays in seconds; dates are not used by API servers.
+_SECONDS = re.compile(rb"[0-9]{1,5}")
 
 
 class APIError(TowerError):
@@ -57,14 +65,25 @@ class APIError(TowerError):
     :ivar code: HTTP status; 0 without an answer.
     :ivar message: of the Status, or the reason why there is no answer.
     :ivar cause: the error that prevented an answer; None if there is an answer.
+    :ivar reason: of the Status, such as ``AlreadyExists``; may be empty.
+    :ivar retry_after: delay that the server requests, s; 0 without one.
     """
 
     def __init__(
-        self, method: str, path: str, code: int, message: str, cause: BaseException | None = None
+        self,
+        method: str,
+        path: str,
+        code: int,
+        message: str,
+        cause: BaseException | None = None,
+        *,
+        reason: str = "",
+        retry_after: float = 0,
     ) -> None:
         answer = f"answered {code}: {message}" if code else f"no answer: {message}"
         super().__init__(f"{method} {path}: {answer}")
         self.method, self.path, self.code, self.message, self.cause = method, path, code, message, cause
+        self.reason, self.retry_after = reason, retry_after
 
 
 @frozen
@@ -74,11 +93,13 @@ class APIResponse:
     :ivar code: HTTP status.
     :ivar body: complete.
     :ivar date: value of the field ``Date``; empty without one.
+    :ivar retry_after: delay in the field ``Retry-After``, s; 0 without one.
     """
 
     code: int
     body: bytes = field(repr=False)
     date: str = ""
+    retry_after: float = 0
 
 
 class APIClient:
@@ -118,7 +139,7 @@ class APIClient:
 
         :raise APIError: the request failed.
         """
-        return _value("GET", path, await self.request("GET", path))
+        return value_of("GET", path, await self.request("GET", path))
 
     async def items(self, path: str) -> list[Any]:
         """Return the items of the list at *path*, read in pages; restarts once if the list expires.
@@ -166,7 +187,17 @@ class APIClient:
         """
         data = json.dumps(body).encode()
         answer = await self.request("POST", path, data, user=user, groups=groups, repeatable=repeatable)
-        return _value("POST", path, answer)
+        return value_of("POST", path, answer)
+
+    async def patch(self, path: str, patch: Any) -> Any:
+        """Apply a JSON merge patch (RFC 7396) and return the changed object.
+
+        With ``metadata.resourceVersion``, the API server answers 409 if the object has another version.
+
+        :raise APIError: the request failed.
+        """
+        data = json.dumps(patch).encode()
+        return value_of("PATCH", path, await self.request("PATCH", path, data, media=MERGE_PATCH))
 
     async def request(
         self,
@@ -177,16 +208,18 @@ class APIClient:
         user: str | None = None,
         groups: Sequence[str] = (),
         repeatable: bool = False,
+        media: bytes = JSON,
     ) -> APIResponse:
         """Return the answer, regardless of its status.
 
         :param body: JSON.
+        :param media: media type of *body*.
         :param repeatable: see `post`; requests without a body always are.
         :raise APIError: no answer within the timeout, or too large an answer.
         :raise Invalid: a name does not fit a header field.
         """
         upstream = self._upstream()
-        headers = _headers(upstream, user, groups, has_body=body is not None)
+        headers = _headers(upstream, user, groups, None if body is None else media)
         headers.setRawHeaders(b"User-Agent", [self._program])
         target = _ORIGIN + upstream.prefix + path.encode("ascii")
         answer = Deferred.fromCoroutine(
@@ -211,7 +244,7 @@ class APIClient:
             response = await self._send(method, target, headers, body)
         (date,) = response.headers.getRawHeaders(b"date", [b""])[:1]
         body = await read_body(response, self._limit)
-        return APIResponse(response.code, body, date.decode("ascii", "replace"))
+        return APIResponse(response.code, body, date.decode("ascii", "replace"), retry_after(response))
 
     def _send(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None
@@ -246,10 +279,10 @@ def _cancellable(doing: Deferred[IResponse]) -> Deferred[IResponse]:
     return result
 
 
-def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has_body: bool) -> Headers:
-    headers = Headers({b"Accept": [b"application/json"]})
-    if has_body:
-        headers.addRawHeader(b"Content-Type", b"application/json")
+def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], media: bytes | None) -> Headers:
+    headers = Headers({b"Accept": [JSON]})
+    if media is not None:
+        headers.addRawHeader(b"Content-Type", media)
     lines = upstream.host_line + upstream.credential_line
     if user is not None:
         lines += identity_lines(user, groups)
@@ -259,7 +292,13 @@ def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has
     return headers
 
 
-def _value(method: str, path: str, answer: APIResponse) -> Any:
+def retry_after(response: IResponse) -> float:
+    """Return the delay in a response's ``Retry-After`` in seconds; 0 without one."""
+    (delay,) = response.headers.getRawHeaders(b"retry-after", [b""])[:1]
+    return float(delay) if _SECONDS.fullmatch(delay) else 0
+
+
+def value_of(method: str, path: str, answer: APIResponse) -> Any:
     """Return the object in *answer*.
 
     :raise APIError: it is an error, or not JSON.
@@ -273,7 +312,15 @@ def _value(method: str, path: str, answer: APIResponse) -> Any:
     message = value.get("message") if isinstance(value, dict) else None
     text = message if isinstance(message, str) else answer.body
     detail = reported("the API server", text) if text else "an empty body"
-    raise APIError(method, _bare(path), answer.code, detail)
+    reason = value.get("reason") if isinstance(value, dict) else None
+    raise APIError(
+        method,
+        _bare(path),
+        answer.code,
+        detail,
+        reason=reason if isinstance(reason, str) else "",
+        retry_after=answer.retry_after,
+    )
 
 
 def _bare(path: str) -> str:

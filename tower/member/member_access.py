@@ -32,29 +32,16 @@ def create_checker(
 ) -> MemberChecker:
     """Return the checker of *member*; see `MemberChecker`."""
 
-    def open_with(tls: ssl.SSLContext | None) -> Awaitable[Pipe]:
-        return connect(
-            sockets,
-            member.host,
-            member.port,
-            tls=tls,
-            server_hostname=member.server_name,
-            timeout=TIMEOUT,
-        )
-
-    def client(open_pipe: Callable[[], Awaitable[Pipe]], upstream: Callable[[], Upstream]) -> APIClient:
-        return APIClient(reactor, open_pipe, upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM)
-
     def facts() -> CredentialFacts:
         material = member.material
         return CredentialFacts.of(material.certificate, material.token, member.problem)
 
-    unverified = client(
-        lambda: open_with(unverified_context()), lambda: member.upstream().without_credential()
+    unverified = _client(
+        reactor, sockets, member, unverified_context, lambda: member.upstream().without_credential()
     )
     return MemberChecker(
         reactor,
-        client(lambda: open_with(member.tls), member.upstream),
+        create_client(reactor, sockets, member),
         lambda: member.address,
         facts,
         texts,
@@ -62,3 +49,28 @@ def create_checker(
         impersonate=impersonate,
         unverified=unverified,
     )
+
+
+def create_client(reactor: IReactorTime, sockets: ISocketReactor, member: APIServer) -> APIClient:
+    """Return a client of *member* with the agent's credential."""
+    return _client(reactor, sockets, member, lambda: member.tls, member.upstream)
+
+
+def _client(
+    reactor: IReactorTime,
+    sockets: ISocketReactor,
+    member: APIServer,
+    tls: Callable[[], ssl.SSLContext | None],
+    upstream: Callable[[], Upstream],
+) -> APIClient:
+    def open_pipe() -> Awaitable[Pipe]:
+        return connect(
+            sockets,
+            member.host,
+            member.port,
+            tls=tls(),
+            server_hostname=member.server_name,
+            timeout=TIMEOUT,
+        )
+
+    return APIClient(reactor, open_pipe, upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM)

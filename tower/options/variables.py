@@ -13,9 +13,9 @@ _OPTIONS = """
 access-log allow-core-dumps allow-system-identities allow-system-identity audit-log-format audit-log-maxage
 audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key cloud-config
 cloud-provider cluster-ports grace health-address host host-key insecure-skip-kubelet-tls-verify
-insecure-v1-any-host-key keepalive kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service
-kubesphere-host kubesphere-ports kubesphere-service leader-elect log-file log-format log-levels
-max-connections max-connections-per-address max-credential-ttl max-requests-inflight max-retry
+insecure-v1-any-host-key keepalive key-secret kubeconfig kubelet-certificate-authority kubelet-port
+kubernetes-service kubesphere-host kubesphere-ports kubesphere-service leader-elect log-file log-format
+log-levels max-connections max-connections-per-address max-credential-ttl max-requests-inflight max-retry
 max-retry-interval max-tunnels-per-cluster max-tunnels-per-key member-kubeconfig metrics-host metrics-port
 name new-ca new-host-key no-impersonation node-files nodes nodes-file nodes-from-api port protocol
 proxy-protocol-from proxy-server publish-service-address rekey-bytes require-v2 secrets-key-file secure-port
