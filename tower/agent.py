@@ -22,7 +22,7 @@ from tower.kube.head_policy import HeadPolicy
 from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
-from tower.member.health_page import HealthService
+from tower.member.health_page import HealthPage, HealthService
 from tower.member.member_access import create_checker
 from tower.member.member_health import MemberHealth
 from tower.member.options import ANY_HOST_KEY, V1, Options
@@ -246,7 +246,7 @@ class Agent(MultiService):
             services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
-            services.append(HealthService(reactor, host, port, uplink, health))
+            services.append(HealthService(reactor, host, port, HealthPage(uplink, health)))
         for option, text in _INSECURE.items():
             if options[option]:
                 services.append(periodic(reactor, REMINDER, partial(self._log.critical, text)))

@@ -125,14 +125,18 @@ class MemoryTower:
         self.plain = self._gateway(PlainPort(self.endpoint.accept))
         listening = cast(ConnectionReactor, machine)
         ports_of_clusters = KubernetesPorts(
-            listening,
+            lambda _: listening,
             self.clusters,
             "127.0.0.1",
             lambda name: self._gateway(ClusterPort(chain, name, generation)),
         )
         self.ports = ClusterProxies(self.clusters, ports_of_clusters)
         kubespheres = KubeSpherePorts(
-            listening, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
+            listening,
+            self.clusters,
+            "127.0.0.1",
+            kubesphere_ports,
+            lambda name: self._gateway(KubeSpherePort(name)),
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []

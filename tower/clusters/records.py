@@ -33,7 +33,13 @@ class Records:
 
     @classmethod
     def of(
-        cls, store: IStore, vault: Vault, ports: range | None, clock: IReactorTime, max_ttl: float
+        cls,
+        store: IStore,
+        vault: Vault,
+        ports: range | None,
+        clock: IReactorTime,
+        max_ttl: float,
+        quarantine: float = 0.0,
     ) -> Records:
         """Return the records in *store*.
 
@@ -41,12 +47,13 @@ class Records:
         :param ports: those of clusters; None: clusters have no ports.
         :param clock: its ``seconds()`` are since the epoch.
         :param max_ttl: longest validity of users' credentials, s.
+        :param quarantine: how long the port of a removed cluster is not assigned again, s.
         """
         member_credentials = MemberCredentials(store, vault)
         return cls(
             store,
             member_credentials,
-            Clusters(store, ports, clock, member_credentials),
+            Clusters(store, ports, clock, member_credentials, quarantine),
             Credentials(store, clock, max_ttl),
             JoinTokens(store, clock),
             ManifestImports(store, clock),

@@ -96,7 +96,7 @@ class Rotations(Service):
                     )
                 rotation = await self._write(evolve(rotation, until=until))
             else:
-                old, new = self._procedures[target].begin()
+                old, new = await self._procedures[target].begin()
                 rotation = await self._write(Rotation(target, now, until, old, new))
                 self._activate()
                 self._log.info(

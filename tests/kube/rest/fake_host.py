@@ -287,11 +287,12 @@ class FakeHost:
         *,
         field_selector: str = "",
         seconds: int = WATCH_TIME,
+        opened: Callable[[], None] | None = None,
     ) -> None:
         """Deliver the changes after a version until `end_watches`."""
         await self._do("watch", resource, "", namespace, lambda: None)
         selection = FakeSelection(namespace, label_selector, field_selector)
-        await self._stored.history.watch(resource, selection, int(resource_version), deliver)
+        await self._stored.history.watch(resource, selection, int(resource_version), deliver, opened)
 
     # Inside
 

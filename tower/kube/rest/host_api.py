@@ -163,12 +163,14 @@ class HostAPI(Protocol):
         *,
         field_selector: str = "",
         seconds: int = WATCH_TIME,
+        opened: Callable[[], None] | None = None,
     ) -> None:
         """Deliver all changes after a version, and bookmarks, until the server ends the watch.
 
         Cancel the Deferred to stop.  *deliver* must not raise.
 
         :param seconds: after which the server ends it.
+        :param opened: called once when the server accepted the watch.
         :raise APIError: 410: the version is too old, list again; also during the watch.
         """
         ...
