@@ -60,6 +60,7 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, 
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.tunnels.silence_watch import PERIOD as SILENCE_PERIOD
 from tower.tunnels.silence_watch import SilenceWatch
@@ -327,7 +328,14 @@ class Proxy(MultiService):
             *writing,
         )
         self._services: list[Service] = [
-            Revocation(store, clusters, credentials, tunnels, sessions),
+            Revocation(
+                store,
+                clusters,
+                credentials,
+                tunnels,
+                sessions,
+                ClusterDrains(reactor, tunnels, pool.close_idle),
+            ),
             last_seen,
             notices,
             versions,

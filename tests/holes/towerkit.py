@@ -26,6 +26,7 @@ from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
@@ -106,6 +107,7 @@ class MemoryTower:
             [HOST_KEY],
             keepalive=KEEPALIVE,
             epoch=machine.seconds,
+            allows_member_tokens=lambda name: self.clusters.require(name).allows_member_tokens,
         )
         welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
@@ -141,7 +143,14 @@ class MemoryTower:
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []
         self._services = [
-            Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
+            Revocation(
+                self.store,
+                self.clusters,
+                self.credentials,
+                self.tunnels,
+                self.sessions,
+                ClusterDrains(machine, self.tunnels, self.pool.close_idle),
+            ),
             self.availability,
             V1Warnings(self.clusters, self.tunnels, machine.seconds),
             self.acceptor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tower.clusters import Cluster
+from tower.clusters.credentials import CredentialRole
 from tower.errors import Invalid
 from tower.kube.timestamps import timestamp
 from tower.member.manifest.settings import AgentSettings
@@ -84,10 +85,14 @@ class JoinTokensApi:
 
 
 class KubeconfigsApi:
-    """`clusters/<name>/kubeconfigs`: a POST issues a credential; only its answer contains it."""
+    """`clusters/<name>/kubeconfigs`: a POST issues a credential; only its answer contains it.
 
-    def __init__(self, issuer: Issuer) -> None:
+    `clusters/<name>/trustedcallers` is the same with another *role* of the credential.
+    """
+
+    def __init__(self, issuer: Issuer, role: CredentialRole = "user") -> None:
         self._issuer = issuer
+        self._role: CredentialRole = role
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
@@ -96,7 +101,9 @@ class KubeconfigsApi:
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
             raise Invalid("spec.groups: must be a list of strings")
         via = cast(Via, _choice(spec, "via", ("front-door", "port")))
-        grant = await self._issuer.kubeconfig(cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec))
+        grant = await self._issuer.kubeconfig(
+            cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec), self._role
+        )
         return _granted(grant, cluster.name)
 
 

@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Cluster, Clusters
-from tower.clusters.credentials import ADMINS, Credential, Credentials
+from tower.clusters.credentials import ADMINS, Credential, CredentialRole, Credentials
 from tower.clusters.join_tokens import MAX_TTL, JoinTokens
 from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
@@ -213,17 +213,19 @@ class Issuer:
         ttl: float | None = None,
         via: Via = "front-door",
         auth: Auth = "cert",
+        role: CredentialRole = "user",
     ) -> Grant:
         """Return a kubeconfig for one user of one cluster.
 
         :param ttl: lifetime, s; None: `DEFAULT_TTL`, or the proxy's limit if that is lower.
+        :param role: ``trusted-caller``: the user may act as others in the cluster.
         :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         cluster = self._clusters.require(name)
         allowing = name if cluster.type == "ssh" else ""
         check_grant(user, groups, cluster.identities, allowing)
         server = self._server(cluster, via)
-        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
+        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port", role=role)
 
     async def admin_kubeconfig(self, user: str, ttl: float | None = None, auth: Auth = "cert") -> Grant:
         """Return a kubeconfig for Tower's own API.
@@ -244,6 +246,7 @@ class Issuer:
         auth: Auth,
         *,
         by_port: bool = False,
+        role: CredentialRole = "user",
     ) -> Grant:
         name, uid = (cluster.name, cluster.uid) if cluster is not None else ("", "")
         if ttl is None:
@@ -253,9 +256,11 @@ class Issuer:
         if auth == "cert":
             issued = self._users.client_certificate(user, groups, name, uid, ttl, self._clock.seconds())
             certificate = (issued.certificate_pem, issued.key_pem)
-            credential = await self._credentials.register_certificate(name, user, groups, ttl, issued.digest)
+            credential = await self._credentials.register_certificate(
+                name, user, groups, ttl, issued.digest, role
+            )
         else:
-            credential, token = await self._credentials.issue_token(name, user, groups, ttl)
+            credential, token = await self._credentials.issue_token(name, user, groups, ttl, role)
         text = kubeconfig(
             server=server,
             ca_pem=self._serving.pem,

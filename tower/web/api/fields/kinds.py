@@ -147,6 +147,7 @@ def _credential() -> dict[str, Any]:
             "user": text("Its user."),
             "groups": texts("Groups of the user."),
             "auth": text("cert or token."),
+            "role": text("user, or trusted-caller: may act as other users of the cluster."),
             "expirationTimestamp": text("Time of expiry.", format="date-time"),
         },
     )
