@@ -241,6 +241,7 @@ class APIServer:
             prefix=parts.path.rstrip("/").encode("ascii"),
             host_line=f"Host: {authority}\r\n".encode("ascii"),
             credential_line=f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b"",
+            has_certificate=access.client_certificate is not None,
             token=token.encode("ascii"),
             server_name=access.tls_server_name or host,
             tls=self._context(access, last) if scheme == "https" else None,
