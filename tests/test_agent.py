@@ -17,6 +17,7 @@ from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
 from tower.agent import REFRESH, Agent, Options, makeService
 from tower.kube.member_check import TIMEOUT
+from tower.member import secret_name
 from tower.tunnels.targets import Target
 
 
@@ -185,6 +186,29 @@ class AgentTests(SynchronousTestCase):
         self.successResultOf(first.stopService())
         self.make()
         self.assertEqual(path.read_bytes(), key)
+
+    def with_secret(self, name: str) -> Agent:
+        """Make an agent with its key in a Secret."""
+        options = parsed(f"--key-secret={name}", f"--kubeconfig={self.kubeconfig}")
+        service = makeService(options, self.reactor)
+        assert isinstance(service, Agent)
+        return service
+
+    def test_key_secret(self) -> None:
+        """With a Secret for the key there is no state directory; its problem is the tunnel's state."""
+        agent = self.with_secret("tower-system/key")
+        self.start(agent)
+        self.reactor.pump([TIMEOUT, 0.0])
+        self.assertIn("cannot get Secret tower-system/key", agent.uplink.state)
+        self.successResultOf(agent.stopService())
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["kubeconfig"])
+
+    def test_key_secret_without_namespace(self) -> None:
+        """Outside of a pod the Secret needs a namespace."""
+        self.patch(secret_name, "SERVICE_ACCOUNT", self.folder)
+        ended = self.assertRaises(SystemExit, self.with_secret, "key")
+        self.assertIn("--key-secret NAMESPACE/key", str(ended))
 
     def test_follows_files(self) -> None:
         """A changed kubeconfig is followed."""

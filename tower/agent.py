@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.conch.transport.keys import load_or_create
+from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
@@ -23,10 +24,10 @@ from tower.kube.member_check import TIMEOUT
 from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
-from tower.member.health_page import HealthService
+from tower.member.health_page import HealthPage, HealthService
 from tower.member.member_access import create_checker, create_client
 from tower.member.member_health import MemberHealth
-from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
+from tower.member.options import ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.member.targets import Targets
@@ -52,8 +53,8 @@ from tower.v1.registration import Registrar
 from tower.v1.renewal import RegistrationRenewal, SentCredential
 from tower.v1.token_source import TokenSource
 from tower.v1.uplink import EitherUplink, V1Uplink
+from tower.v2.agent_state import AgentState
 from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
-from tower.v2.known_proxies import KnownProxies
 from tower.v2.peers import AgentRefused
 from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
@@ -104,12 +105,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
-    state = StateDir(options.state_dir)
-    state.lock()
+    state = None if options["key-secret"] else StateDir(options.state_dir)
+    if state is not None:
+        state.lock()
     try:
         agent = Agent(reactor, options, state)
     except (ConfigurationError, CannotListenError):
-        state.close()
+        if state is not None:
+            state.close()
         raise
     options.forget_secret("token")
     if is_program:
@@ -118,9 +121,18 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     return agent
 
 
+def _tls_context(options: Options) -> ssl.SSLContext | None:
+    """Return the context that verifies the proxy; None: without TLS, or by ``--ca-hash``."""
+    if not options.server.secure or options["ca-hashes"]:
+        return None
+    file = options["ca-cert"]
+    return strict_context(None if file is None else str(file))
+
+
 class Agent(MultiService):
     """The agent with all its parts.
 
+    :param state: locked; None with ``--key-secret``.
     :ivar member: the API server.
     :ivar reloads: what SIGHUP reloads.
     :ivar member_health: the state of the API server and of the credential.
@@ -131,7 +143,7 @@ class Agent(MultiService):
     _log = Logger()
     targets: Targets
 
-    def __init__(self, reactor: IReactor, options: Options, state: StateDir) -> None:
+    def __init__(self, reactor: IReactor, options: Options, state: StateDir | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options = options
         self._state = state
@@ -141,7 +153,6 @@ class Agent(MultiService):
         name, url, kubesphere = options["name"], options.server, options["kubesphere-service"]
         sockets = Poller(reactor)
         budget = Budget(options["buffer-budget"])
-        known_proxies = KnownProxies(state, options["host-keys"], options["ca-hashes"])
 
         # The API server
         service = options["kubernetes-service"]
@@ -151,6 +162,9 @@ class Agent(MultiService):
             else APIServer.in_cluster(os.environ, service)
         )
 
+        kept = AgentState.of(options, state, reactor, sockets, member)
+        known_proxies = kept.known_proxies
+
         # Its health
         time_of_day = TimeOfDay(reactor).seconds
         impersonate = not (options["no-impersonation"] or options.may_speak_v1)
@@ -159,15 +173,11 @@ class Agent(MultiService):
         self.member_health = health = MemberHealth(reactor, checker.check)
 
         # The tunnel
-        hashes, ca_file = options["ca-hashes"], options["ca-cert"]
-        context = None
-        if url.secure and not hashes:
-            context = strict_context(None if ca_file is None else str(ca_file))
         dialer = Dialer(
             sockets,
             url,
-            context=context,
-            hashes=hashes,
+            context=_tls_context(options),
+            hashes=options["ca-hashes"],
             proxy=find_proxy(url, os.environ),
             announced=known_proxies.ca_hashes,
         )
@@ -208,16 +218,18 @@ class Agent(MultiService):
                 (MEMBER_STATUS, CHECK_MEMBER),
                 server=member.address[:LONGEST_TEXT],
             )
-            key = load_or_create(state, AGENT_KEY)
-            identity = AgentIdentity(
-                cluster=name, key=key, hello=hello, token=options.secret("token") or None
-            )
             outgoing = Outgoing(sockets, member, policy, self.targets, budget)
             tally = outgoing.tally
             outgoing.on_dialed = health.dialed
-            connect = Uplink(
-                sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
-            ).connect
+            token = options.secret("token") or None
+
+            def create_uplink(key: KeyPair) -> Uplink:
+                identity = AgentIdentity(cluster=name, key=key, hello=hello, token=token)
+                return Uplink(
+                    sockets, dialer, identity, known_proxies, outgoing, budget, health=health, **settings
+                )
+
+            connect = kept.connector(create_uplink)
 
         # Services
         self.uplink = uplink = Reconnecting(
@@ -235,6 +247,7 @@ class Agent(MultiService):
         reloads.add("connection to the proxy", uplink.retry_now)
         services: list[Service] = [
             uplink,
+            *kept.services,
             periodic(reactor, REFRESH, self._refresh),
             health,
             periodic(reactor, LOOK, FreedMemory().look),
@@ -251,7 +264,7 @@ class Agent(MultiService):
             services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
-            services.append(HealthService(reactor, host, port, uplink, health))
+            services.append(HealthService(reactor, host, port, HealthPage(uplink, health)))
         if self._v1 is not None:
             services.append(self._follow_v1(self._v1, reactor, sockets))
         for option, text in _INSECURE.items():
@@ -320,6 +333,7 @@ class Agent(MultiService):
         return maybeDeferred(super().stopService).addBoth(self._stopped)
 
     def _stopped(self, result: Any) -> Any:
-        self._state.close()
+        if self._state is not None:
+            self._state.close()
         self._log.info("tower-agent stopped")
         return result if isinstance(result, Failure) else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from twisted.application.service import IService, MultiService, Service
+from twisted.internet import defer
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -28,7 +30,9 @@ from tower.control.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
-from tower.control.state_files import DATABASE, check_database, check_keys
+from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
+from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -51,7 +55,8 @@ from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotations import CHECK_PERIOD as ROTATIONS_PERIOD
-from tower.store.kinds import V1_TOKENS
+from tower.store import IStore
+from tower.store.kinds import PORTS, V1_TOKENS
 from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -75,17 +80,19 @@ from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
+from tower.web.ports.import_page import ImportPage
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
 
 __all__ = ["Options", "Proxy", "main", "makeService"]
 
-#: File of the key that encrypts secrets, without ``--secrets-key-file``.
-SECRETS_KEY = "secrets.key"
-
 #: Time for requests to finish when the proxy stops, s.
 GRACE = 10.0
+
+#: Time for requests to Tower's API to finish before a hand-over, and for writes in progress, s.
+QUIET = 0.5
+LAST_WRITES = 2.0
 
 #: Interval for removing expired tokens and credentials, s.
 PURGE_PERIOD = 60.0
@@ -127,19 +134,33 @@ class Proxy(MultiService):
 
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
+    :param store: of the records; None: the database in the state directory.
+    :param host_access: for the controller of the host cluster that has the records; None: there is none.
+    :ivar controller: of the host cluster, if there is one.
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
+    :ivar grace: time for requests to finish at a stop, s.
+    :ivar hand_over: called at a stop once no record is written any more, so that the next proxy can start;
+        requests go on.
     """
 
     _log = Logger()
 
     def __init__(
-        self, options: Options, state: StateDir, reactor: IReactor, access: KubeAccess | None = None
+        self,
+        options: Options,
+        state: StateDir,
+        reactor: IReactor,
+        access: KubeAccess | None = None,
+        store: IStore | None = None,
+        host_access: HostAccess | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
         self._ready = False
         self.on_ready: Callable[[], None] = lambda: None
+        self.grace = GRACE
+        self.hand_over: Callable[[], Awaitable[None]] | None = None
         host, port, secure_port = options["host"], options["port"], options["secure-port"]
         published = Published(host, options["publish-service-address"], secure_port, port)
         keepalive = options["keepalive"]
@@ -149,8 +170,10 @@ class Proxy(MultiService):
         self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
-        check_database(state)
-        self._store = store = SQLiteStore(reactor, state.path / DATABASE)
+        if store is None:
+            check_database(state)
+            store = SQLiteStore(reactor, state.path / DATABASE)
+        self._store = store
         given = given_ca(options, epoch())
         new_host_key, new_ca = bool(options["new-host-key"]), bool(options["new-ca"])
         check_keys(
@@ -169,7 +192,12 @@ class Proxy(MultiService):
         # Records
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._records = records = Records.of(
-            store, Vault(secrets_file, epoch), options["cluster-ports"], day, options["max-credential-ttl"]
+            store,
+            Vault(secrets_file, epoch),
+            options["cluster-ports"],
+            day,
+            options["max-credential-ttl"],
+            QUARANTINE if host_access is not None else 0.0,
         )
         clusters, member_credentials = records.clusters, records.member_credentials
         credentials, tokens, v1_tokens = records.credentials, records.tokens, records.v1_tokens
@@ -189,7 +217,7 @@ class Proxy(MultiService):
         reactors = PortReactors.of(sockets, serving, slots, balancers)
 
         # Tunnels to agents
-        tunnels = Tunnels(reactor, epoch)
+        self._tunnels = tunnels = Tunnels(reactor, epoch)
         agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
         acceptor, notices = agents.acceptor, agents.notices
 
@@ -233,6 +261,7 @@ class Proxy(MultiService):
             keys.fingerprints,
             published,
             day,
+            records.imports,
         )
         api = tower_api(records, tunnels, issuer, day, nodes.status, nodes.check_files, rotations)
 
@@ -271,6 +300,7 @@ class Proxy(MultiService):
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
                 metrics=metrics.page.pieces,
+                imports=ImportPage(issuer, reactor.seconds),
             )
         )
         plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))
@@ -278,7 +308,8 @@ class Proxy(MultiService):
         watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
-        self._followers = (watch, generation, records)
+        claims = store.watch(PORTS, lambda event: self._ports.recheck(str(event.record.value["cluster"])))
+        self._followers = (watch, claims, generation, records)
         own = ((port, plain, reactors.plain), (secure_port, front, reactors.tls))
         self._ports = ports = ServedPorts(
             host, own, (cluster_ports, kubesphere_ports(options, reactors, gateway, clusters))
@@ -286,6 +317,26 @@ class Proxy(MultiService):
 
         # Services
         last_seen = LastSeen(store, clusters, tunnels, records.agent_keys)
+        versions = AgentVersions(reactor, clusters, tunnels, __version__)
+        availability = Availability(reactor, clusters, tunnels)
+        recorder = EventRecorder(store, clusters, tunnels, records.events)
+        writing = (
+            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
+            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
+            *(
+                periodic(reactor, PURGE_PERIOD, purge)
+                for purge in (records.events.sweep, tokens.purge, credentials.purge, records.agent_keys.purge)
+            ),
+            periodic(reactor, ROTATIONS_PERIOD, rotations.check),
+        )
+        self._writers: tuple[Service, ...] = (
+            recorder,
+            availability,
+            versions,
+            last_seen,
+            rotations,
+            *writing,
+        )
         self._services: list[Service] = [
             Revocation(
                 store,
@@ -297,12 +348,12 @@ class Proxy(MultiService):
             ),
             last_seen,
             notices,
-            AgentVersions(reactor, clusters, tunnels, __version__),
+            versions,
             rotations,
             acceptor,
             nodes,
             # stop before the tunnels, whose end is not a state of the clusters
-            Availability(reactor, clusters, tunnels),
+            availability,
             MemberChecks(reactor, tunnels),
             metrics.lag,
             *ports.services(reactor),
@@ -312,20 +363,27 @@ class Proxy(MultiService):
             periodic(reactor, SILENCE_PERIOD, silence_watch.check),
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.report),
-            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
-            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
-            EventRecorder(store, clusters, tunnels, records.events),
-            *(
-                periodic(reactor, PURGE_PERIOD, purge)
-                for purge in (records.events.sweep, tokens.purge, credentials.purge, records.agent_keys.purge)
-            ),
-            periodic(reactor, ROTATIONS_PERIOD, rotations.check),
+            recorder,
+            *writing,
         ]
         if options["metrics-port"] is not None:
             self._services.append(
                 MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
+        self.controller: Controller | None = None
+        if host_access is not None:
+            self.controller = Controller(
+                reactor,
+                host_access,
+                records,
+                KubeconfigIssuer(credentials, users, authority, epoch),
+                epoch,
+                reactors.certificates.set_names,
+                uses_tokens=not options["require-v2"],
+            )
+            self._writers = (self.controller, *self._writers)
+            self._services.append(self.controller)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
@@ -335,7 +393,8 @@ class Proxy(MultiService):
 
     async def _open(self) -> None:
         await self._admin.renew()
-        await self._records.clusters.assign_ports()
+        if self.controller is None:
+            await self._records.clusters.assign_ports()
         await self._records.member_credentials.reseal()
         await self._rotations.resume()
         given = self._options.given_cluster
@@ -380,12 +439,15 @@ class Proxy(MultiService):
         end_in_failure(self._reactor)
 
     def stopService(self) -> Deferred[None]:
-        """Let requests finish for `GRACE` s, then close everything, audit log and store last."""
+        """Let requests finish for `grace` s, then close everything, audit log and store last."""
         was_ready, self._ready = self._ready, False
         return Deferred.fromCoroutine(self._stop(was_ready=was_ready))
 
     async def _stop(self, *, was_ready: bool) -> None:
-        await self._ports.drain(GRACE)
+        draining = Deferred.fromCoroutine(self._ports.drain(self.grace))
+        if self.hand_over is not None:
+            await self._cede(self.hand_over)
+        await draining
         self._pool.stop()
         await maybeDeferred(super().stopService)
         self._rejections.write()
@@ -396,3 +458,22 @@ class Proxy(MultiService):
         self._state.close()
         if was_ready:
             self._log.info("tower-proxy stopped")
+
+    async def _cede(self, hand_over: Callable[[], Awaitable[None]]) -> None:
+        """Stop writing records, let the next proxy begin, and send the agents there."""
+        await deferLater(self._reactor, QUIET)
+        finishing = Deferred.fromCoroutine(self._finish_writes())
+        try:
+            await finishing.addTimeout(LAST_WRITES, self._reactor)
+        except defer.TimeoutError:
+            self._log.warn("records could not be written within {limit:g} s", limit=LAST_WRITES)
+            return
+        await hand_over()
+        for tunnel in self._tunnels:
+            tunnel.drain()
+
+    async def _finish_writes(self) -> None:
+        for writer in self._writers:
+            if writer.parent is not None:  # None if the start failed before
+                await maybeDeferred(writer.disownServiceParent)
+        await self._store.stop()

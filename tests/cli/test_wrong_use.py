@@ -44,7 +44,7 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("join alpha --ttl soon", 2, ("'soon'", "1h")),
     ("join alpha --uses 0", 2, ("--uses", "'0'", "1 or more")),
     ("join alpha --ca-file f", 2, ("--ca-file requires --protocol v1",)),
-    ("join alpha --format manifest", 2, ("--format manifest requires --protocol v1",)),
+    ("join alpha --image tower", 2, ("--image requires --format manifest",)),
     ("kubeconfig alpha", 2, ("--user", "tower kubeconfig --help")),
     ("kubeconfig alpha --user jane --ttl 25h", 2, ("--max-credential-ttl",)),
     ("kubeconfig alpha --user system:admin", 2, ("system:",)),

@@ -60,6 +60,22 @@ class APIClientTests(APIClientCase):
         self.assertEqual(request.requestHeaders.getRawHeaders(b"host"), [b"api.beta:6443"])
         self.assertIsNone(request.getHeader(b"impersonate-user"))
 
+    def test_patch(self) -> None:
+        """A patch is a JSON merge patch; its answer is the changed object."""
+        bodies: list[Any] = []
+
+        def answer(request: Any) -> tuple[int, bytes]:
+            bodies.append(json.loads(request.content.read()))
+            return 200, b'{"kind": "Secret"}'
+
+        self.member.answer = answer
+        value = self.successResultOf(self.ask(self.api.patch("/api/v1/x", {"data": {"a": None}})))
+        (request,) = self.member.requests
+        self.assertEqual(value, {"kind": "Secret"})
+        self.assertEqual(request.method, b"PATCH")
+        self.assertEqual(request.getHeader(b"content-type"), b"application/merge-patch+json")
+        self.assertEqual(bodies, [{"data": {"a": None}}])
+
     def test_connection_is_kept(self) -> None:
         """A second question soon after uses the same connection, a late one another."""
         self.ask(self.api.get(NODES))

@@ -11,7 +11,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.kube.member_status import Check, MemberStatus
-from tower.member.health_page import HealthService
+from tower.member.health_page import HealthPage, HealthService
 from tower.member.member_health import MemberHealth
 from tower.member.reconnecting import Reconnecting
 
@@ -36,7 +36,7 @@ class HealthTests(SynchronousTestCase):
         self.health = MemberHealth(self.reactor, Deferred)
         self.health.status = GOOD
         service = HealthService(
-            self.reactor, "127.0.0.1", 8081, cast(Reconnecting, self.subject), self.health
+            self.reactor, "127.0.0.1", 8081, HealthPage(cast(Reconnecting, self.subject), self.health)
         )
         service.startService()
         self.addCleanup(service.stopService)

@@ -45,6 +45,15 @@ class ProtocolTests(SynchronousTestCase):
         ):
             self.assertTrue(parsed(*arguments).may_speak_v1)
 
+    def test_key_secret(self) -> None:
+        """A Secret replaces the state directory of a v2 agent, which may have joined with its key."""
+        options = parsed(HOST_KEY, "--key-secret=tower-system/key", token=None)
+        self.assertEqual(str(options["key-secret"]), "tower-system/key")
+        self.assertIn("--state-dir", self.wrong(HOST_KEY, "--key-secret=key", "--state-dir=/x"))
+        self.assertIn("kubesphere-v1", self.wrong("--key-secret=key", "--protocol=v1", ANYBODY))
+        text = self.wrong(HOST_KEY, "--key-secret=a/b/c")
+        self.assertIn("--key-secret 'a/b/c' is not the name of a Secret", text)
+
     def test_environment(self) -> None:
         """Both can come by the environment."""
         options = Options(

@@ -33,6 +33,22 @@ class AnnouncerTests(RotationTestCase):
         self.assertIn("version 1.0.0", found["SHA256:old"])
         self.assertIn("upgrade the agent", found["SHA256:old"])
 
+    def test_repeated(self) -> None:
+        """Agents that refused get the announcement again at each check: they may have stored it by then."""
+        slow, silent = self.enrol("alpha", "SHA256:slow"), self.enrol("beta", "SHA256:silent")
+        self.begin("host-key")
+        slow.refuse()
+        self.check()
+        self.assertEqual((len(slow.announcements), len(silent.announcements)), (2, 1))
+        slow.refuse()
+        self.check()
+        slow.confirm()
+        self.check()
+        self.assertEqual((len(slow.announcements), len(silent.announcements)), (3, 1))
+        silent.confirm()
+        self.settle()
+        self.assertIsNotNone(self.rotation("host-key").finished)
+
     def test_upgraded(self) -> None:
         """An agent that refused and returns in a new version can confirm."""
         old = self.enrol("beta", "SHA256:old")

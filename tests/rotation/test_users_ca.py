@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 import tempfile
 
+from twisted.internet.defer import Deferred
+
 from tests.fakes.certificates import shake
 from tests.fakes.rotations import RotationTestCase
 from tower.clusters.credentials import Credential
@@ -59,7 +61,7 @@ class UsersCATests(RotationTestCase):
         _, old = self.issue("jane", 600.0)
         procedure = self.rotations._procedures["users-ca"]
         self.clock.advance(1.0)
-        begun = procedure.begin()
+        begun = self.successResultOf(Deferred.fromCoroutine(procedure.begin()))
         rotation = self.begin("users-ca")
         self.assertEqual((rotation.old, rotation.new), begun)
         self.restart()

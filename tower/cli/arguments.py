@@ -14,6 +14,7 @@ from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
+from tower.member.manifest.settings import REPOSITORY
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
@@ -78,9 +79,10 @@ def _join(commands: Commands[Parser]) -> None:
     command = add_command(
         commands,
         "join",
-        "print the command line that starts a cluster's agent",
+        "print the command line or the manifest that starts a cluster's agent",
         "The line pipes a new join token to the agent.  Run it on a machine that reaches the cluster's API "
-        "server and add --kubeconfig FILE; in a pod of the cluster, run it unchanged.  With --protocol v1, "
+        "server and add --kubeconfig FILE.  With --format manifest, it prints the objects that run the agent "
+        "in the cluster: tower join NAME --format manifest | kubectl apply -f -.  With --protocol v1, "
         "the line starts an unmodified KubeSphere Tower agent.  That agent has no key: its token does not "
         "expire, and appears in its command line and log.",
     )
@@ -103,14 +105,32 @@ def _join(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--ca-file",
         metavar="FILE",
-        help="v1: file to write the proxy's CA to; the agent then uses https and verifies the proxy with it",
+        help="file to write the proxy's CA to; v1: the agent then uses https and verifies the proxy with it",
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
-        "environment; manifest (v1 only): objects for kubectl apply, with https and the CA"
+        "environment; manifest: objects for kubectl apply, with two replicas of the agent (v1: one)"
     )
     choice(command, "--format", text, "command", "env", "manifest")
-    command.add_argument("--image", metavar="IMAGE", help=f"v1: image in the manifest (default: {IMAGE})")
+    command.add_argument(
+        "--image",
+        metavar="IMAGE",
+        help=f"image in the manifest (default: {REPOSITORY}, of this version; v1: {IMAGE})",
+    )
+    command.add_argument(
+        "--output-url",
+        action="store_const",
+        const=True,
+        help="v2: print a URL of the manifest, for kubectl apply -f, in place of it; it can be fetched once "
+        "within --ttl",
+    )
+    for kind in ("users", "groups"):
+        command.add_argument(
+            f"--impersonate-{kind}",
+            metavar="NAME,...",
+            action="append",
+            help=f"v2: {kind} that the agent of the manifest can impersonate; repeatable (default: all)",
+        )
     command.set_defaults(run=join.join)
 
 

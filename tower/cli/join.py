@@ -1,4 +1,4 @@
-"""`tower join`: the command line, or the manifest, that starts a cluster's agent."""
+"""`tower join`: the command line, the manifest or the URL of it that starts a cluster's agent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,23 @@ from tower.cli.client import CommandFailed, TowerClient, UsageFailed
 from tower.cli.clusters import call_cluster
 from tower.cli.manifest import IMAGE, v1_manifest
 from tower.cli.output import note
+from tower.errors import Invalid
+from tower.member.manifest.manifest import agent_manifest
+from tower.member.manifest.settings import IMAGE as AGENT_IMAGE
+from tower.member.manifest.settings import AgentSettings, Joining
 
 #: Options for the agents of one protocol only, and that protocol.
-_ONLY_FOR = {"ttl": "v2", "uses": "v2", "token_file": "v1", "ca_file": "v1", "image": "v1"}
+_ONLY_FOR = {
+    "ttl": "v2",
+    "uses": "v2",
+    "impersonate_users": "v2",
+    "impersonate_groups": "v2",
+    "output_url": "v2",
+    "token_file": "v1",
+}
+
+#: Options of manifests.
+_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups")
 
 _DEFAULT_TTL = "1h"
 
@@ -23,28 +37,89 @@ _TOKEN_LIMIT = 4096
 
 
 def join(client: TowerClient, options: argparse.Namespace) -> str:
-    """Return the line or manifest that starts an agent, with a new token or the imported one."""
+    """Return the line, manifest or URL that starts an agent, with a new token or the imported one."""
     for name, protocol in _ONLY_FOR.items():
         if getattr(options, name) is not None and options.protocol != protocol:
             flag = name.replace("_", "-")
             raise UsageFailed(f"--{flag} requires --protocol {protocol}: set that, or omit --{flag}")
+    for name in _OF_MANIFESTS:
+        if getattr(options, name) is not None and options.format != "manifest" and not options.output_url:
+            flag = name.replace("_", "-")
+            raise UsageFailed(f"--{flag} requires --format manifest: set that, or omit --{flag}")
+    if options.ca_file is not None and options.protocol != "v1" and not options.output_url:
+        raise UsageFailed("--ca-file requires --protocol v1 or --output-url: set one of them, or omit it")
+    if options.output_url and options.format == "env":
+        raise UsageFailed("--output-url and --format env are mutually exclusive: omit one")
     return _join_v1(client, options) if options.protocol == "v1" else _join_v2(client, options)
 
 
 def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
-    if options.format == "manifest":
-        raise UsageFailed(
-            "--format manifest requires --protocol v1: a v2 agent needs a persistent directory for its "
-            "key, so start it with the line of --format command; see docs/install.md"
-        )
-    spec = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
+    settings = _settings(options)
+    spec: dict[str, Any] = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
     if not call_cluster(client, "GET", options.name)["spec"].get("enable", True):
         note(
             f"cluster {options.name} is disabled, so its agents are rejected: "
             f"'tower cluster enable {options.name}' enables it"
         )
+    if options.output_url:
+        given = settings.to_object()
+        if options.image is None:
+            del given["image"]  # the proxy's default is that of its own version
+        return _import_url(_join_token(client, options.name, {**spec, "manifest": given}), options.ca_file)
+    status = _join_token(client, options.name, spec)
+    if options.format == "manifest":
+        return agent_manifest(_joining(options.name, status), settings)
     line = join_line if options.format == "command" else environment_line
-    return line(options.name, _join_token(client, options.name, spec))
+    return line(options.name, status)
+
+
+def _import_url(status: dict[str, Any], ca_file: str | None) -> str:
+    """Return the URL; scripts rely on it alone being on standard output."""
+    url: str = status["importURL"]
+    if ca_file is not None:
+        _write_ca(Path(ca_file), status["certificateAuthority"])
+    note(
+        f"the URL contains a secret, can be fetched once, and expires at {status['expirationTimestamp']}: "
+        "in the member cluster, run 'kubectl apply -f URL'"
+    )
+    note(
+        "kubectl verifies the proxy with this machine's CAs only; if the proxy's CA is not one of them, run "
+        f"'curl -fsS --cacert {shlex.quote(ca_file or 'FILE')} URL | kubectl apply -f -'"
+        + ("" if ca_file else "; --ca-file FILE writes that CA")
+    )
+    return url
+
+
+def _settings(options: argparse.Namespace) -> AgentSettings:
+    """Return the settings of the agent's manifest.
+
+    :raise UsageFailed: a value cannot be used.
+    """
+    users, groups = _names(options.impersonate_users), _names(options.impersonate_groups)
+    try:
+        return AgentSettings(options.image or AGENT_IMAGE, users, groups)
+    except Invalid as e:
+        text = str(e)
+        for name, flag in _FLAGS.items():
+            text = text.replace(name, flag)
+        raise UsageFailed(text) from e
+
+
+def _names(lists: list[str] | None) -> tuple[str, ...]:
+    """Return the names in comma-separated lists; an empty one is kept, and is an error."""
+    return tuple(name.strip() for text in lists or () for name in text.split(","))
+
+
+#: Flags of the fields that errors of `AgentSettings` name.
+_FLAGS = {
+    "impersonateUsers": "--impersonate-users",
+    "impersonateGroups": "--impersonate-groups",
+    "image: ": "--image: ",
+}
+
+
+def _joining(name: str, status: dict[str, Any]) -> Joining:
+    return Joining(name, status["token"], status["proxyServer"], status["hostKeys"], _ca_hashes(status))
 
 
 def join_line(name: str, status: dict[str, Any]) -> str:
@@ -65,9 +140,14 @@ def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
     words = ["tower-agent", "--name", name, "--proxy-server", status["proxyServer"]]
     for fingerprint in status["hostKeys"]:
         words += ["--host-key", fingerprint]
-    for digest in status.get("caHashes", [status["caHash"]]):
+    for digest in _ca_hashes(status):
         words += ["--ca-hash", digest]
     return words
+
+
+def _ca_hashes(status: dict[str, Any]) -> list[str]:
+    hashes: list[str] = status.get("caHashes", [status["caHash"]])
+    return hashes
 
 
 def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
@@ -77,8 +157,6 @@ def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
     manifest = options.format == "manifest"
     if manifest and ca_file is not None:
         raise UsageFailed("--ca-file requires --format command: a manifest contains the CA")
-    if not manifest and options.image is not None:
-        raise UsageFailed("--image requires --format manifest: set that, or omit --image")
     spec = {"protocol": "v1"}
     if options.token_file is not None:
         spec["token"] = _read_token(options.token_file)

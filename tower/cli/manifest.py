@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-import yaml
+from tower.member.manifest.text import manifest_text
 
 #: Default image, as in KubeSphere.
 IMAGE = "kubesphere/tower:v0.2.1"
@@ -48,24 +48,7 @@ def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:
         },
         _deployment(name, status["secureProxyServer"], image),
     ]
-    text: str = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=1000)
-    return _HEAD.format(name=name) + text.rstrip("\n")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes readable manifests: without references, and texts of several lines as blocks."""
-
-    def ignore_aliases(self, _data: Any) -> bool:
-        """Write no references."""
-        return True
-
-    def text(self, data: str) -> yaml.ScalarNode:
-        """Write a text of several lines as a block."""
-        style = "|" if "\n" in data else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
-
-
-_Dumper.add_representer(str, _Dumper.text)
+    return manifest_text(_HEAD.format(name=name), objects)
 
 
 def _metadata() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, DeferredLock
@@ -29,7 +29,7 @@ from tower.errors import AlreadyExists, Conflict, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
-from tower.store.kinds import CLUSTER_KINDS, CLUSTERS
+from tower.store.kinds import CLUSTER_KINDS, CLUSTERS, PORTS
 from tower.store.records import (
     Create,
     Delete,
@@ -40,6 +40,7 @@ from tower.store.records import (
     RecordChanged,
     RecordExists,
     RecordMissing,
+    Require,
     Update,
     Watch,
 )
@@ -57,6 +58,7 @@ class Clusters:
     :param ports: range of the clusters' own ports; None: clusters get none.
     :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     :param credentials: of clusters of type ssh; None: such clusters cannot be added.
+    :param quarantine: how long the port of a removed cluster is not assigned again, s; 0: not at all.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class Clusters:
         ports: range | None,
         clock: IReactorTime,
         credentials: MemberCredentials | None = None,
+        quarantine: float = 0.0,
     ) -> None:
-        self._ports = ClusterPorts(store, ports)
+        self._ports = ClusterPorts(store, ports, quarantine, clock)
         self._store = store
         self._clock = clock
         self._credentials = credentials
@@ -107,7 +110,12 @@ class Clusters:
 
     def listening_port(self, cluster: Cluster) -> int | None:
         """Return the port that must be open for *cluster*, if any."""
-        return cluster.kubernetes_port if cluster.enabled and self.ports is not None else None
+        is_open = cluster.enabled and self.ports is not None and self.owns_port(cluster)
+        return cluster.kubernetes_port if is_open else None
+
+    def owns_port(self, cluster: Cluster) -> bool:
+        """Return whether the port in the record of *cluster* is assigned to it, not to another cluster."""
+        return self._ports.owns(cluster)
 
     def add(
         self,
@@ -159,7 +167,7 @@ class Clusters:
                 raise Conflict(
                     f"cluster {name} has uid {cluster.uid}, not {uid}: it was removed and added again"
                 )
-            (record, *_) = await self._store.transact(_removal(cluster))
+            (record, *_) = await self._store.transact(self._removal(cluster))
             assert record is not None
             return decode(record)
 
@@ -175,16 +183,19 @@ class Clusters:
         """Set a condition; see `set_conditions`."""
         return self.set_conditions(name, [Condition(kind, status, reason, message, 0.0)])
 
-    def set_conditions(self, name: str, conditions: Sequence[Condition]) -> Deferred[Cluster]:
+    def set_conditions(
+        self, name: str, conditions: Sequence[Condition], removed: Collection[str] = ()
+    ) -> Deferred[Cluster]:
         """Set conditions in one write; the transition time of each changes only with its status.
 
         Fails with `NotFound`.
 
         :param conditions: their transition times are ignored.
+        :param removed: types of conditions to remove.
         """
 
         def observed(cluster: Cluster) -> Cluster:
-            merged = {condition.type: condition for condition in cluster.conditions}
+            merged = {each.type: each for each in cluster.conditions if each.type not in removed}
             for new in conditions:
                 old = merged.get(new.type)
                 when = old.last_transition if old and old.status == new.status else self._clock.seconds()
@@ -225,7 +236,7 @@ class Clusters:
             if edited.ssh is not None and edited.ssh != cluster.ssh:
                 check_spec(edited.ssh)
             if edited.meta.is_released:
-                (record, *_) = await self._store.transact(_removal(cluster))
+                (record, *_) = await self._store.transact(self._removal(cluster))
                 assert record is not None
                 return evolve(edited, resource_version=record.version)
             if (edited.enabled, edited.ssh) != (cluster.enabled, cluster.ssh):
@@ -246,6 +257,46 @@ class Clusters:
             for cluster in self.list():
                 if cluster.kubernetes_port is None:
                     await self._assign_port(cluster)
+
+    @deferred
+    async def settle_port(self, name: str) -> Cluster:
+        """Assign a port to a cluster whose record has none, or one that it cannot have; return the cluster.
+
+        A port that the record had before is released.  Fails with `NotFound`, and `Conflict` if no port is
+        free or another program writes the cluster, too.
+        """
+        async with self._writing:
+            cluster = self.require(name)
+            if self.ports is None:
+                return cluster
+            if not self.owns_port(cluster):
+                claimed = self._ports.claim_given(cluster)
+                if claimed is None:
+                    await self._assign_port(cluster)
+                else:
+                    await self._store.transact([Require(CLUSTERS, name), claimed])
+                cluster = self.require(name)
+            unused = self._ports.release(cluster.uid, keep=cluster.kubernetes_port)
+            if unused:
+                await self._store.transact(unused)
+            return cluster
+
+    @deferred
+    async def release_port(self, uid: str) -> None:
+        """Release the ports of a cluster that is being removed."""
+        async with self._writing:
+            operations = self._ports.release(uid)
+            if operations:
+                await self._store.transact(operations)
+
+    @deferred
+    async def sweep_ports(self) -> None:
+        """Release the ports of clusters that another program removed, and end quarantines."""
+        async with self._writing:
+            uids = {record.value["uid"] for record in self._store.snapshot(CLUSTERS).values()}
+            operations = self._ports.sweep(uids)
+            if operations:
+                await self._store.transact(operations)
 
     def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
         """Call *callback* for each cluster ADDED, MODIFIED or DELETED from now on."""
@@ -331,10 +382,10 @@ class Clusters:
         if event.type == "DELETED":
             self._decoded.pop(event.record.name, None)
 
-
-def _removal(cluster: Cluster) -> list[Operation]:
-    """Return the operations that remove *cluster* with everything that belongs to it."""
-    return [
-        Delete(CLUSTERS, cluster.name, cluster.resource_version),
-        *(DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS),
-    ]
+    def _removal(self, cluster: Cluster) -> Sequence[Operation]:
+        """Return the operations that remove *cluster* with everything that belongs to it."""
+        return [
+            Delete(CLUSTERS, cluster.name, cluster.resource_version),
+            *(DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS if kind != PORTS),
+            *self._ports.release(cluster.uid),
+        ]

@@ -10,6 +10,7 @@ from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
@@ -25,13 +26,20 @@ class Records:
     clusters: Clusters
     credentials: Credentials
     tokens: JoinTokens
+    imports: ManifestImports
     v1_tokens: V1Tokens
     agent_keys: AgentKeys
     events: ClusterEvents
 
     @classmethod
     def of(
-        cls, store: IStore, vault: Vault, ports: range | None, clock: IReactorTime, max_ttl: float
+        cls,
+        store: IStore,
+        vault: Vault,
+        ports: range | None,
+        clock: IReactorTime,
+        max_ttl: float,
+        quarantine: float = 0.0,
     ) -> Records:
         """Return the records in *store*.
 
@@ -39,14 +47,16 @@ class Records:
         :param ports: those of clusters; None: clusters have no ports.
         :param clock: its ``seconds()`` are since the epoch.
         :param max_ttl: longest validity of users' credentials, s.
+        :param quarantine: how long the port of a removed cluster is not assigned again, s.
         """
         member_credentials = MemberCredentials(store, vault)
         return cls(
             store,
             member_credentials,
-            Clusters(store, ports, clock, member_credentials),
+            Clusters(store, ports, clock, member_credentials, quarantine),
             Credentials(store, clock, max_ttl),
             JoinTokens(store, clock),
+            ManifestImports(store, clock),
             V1Tokens(store, clock),
             AgentKeys(store, clock),
             ClusterEvents(store, clock),

@@ -25,8 +25,8 @@ from tower.net.connection_slots import Slots
 from tower.nodes.clusters import NodeClusters
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.rotation.assembly import ProxyKeys
+from tower.store import IStore
 from tower.store.audit_log import AccessLogCollector, AuditCollector, AuditLog
-from tower.store.sqlite import SQLiteStore
 from tower.trust.serving_certificate import ServingCertificate
 from tower.tunnels import Tunnels
 from tower.web.gateway.gateway import SharedLimits
@@ -65,7 +65,7 @@ class ProxyCollector(Collector):
         yield gauge("tower_buffer_limit_bytes", "Value of --buffer-budget.", self._budget.capacity)
         text = "Space for the state directory that this user can still write."
         yield gauge("tower_state_directory_free_bytes", text, self._free_space())
-        text = "Time of a write of records to the disk, with its wait for earlier ones."
+        text = "Time of a write of records to the store, with its wait for earlier ones."
         yield histogram("tower_store_write_seconds", text, self._store_writes)
 
 
@@ -92,7 +92,7 @@ class ProxyMetrics:
         reactor: IReactorTime,
         keys: ProxyKeys,
         serving: ServingCertificate,
-        store: SQLiteStore,
+        store: IStore,
         records: Records,
         tunnels: Tunnels,
         nodes: NodeClusters,

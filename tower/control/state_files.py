@@ -19,11 +19,29 @@ from tower.rotation import serving_ca, users_ca
 from tower.rotation.host_key import FILE as HOST_KEY
 from tower.store.kinds import AGENT_KEYS, CREDENTIALS
 from tower.store.store import IStore
+from tower.trust.authorities import NEXT
+from tower.trust.serving_certificate import STATE_FILE as SERVING_CERTIFICATE
 from tower.trust.statedir import StateDir
 
 DATABASE = "tower.db"
+
+#: File of the key that encrypts secrets, without ``--secrets-key-file``.
+SECRETS_KEY = "secrets.key"
+
 SERVING_CA = f"{serving_ca.NAME}.pem"
 USERS_CA = f"{users_ca.NAME}.pem"
+
+#: Files that each proxy with the same records must have; all others are made again.
+SHARED_FILES = (
+    HOST_KEY,
+    f"{HOST_KEY}{NEXT}",
+    SERVING_CA,
+    f"{serving_ca.NAME}{NEXT}.pem",
+    USERS_CA,
+    users_ca.OLD,
+    SECRETS_KEY,
+    SERVING_CERTIFICATE,
+)
 
 #: The cure of every lost file.
 RESTORE = "restore it from a backup"

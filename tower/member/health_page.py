@@ -40,7 +40,7 @@ class HealthPage(Resource):
         if request.path == b"/healthz":
             return b"ok\n"
         if request.path == b"/readyz":
-            problem, text = self._verbose() if _is_verbose(request) else self._brief()
+            problem, text = self._verbose() if is_verbose(request) else self._brief()
             return _answer(request, problem, text)
         for name, problem, note in self._checks():
             if request.path == b"/readyz/" + name.encode():
@@ -82,7 +82,7 @@ def _result(check: Check) -> str:
     return f"ok, warning: {check.text}" if is_warning(check) else "ok"
 
 
-def _is_verbose(request: Any) -> bool:
+def is_verbose(request: Any) -> bool:
     """Return whether the query has ``verbose``, with or without a value, which Twisted requires."""
     query: bytes = request.uri.partition(b"?")[2]
     return any(pair.partition(b"=")[0] == b"verbose" for pair in query.split(b"&"))
@@ -104,15 +104,13 @@ class _QuietSite(Site):
 
 
 class HealthService(Service):
-    """The server of the page, which listens from its construction on; timeout of requests: 10 s.
+    """The server of a health page, which listens from its construction on; timeout of requests: 10 s.
 
     :raise twisted.internet.error.CannotListenError: the port is in use or cannot be bound.
     """
 
-    def __init__(
-        self, reactor: IReactorTCP, host: str, port: int, uplink: Reconnecting, health: MemberHealth
-    ) -> None:
-        site: Any = _QuietSite(HealthPage(uplink, health), timeout=10)  # type: ignore[no-untyped-call]
+    def __init__(self, reactor: IReactorTCP, host: str, port: int, page: Resource) -> None:
+        site: Any = _QuietSite(page, timeout=10)  # type: ignore[no-untyped-call]
         self._port: IListeningPort = reactor.listenTCP(port, site, interface=host)
 
     def stopService(self) -> Deferred[None]:

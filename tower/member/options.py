@@ -14,6 +14,7 @@ from tower.clusters.cluster import check_name
 from tower.conch.transport.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import SystemIdentities, check_allowed
+from tower.member.secret_name import SecretName
 from tower.net.addresses import parse_address
 from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
@@ -75,6 +76,13 @@ class Options(EnvironmentOptions):
         *secret("token", "Join token; visible in the process list, so prefer --token-file."),
         parameter(
             "state-dir", None, "Directory of the agent's key.  [default: ~/.local/state/tower-agent/NAME]"
+        ),
+        parameter(
+            "key-secret",
+            None,
+            "[NAMESPACE/]NAME of an existing Secret in the cluster for the agent's key, in place of "
+            "--state-dir; its replicas share the key.  [default namespace: the pod's]",
+            SecretName.parse,
         ),
         parameter(
             "kubeconfig",
@@ -188,6 +196,7 @@ class Options(EnvironmentOptions):
         self.check(self._check_name)
         self.check(self._check_server)
         self.check(self._check_protocol)
+        self.check(self._check_key_secret)
         for name, default in (("kubernetes-service", 443), ("kubesphere-service", 80)):
             if self[name]:
                 read = partial(parse_address, default_port=default)
@@ -228,6 +237,16 @@ class Options(EnvironmentOptions):
         if self.may_speak_v1:
             self._check_v1()
 
+    def _check_key_secret(self) -> None:
+        if not self["key-secret"]:
+            return
+        if self["state-dir"]:
+            raise usage.UsageError("--key-secret and --state-dir are mutually exclusive: omit one of them")
+        if self.may_speak_v1:
+            raise usage.UsageError(
+                "--key-secret has no effect with kubesphere-v1, which has no keys: omit it"
+            )
+
     def _check_v1(self) -> None:
         if not self.secret("token"):
             raise usage.UsageError(
@@ -253,7 +272,9 @@ class Options(EnvironmentOptions):
 
     def _check_token(self) -> None:
         """Require a join token or a key: an agent that has joined needs no token."""
-        if not self.may_speak_v1 and self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
+        if self.may_speak_v1 or self["key-secret"] or self.secret("token") != "":
+            return
+        if not (self.state_dir / AGENT_KEY).exists():
             raise usage.UsageError(
                 f"--token-file - : standard input is empty, and {self.state_dir} has no agent key: pipe the "
                 "join token in, as the line of 'tower join' does, or set --state-dir to the directory of an "

@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from attrs import define, frozen
 from twisted.internet import tcp
@@ -42,6 +42,9 @@ PAUSE = 0.25
 
 #: Errors of `accept` without free descriptors.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+#: The TLS of a port: none, a context, or a function that returns the context for a new connection.
+ServerTLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 
 #: Called with each new connection; returns its receiver, or None to abort it.
 Accept = Callable[[Connection], Receiver | None]
@@ -94,7 +97,7 @@ class Port(tcp.Port):
 
     _log = Logger()
 
-    def __init__(self, tls: ssl.SSLContext | None, admission: Admission | None, *arguments: Any) -> None:
+    def __init__(self, tls: ServerTLS, admission: Admission | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._tls = tls
         self._admission = admission
@@ -164,10 +167,11 @@ class Port(tcp.Port):
         factory: Any = self.factory
         try:
             accepted = factory.buildProtocol(self._buildAddr(address[:2]))  # type: ignore[no-untyped-call]
-            if self._tls is None:
+            tls = self._tls() if callable(self._tls) else self._tls
+            if tls is None:
                 connection = Connection(self._sockets, sock)
             else:
-                connection = TLSConnection(self._sockets, sock, self._tls)
+                connection = TLSConnection(self._sockets, sock, tls)
         except OSError:
             sock.close()  # reset before it was accepted
             if slot is not None:
@@ -225,7 +229,7 @@ class ConnectionReactor:
     """A reactor with ``listenTCP`` only; without *tls* its ports are plain, without *admission* unlimited."""
 
     _reactor: ISocketReactor
-    _tls: ssl.SSLContext | None = None
+    _tls: ServerTLS = None
     _admission: Admission | None = None
 
     def listenTCP(

@@ -47,6 +47,16 @@ class Announcer:
         live = [tunnel for tunnel in self._tunnels if isinstance(tunnel, SSHTunnel)]
         await map_cooperatively(self._clock, live, self._send)
 
+    async def repeat(self) -> None:
+        """Announce again to agents that refused: some store an announcement only after their answer."""
+        refused = [
+            tunnel
+            for cluster, fingerprint in sorted(self._refused)
+            for tunnel in self._tunnels.live(cluster)
+            if tunnel.fingerprint == fingerprint and isinstance(tunnel, SSHTunnel)
+        ]
+        await map_cooperatively(self._clock, refused, self._send)
+
     def lacking(self, *pins: str) -> tuple[list[LackingAgent], int]:
         """Return the agents that have not confirmed all *pins*, and the number of those that have."""
         lacking, ready = [], 0

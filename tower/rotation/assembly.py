@@ -79,6 +79,12 @@ def rotations_of(
     """
     state, users, authority, host_keys = keys.state, keys.users, keys.authority, keys.host_keys
     store, tokens, credentials = records.store, records.tokens, records.credentials
+
+    async def save_secrets_key(content: bytes) -> None:
+        path = records.member_credentials.vault.path
+        if path.parent == state.path:
+            await state.save({path.name: content})
+
     announcer = Announcer(clock, tunnels, records.agent_keys, keys.announcement)
     serving_ca = ServingCARotation(
         state,
@@ -97,6 +103,6 @@ def rotations_of(
         "host-key": HostKeyRotation(state, host_keys, announcer, tokens),
         "serving-ca": serving_ca,
         "users-ca": UsersCARotation(state, users, serving, credentials, renew_admin, is_admin, clock.seconds),
-        "secrets-key": SecretsKeyRotation(records.member_credentials),
+        "secrets-key": SecretsKeyRotation(records.member_credentials, save_secrets_key),
     }
     return Rotations(clock, store, announcer, records.agent_keys, procedures)

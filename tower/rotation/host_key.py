@@ -44,8 +44,10 @@ class HostKeyRotation:
         """See `Procedure`."""
         return self._host_keys[0].fingerprint
 
-    def begin(self) -> tuple[str, str]:
+    async def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
+        if self._state.read(FILE + NEXT) is None:
+            await self._state.put(FILE + NEXT, KeyPair.generate().to_openssh())
         self._host_keys[1:] = [load_or_create(self._state, FILE + NEXT)]
         return self.current(), self.pending()
 
@@ -60,12 +62,14 @@ class HostKeyRotation:
 
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`."""
+        await self._state.save_rename(FILE + NEXT, FILE)
         self._state.rename(FILE + NEXT, FILE)
         del self._host_keys[0]
         await self._announcer.publish()
 
     async def cancel(self) -> None:
         """See `Procedure`."""
+        await self._state.save({FILE + NEXT: None})
         self._state.remove(FILE + NEXT)
         del self._host_keys[1:]
         await self._announcer.publish()

@@ -88,7 +88,7 @@ class Procedure(Protocol):
     def current(self) -> str:
         """Return the identity of the key in use."""
 
-    def begin(self) -> tuple[str, str]:
+    async def begin(self) -> tuple[str, str]:
         """Create the next key, if it does not exist, and begin the overlap; return both identities.
 
         :raise TowerError: it cannot begin; nothing has changed.

@@ -96,7 +96,7 @@ class Rotations(Service):
                     )
                 rotation = await self._write(evolve(rotation, until=until))
             else:
-                old, new = self._procedures[target].begin()
+                old, new = await self._procedures[target].begin()
                 rotation = await self._write(Rotation(target, now, until, old, new))
                 self._activate()
                 self._log.info(
@@ -130,6 +130,8 @@ class Rotations(Service):
             return
         self._checking = True
         try:
+            if self._announcer.is_active:
+                await self._announcer.repeat()
             async with self._changing:
                 for rotation in self.all():
                     if rotation.finished is None:

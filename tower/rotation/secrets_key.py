@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from attrs import define
 
 from tower.clusters.member_credentials import MemberCredentials
@@ -15,9 +17,12 @@ class SecretsKeyRotation:
     """Seals all secrets with a new key, then removes the old ones.
 
     Until then both keys are in the file, so a crash at any time loses nothing.
+
+    :param save: saves the new content of the key file elsewhere, before it is written.
     """
 
     _credentials: MemberCredentials
+    _save: Callable[[bytes], Awaitable[None]]
 
     def pending(self) -> str:
         """See `Procedure`: several keys in the file may be the operator's, so the record alone counts."""
@@ -27,11 +32,13 @@ class SecretsKeyRotation:
         """See `Procedure`."""
         return self._credentials.vault.key_id
 
-    def begin(self) -> tuple[str, str]:
+    async def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
-        old = self._credentials.vault.key_id
-        self._credentials.vault.add_key(new_key())
-        return old, self._credentials.vault.key_id
+        vault, key = self._credentials.vault, new_key()
+        old = vault.key_id
+        await self._save(vault.with_key(key))
+        vault.add_key(key)
+        return old, vault.key_id
 
     async def begun(self) -> None:
         """See `Procedure`."""

@@ -13,7 +13,7 @@ from tower.errors import Conflict
 from tower.rotation.announcer import Announcer
 from tower.rotation.dependents import LackingAgent, OldKubeconfig
 from tower.rotation.rotation import Remaining, Rotation
-from tower.trust.authorities import NEXT, own_authority
+from tower.trust.authorities import NEXT, file_content, new_authority, own_authority
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority
 from tower.trust.serving_certificate import ServingCertificate
@@ -76,13 +76,16 @@ class ServingCARotation:
         """See `Procedure`."""
         return self._authority.hash
 
-    def begin(self) -> tuple[str, str]:
+    async def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
         if self._given:
             raise Conflict(
                 "serving-ca is set by --ca-cert: to rotate it, give agents and users both CAs, then "
                 "change --ca-cert and --ca-key"
             )
+        if self._state.read(f"{NAME}{NEXT}.pem") is None:
+            content = file_content(new_authority(NAME + NEXT, self._now()))
+            await self._state.put(f"{NAME}{NEXT}.pem", content)
         self._authority.other = tuple(self._next().certificates)
         return self.current(), self.pending()
 
@@ -105,6 +108,7 @@ class ServingCARotation:
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`."""
         following = self._next()
+        await self._state.save_rename(f"{NAME}{NEXT}.pem", f"{NAME}.pem")
         self._serving.sign_with(following)
         self._state.rename(f"{NAME}{NEXT}.pem", f"{NAME}.pem")
         self._authority.current, self._authority.other = following, ()
@@ -112,6 +116,7 @@ class ServingCARotation:
 
     async def cancel(self) -> None:
         """See `Procedure`."""
+        await self._state.save({f"{NAME}{NEXT}.pem": None})
         self._state.remove(f"{NAME}{NEXT}.pem")
         self._authority.other = ()
         await self._announcer.publish()

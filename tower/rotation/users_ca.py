@@ -10,7 +10,7 @@ from tower.clusters.credentials import Credential, Credentials
 from tower.errors import ConfigurationError, Conflict, NotFound
 from tower.rotation.dependents import OldKubeconfig
 from tower.rotation.rotation import Remaining, Rotation
-from tower.trust.authorities import NEXT, own_authority
+from tower.trust.authorities import NEXT, file_content, own_authority
 from tower.trust.pki import load_certificates
 from tower.trust.rotating_authority import RotatingAuthority
 from tower.trust.serving_certificate import ServingCertificate
@@ -65,13 +65,14 @@ class UsersCARotation:
         """See `Procedure`."""
         return self._authority.hash
 
-    def begin(self) -> tuple[str, str]:
+    async def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
         if self.pending():
             new, old_hash = self._authority.hashes
             return old_hash, new
         authority, old = self._authority, self._authority.current
         following = own_authority(self._state, NAME + NEXT, self._now())
+        await self._state.save({f"{NAME}.pem": file_content(following), OLD: old.pem})
         self._state.write(OLD, old.pem)
         self._state.rename(f"{NAME}{NEXT}.pem", f"{NAME}.pem")
         self._serving.trust_users(following)
@@ -94,6 +95,7 @@ class UsersCARotation:
                 await self._credentials.revoke(credential.id)
             except NotFound:
                 continue  # its cluster was removed
+        await self._state.save({OLD: None})
         self._state.remove(OLD)
         self._authority.other = ()
 

@@ -14,7 +14,6 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 
-from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.kinds import KINDS
 from tower.store.records import Create, Event, Operation, Record, StoreFailed, Update, detached
@@ -36,7 +35,6 @@ class SQLiteStore(IStore):
 
     :param path: of the file; SQLite creates two more with this prefix.
     :param size_limit: largest file, B.
-    :ivar write_times: of transactions, with their wait for earlier ones.
     :raise ConfigurationError: the file cannot be used; the text names the cure.
     """
 
@@ -47,7 +45,6 @@ class SQLiteStore(IStore):
         super().__init__(*self._file.load())
         self._thread = WorkerThread(reactor, "tower-store")
         self._waiting = 0
-        self.write_times = Histogram(DELAY_BOUNDS)
         self._stopped: Deferred[None] | None = None
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from tower.errors import TowerError
+from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.store.kinds import KINDS
 from tower.store.records import (
     Create,
@@ -119,6 +120,7 @@ class IStore:
     """A store of records: the interface, with snapshot, recent events and watches; subclasses write.
 
     :param version: of the last change in *records*.
+    :ivar write_times: of transactions, with their wait for earlier ones.
     """
 
     _log = Logger()
@@ -133,6 +135,7 @@ class IStore:
         self._watches: dict[str, list[Watch]] = {kind: [] for kind in KINDS}
         self._undelivered: deque[Event] = deque()
         self._delivering = False
+        self.write_times = Histogram(DELAY_BOUNDS)
 
     @property
     def version(self) -> int:

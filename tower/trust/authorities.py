@@ -40,11 +40,8 @@ def own_authority(state: StateDir, name: str, now: float) -> Authority:
     file = f"{name}.pem"
     data = state.read(file)
     if data is None:
-        # A unique name, so that clients that trust several CAs can distinguish them.
-        common_name = f"tower {name.removesuffix(NEXT)} {secrets.token_hex(4)}"
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-        authority = self_signed(subject, LIFETIME, now)
-        state.write(file, pem_of_key(authority.key) + authority.pem)
+        authority = new_authority(name, now)
+        state.write(file, file_content(authority))
         return authority
     path = str(state.path / file)
     try:
@@ -53,6 +50,19 @@ def own_authority(state: StateDir, name: str, now: float) -> Authority:
         raise ConfigurationError(
             f"{e} (without this file Tower creates a new CA, and all kubeconfigs and joins must be renewed)"
         ) from e
+
+
+def new_authority(name: str, now: float) -> Authority:
+    """Return a new CA for the file ``<name>.pem``; *now*: s since the epoch."""
+    # A unique name, so that clients that trust several CAs can distinguish them.
+    common_name = f"tower {name.removesuffix(NEXT)} {secrets.token_hex(4)}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    return self_signed(subject, LIFETIME, now)
+
+
+def file_content(authority: Authority) -> bytes:
+    """Return the content of the file of a CA in the state directory.  Secret."""
+    return pem_of_key(authority.key) + authority.pem
 
 
 def given_authority(certificate_file: Path, key_file: Path, now: float) -> Authority:

@@ -34,6 +34,9 @@ CLOCK_SKEW = 300.0
 #: URI name in certificates for Tower's own API.
 API_AUDIENCE = "tower:api"
 
+#: Prefix of an IP address that a certificate should have as a host name, for clients that compare texts.
+AS_HOST_NAME = "DNS:"
+
 _HOST_NAME = re.compile(
     r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 )
@@ -267,6 +270,8 @@ def _attribute(kind: x509.ObjectIdentifier, what: str, value: str) -> x509.NameA
 
 
 def _general_name(name: str) -> x509.GeneralName:
+    if name.startswith(AS_HOST_NAME):
+        return x509.DNSName(name.removeprefix(AS_HOST_NAME))
     try:
         return x509.IPAddress(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
     except ValueError:

@@ -11,6 +11,7 @@ sessions carry the client's certificate, with TLS 1.2 and 1.3.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Sequence
 
@@ -46,6 +47,7 @@ class ServingCertificate:
     :param now: returns the time, s since the epoch.
     :ivar context: for all listeners; always has the current certificate.
     :ivar open_context: same, for ports that request no client certificate.
+    :ivar generation: increases when contexts of `context_for` should be replaced, because a CA changed.
     :raise ConfigurationError: a name does not fit a certificate, or the state directory cannot be written.
     """
 
@@ -63,6 +65,8 @@ class ServingCertificate:
         self._authority = authority
         self._names = names
         self._now = now
+        self._users = users
+        self.generation = 0
         self.context = _server_context(users)
         self.open_context = _server_context(None)
         stored = self._stored()
@@ -70,6 +74,11 @@ class ServingCertificate:
             self._certificate = stored
         else:
             self._issue()
+
+    @property
+    def now(self) -> float:
+        """The time, s since the epoch."""
+        return self._now()
 
     @property
     def not_after(self) -> float:
@@ -98,6 +107,7 @@ class ServingCertificate:
         except ConfigurationError:
             self._authority = previous
             raise
+        self.generation += 1
 
     def reload(self) -> str:
         """Use the certificate in the state directory for new connections, or a new one if it is unusable.
@@ -115,6 +125,23 @@ class ServingCertificate:
     def trust_users(self, users: Authority) -> None:
         """Also accept client certificates of another CA."""
         self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
+        self.generation += 1
+
+    def context_for(self, names: Sequence[str], *, is_open: bool) -> tuple[ssl.SSLContext, float]:
+        """Return a context with a new certificate for more *names*, and the time to replace it.
+
+        :param is_open: whether the context requests no client certificate.
+        :return: with the time in s since the epoch.
+        :raise OSError: there is no memory or no descriptor left.
+        """
+        now = self._now()
+        issued = self._authority.server_certificate([*self._names, *names], LIFETIME, now)
+        context = _server_context(None if is_open else self._users)
+        with open(os.memfd_create("certificate"), "wb") as file:  # only files can be loaded
+            file.write(issued.key_pem + issued.certificate_pem + self._authority.pem)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+        return context, now + max((issued.not_after - now) * 2 / 3, RENEWAL_PERIOD)
 
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())

@@ -6,7 +6,9 @@ import fcntl
 import os
 import shlex
 import stat
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from tower.drafts import draft_of, sync
 from tower.errors import ConfigurationError
@@ -21,17 +23,28 @@ LOCK = "lock"
 RESTORING = "restoring"
 
 
+#: Saves the new contents of files, by name, outside the directory; None: the file is removed.
+Save: TypeAlias = Callable[[Mapping[str, bytes | None]], Awaitable[None]]
+
+
+async def _save_nowhere(files: Mapping[str, bytes | None]) -> None:
+    """Do nothing: the directory itself is durable."""
+
+
 class StateDir:
     """A directory that only its owner can read; created, with its parents, if it is missing.
 
     Sets the process's umask to 077, since everything that the process writes is private.
 
     :ivar path: absolute.
+    :ivar save: awaited before a change of keys that others depend on, if the directory itself is not durable;
+        raises `TowerError`, and nothing is changed.
     :raise ConfigurationError: other users may read or own the directory, or it cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
+        self.save: Save = _save_nowhere
         self._lock: int | None = None
         os.umask(0o077)
         try:
@@ -130,6 +143,14 @@ class StateDir:
         except OSError as e:
             raise ConfigurationError(f"cannot write {path}: {e.strerror}") from e
 
+    async def put(self, name: str, data: bytes) -> None:
+        """Save a new content of a file, then write it.
+
+        :raise TowerError: it cannot be saved or written.
+        """
+        await self.save({name: data})
+        self.write(name, data)
+
     def remove(self, name: str) -> None:
         """Remove a file, if it exists.
 
@@ -141,6 +162,16 @@ class StateDir:
             sync(self.path)
         except OSError as e:
             raise ConfigurationError(f"cannot remove {path}: {e.strerror}") from e
+
+    async def save_rename(self, name: str, new: str) -> None:
+        """Save what `rename` will do.
+
+        :raise TowerError: the file does not exist, or it cannot be saved.
+        """
+        data = self.read(name)
+        if data is None:
+            raise ConfigurationError(f"cannot rename {self.path / name} to {new}: it does not exist")
+        await self.save({new: data, name: None})
 
     def rename(self, name: str, new: str) -> None:
         """Rename a file atomically; a file of the new name is replaced.

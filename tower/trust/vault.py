@@ -101,12 +101,19 @@ class Vault:
         """
         return key_id(self._lines()[0]) if self._has_keys() else ""
 
+    def with_key(self, key: bytes) -> bytes:
+        """Return the content of the file with *key* as its first key.  Secret.
+
+        :raise VaultError: the key file cannot be read.
+        """
+        return key + b"\n" + (self.path.read_bytes() if self._has_keys() else b"")
+
     def add_key(self, key: bytes) -> None:
         """Make *key* the first key of the file, which seals from now on.
 
         :raise VaultError: the key file cannot be read or written; it is unchanged.
         """
-        self._write(key + b"\n" + (self.path.read_bytes() if self._has_keys() else b""))
+        self._write(self.with_key(key))
 
     def drop_old_keys(self) -> None:
         """Remove all keys but the first from the file.

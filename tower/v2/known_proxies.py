@@ -1,9 +1,9 @@
-"""Pinned host keys and CAs of the proxy, in the agent's state directory."""
+"""Pinned host keys and CAs of the proxy, in the agent's state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from twisted.logger import Logger
@@ -27,12 +27,20 @@ class KnownProxies:
 
     :param given: fingerprints of the join command.
     :param given_hashes: hashes of CAs of the join command.
+    :param is_stored: returns whether *state* has stored all that was written; some write later.
     """
 
     _log = Logger()
 
-    def __init__(self, state: Folder, given: Collection[str], given_hashes: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        state: Folder,
+        given: Collection[str],
+        given_hashes: Collection[str] = (),
+        is_stored: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._state = state
+        self._is_stored = is_stored
         self._given = sorted(given)
         self._given_hashes = sorted(given_hashes)
         self._stored: dict[str, Any] = {}
@@ -47,6 +55,10 @@ class KnownProxies:
         """Return the hashes of CAs that the proxy announced."""
         return self._announced.ca_hashes
 
+    def reload(self) -> None:
+        """Read the state again, which another agent may have written."""
+        self._announced = self._load()
+
     def _load(self) -> Announcement:
         try:
             stored = json.loads(self._state.read(_HOST_KEYS) or b"{}")
@@ -59,7 +71,7 @@ class KnownProxies:
             return found
         except (ValueError, TypeError, AttributeError, KeyError, ConfigurationError):
             self._log.warn(
-                "{name} in the state directory is damaged; it will be written again", name=_HOST_KEYS
+                "{name} in the agent's state is damaged; it will be written again", name=_HOST_KEYS
             )
             return Announcement()
 
@@ -89,13 +101,15 @@ class KnownProxies:
     def update(self, announced: Announcement) -> None:
         """Store the pins of an announcement to this live tunnel; its success is the proxy's confirmation.
 
-        :raise RequestRefused: they could not be stored.
+        :raise RequestRefused: they could not be stored, or are not yet: the proxy announces them again.
         """
         try:
             self._store(announced)
         except ConfigurationError as e:
             self._log.warn("cannot store the host keys that the proxy announced: {reason}", reason=str(e))
             raise RequestRefused("the announcement could not be stored") from e
+        if not self._is_stored():
+            raise RequestRefused("the announcement is not stored yet")
 
     def _store(self, announced: Announcement) -> None:
         valid = _checked(announced.host_keys, announced.ca_hashes)

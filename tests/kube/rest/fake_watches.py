@@ -132,11 +132,14 @@ class FakeHistory:
         selection: FakeSelection,
         since: int,
         deliver: Callable[[WatchEvent], None],
+        opened: Callable[[], None] | None,
     ) -> None:
         """Deliver the changes after a version until the watch ends or is canceled."""
         if since < self._compacted:
             text = f"too old resource version: {since} ({self._compacted})"
             raise APIError("GET", resource.path(None), 410, text, reason="Expired")
+        if opened is not None:
+            opened()
         watch = FakeWatch(resource, selection, deliver)
         held = self._held or ()
         for change in list(self._changes):

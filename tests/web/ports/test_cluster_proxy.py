@@ -114,7 +114,11 @@ class ProxiesTestCase(SynchronousTestCase):
 
     def policy(self) -> Any:
         """Return the policy."""
-        return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway)
+        return KubernetesPorts(self.listening, self.clusters, "127.0.0.1", self.gateway)
+
+    def listening(self, cluster: str) -> Any:
+        """Return the reactor for a cluster's port."""
+        return listening(self.reactor)
 
     def gateway(self, cluster: str) -> Any:
         """Make a gateway and record it."""
@@ -264,8 +268,9 @@ class OpenPortsTests(ProxiesTestCase):
         self.opened: set[str] = set()
         self.others = Others(self.reactor)
         self.open_gateways: dict[str, FakeGateway] = {}
-        opened = OpenPorts(self.opened.__contains__, listening(self.others), self.open_gateway)
-        return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway, opened)
+        opened = OpenPorts(self.opened.__contains__, lambda _: listening(self.others), self.open_gateway)
+        reactor = listening(self.reactor)
+        return KubernetesPorts(lambda _: reactor, self.clusters, "127.0.0.1", self.gateway, opened)
 
     def open_gateway(self, cluster: str) -> Any:
         """Make another gateway and record it."""
@@ -320,7 +325,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
 
     def policy(self) -> Any:
         """Return the policy."""
-        return KubeSpherePorts(listening(self.reactor), "127.0.0.9", self.range, self.gateway)
+        return KubeSpherePorts(listening(self.reactor), self.clusters, "127.0.0.9", self.range, self.gateway)
 
     def test_open(self) -> None:
         """They are 10,000 higher; condition and log have the address and the missing authentication."""

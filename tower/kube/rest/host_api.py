@@ -11,6 +11,9 @@ from attrs import frozen
 #: An object of the API, as JSON.
 Object = dict[str, Any]
 
+#: Types of changes, and a bookmark.
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
 #: Default time after which the server ends a watch, s.
 WATCH_TIME = 300
 
@@ -60,7 +63,7 @@ class ResourceType:
 class WatchEvent:
     """A change of an object; a bookmark's object has only its version."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    type: EventType
     object: Object
 
     @property
@@ -163,12 +166,14 @@ class HostAPI(Protocol):
         *,
         field_selector: str = "",
         seconds: int = WATCH_TIME,
+        opened: Callable[[], None] | None = None,
     ) -> None:
         """Deliver all changes after a version, and bookmarks, until the server ends the watch.
 
         Cancel the Deferred to stop.  *deliver* must not raise.
 
         :param seconds: after which the server ends it.
+        :param opened: called once when the server accepted the watch.
         :raise APIError: 410: the version is too old, list again; also during the watch.
         """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 from attrs import frozen
@@ -15,6 +16,7 @@ from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.reactor.poller import Poller
+from tower.trust.port_certificates import PortCertificates
 from tower.trust.serving_certificate import ServingCertificate
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.filters import FilterChain
@@ -35,22 +37,32 @@ class PortReactors:
 
     :ivar plain: without TLS.
     :ivar tls: with TLS, for users and agents.
-    :ivar open: with TLS, for clients without a credential.
+    :ivar certificates: those of the clusters' ports.
     """
 
     slots: Slots
     admission: Admission
     plain: ConnectionReactor
     tls: ConnectionReactor
-    open: ConnectionReactor
+    certificates: PortCertificates
+    _sockets: Poller
 
     @classmethod
     def of(cls, sockets: Poller, serving: ServingCertificate, slots: Slots, balancers: Balancers) -> Self:
         """Return the reactors; *balancers* may name the clients of their connections."""
         admission = Admission(slots, balancers)
-        contexts = (None, serving.context, serving.open_context)
-        plain, tls, open_ = (ConnectionReactor(sockets, context, admission) for context in contexts)
-        return cls(slots, admission, plain, tls, open_)
+        plain, tls = (ConnectionReactor(sockets, context, admission) for context in (None, serving.context))
+        return cls(slots, admission, plain, tls, PortCertificates(serving), sockets)
+
+    def of_cluster(self, name: str) -> ConnectionReactor:
+        """Return the reactor for the port of a cluster, with TLS, for users."""
+        context = partial(self.certificates.context, name)
+        return ConnectionReactor(self._sockets, context, self.admission)
+
+    def open_for(self, name: str) -> ConnectionReactor:
+        """Return the reactor for the port of a cluster, with TLS, for clients without a credential."""
+        context = partial(self.certificates.open_context, name)
+        return ConnectionReactor(self._sockets, context, self.admission)
 
 
 @frozen(eq=False)
@@ -94,13 +106,13 @@ def kubernetes_ports(
     """Return the clusters' own ports; *chain* filters their requests."""
     open_ports = OpenPorts(
         lambda name: bool(v1_tokens.tokens(name)),
-        reactors.open,
+        reactors.open_for,
         lambda name: gateway(OpenClusterPort(chain, name, generation)),
     )
     return ClusterProxies(
         clusters,
         KubernetesPorts(
-            reactors.tls,
+            reactors.of_cluster,
             clusters,
             options["host"],
             lambda name: gateway(ClusterPort(chain, name, generation)),
@@ -117,6 +129,7 @@ def kubesphere_ports(
         clusters,
         KubeSpherePorts(
             reactors.plain,
+            clusters,
             options["kubesphere-host"],
             options["kubesphere-ports"],
             lambda name: gateway(KubeSpherePort(name)),

@@ -35,7 +35,7 @@ _DRAIN_END = 1.0
 class PortSpec:
     """A port to open.  A cluster's port is reopened when any of these changes.
 
-    :ivar reactor: listens, with or without TLS.
+    :ivar reactor: listens, with or without TLS; not compared.
     :ivar gateway: makes the gateway for a cluster.
     :ivar reason: of the condition, one word.
     :ivar message: of the condition.
@@ -44,7 +44,7 @@ class PortSpec:
 
     number: int
     host: str
-    reactor: ConnectionReactor = field(repr=False)
+    reactor: ConnectionReactor = field(repr=False, eq=False)
     gateway: Callable[[str], Gateway] = field(repr=False)
     reason: str
     message: str
@@ -86,12 +86,12 @@ class OpenPorts:
     """Ports without required authentication (``--v1-open-ports``), as all of KubeSphere Tower's were.
 
     :ivar applies: returns whether a cluster's port is one; after a change call `ClusterProxies.recheck`.
-    :ivar reactor: its TLS does not request client certificates.
+    :ivar reactor: makes the reactor for a cluster, whose TLS does not request client certificates.
     :ivar gateway: makes the gateway for a cluster, with a `tower.web.ports.router.OpenClusterPort`.
     """
 
     applies: Callable[[str], bool]
-    reactor: ConnectionReactor
+    reactor: Callable[[str], ConnectionReactor]
     gateway: Callable[[str], Gateway]
 
 
@@ -99,13 +99,13 @@ class OpenPorts:
 class KubernetesPorts:
     """The ports of the clusters' API servers; a `PortPolicy`.
 
-    :param reactor: has the front door's TLS.
+    :param reactor: makes the reactor for a cluster, with TLS.
     :param opened: ports without authentication; None: all ports authenticate.
     """
 
     condition = PORT_OPEN
 
-    _reactor: ConnectionReactor
+    _reactor: Callable[[str], ConnectionReactor]
     _clusters: Clusters
     _host: str
     _gateway: Callable[[str], Gateway]
@@ -116,18 +116,22 @@ class KubernetesPorts:
         port = self._clusters.listening_port(cluster)
         if port is None and not cluster.enabled:
             return PortClosed.of_disabled(cluster)
+        if port is None and self._clusters.ports is not None:
+            return PortClosed("NoPort", "The cluster has no port yet.")
         if port is None:
             return PortClosed("Off", "Cluster ports are off (--cluster-ports none).")
         opened = self._opened
         if opened is None or not opened.applies(cluster.name):
             message = f"The cluster is served on port {port}."
-            return PortSpec(port, self._host, self._reactor, self._gateway, "PortOpen", message)
+            return PortSpec(port, self._host, self._reactor(cluster.name), self._gateway, "PortOpen", message)
         text = (
             f"port {port} does not require authentication (--v1-open-ports): requests without a token "
             "from Tower act with the rights of the cluster's agent"
         )
         message = f"{text[0].upper()}{text[1:]}."
-        return PortSpec(port, self._host, opened.reactor, opened.gateway, "OpenToEverybody", message, text)
+        return PortSpec(
+            port, self._host, opened.reactor(cluster.name), opened.gateway, "OpenToEverybody", message, text
+        )
 
 
 class ClusterProxy(TCPServer):

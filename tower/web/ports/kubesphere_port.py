@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tower.clusters import Cluster
+from tower.clusters import Cluster, Clusters
 from tower.net.connection_slots import prove
 from tower.net.listening import ConnectionReactor
 from tower.tunnels.targets import KUBESPHERE
@@ -54,9 +54,15 @@ class KubeSpherePorts:
     condition = KUBESPHERE_PORT_OPEN
 
     def __init__(
-        self, reactor: ConnectionReactor, host: str, ports: range | None, gateway: Callable[[str], Gateway]
+        self,
+        reactor: ConnectionReactor,
+        clusters: Clusters,
+        host: str,
+        ports: range | None,
+        gateway: Callable[[str], Gateway],
     ) -> None:
         self._reactor = reactor
+        self._clusters = clusters
         self._host = host
         self._ports = ports
         self._gateway = gateway
@@ -68,7 +74,7 @@ class KubeSpherePorts:
             return PortClosed("Off", "KubeSphere ports are off; --kubesphere-ports opens them.")
         if not cluster.enabled:
             return PortClosed.of_disabled(cluster)
-        if cluster.kubernetes_port is None:
+        if cluster.kubernetes_port is None or not self._clusters.owns_port(cluster):
             return PortClosed(
                 "NoPort",
                 "The cluster has no Kubernetes port (--cluster-ports), and the KubeSphere port is that "

@@ -56,6 +56,11 @@ class ServedPorts:
             *(periodic(clock, RETRY_PERIOD, each.retry) for each in self._clusters),
         ]
 
+    def recheck(self, cluster: str) -> None:
+        """Open or close the ports of a cluster after a change outside of its record."""
+        for each in self._clusters:
+            each.recheck(cluster)
+
     async def drain(self, grace: float) -> None:
         """Close all ports; return when their connections are closed, after *grace* s at most."""
         gateways = [*self._gateways, *(gateway for each in self._clusters for gateway in each.gateways)]

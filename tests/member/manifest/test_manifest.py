@@ -1,0 +1,124 @@
+"""Tests of `tower.member.manifest.manifest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.agent_options import CA_HASH, FINGERPRINT
+from tower.member.manifest.manifest import agent_manifest, agent_objects
+from tower.member.manifest.settings import AgentSettings, Joining
+from tower.member.options import Options
+
+#: The manifest of `JOINING`.  After a change, review the difference, and replace the file by the printed one.
+GOLDEN = Path(__file__).parent / "agent.yaml"
+
+JOINING = Joining("alpha", "tower-t0ken", "wss://tower.example:8443", [FINGERPRINT], [CA_HASH])
+SETTINGS = AgentSettings("registry.example/tower:1.2.3")
+
+
+class ManifestTests(SynchronousTestCase):
+    def objects(self, settings: AgentSettings = SETTINGS) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return the objects by kind and name."""
+        found = agent_objects(JOINING, settings)
+        named = {(item["kind"], item["metadata"]["name"]): item for item in found}
+        self.assertEqual(len(named), len(found))
+        return named
+
+    def container(self) -> dict[str, Any]:
+        """Return the agent's container."""
+        deployment = self.objects()["Deployment", "tower-agent"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return dict(container)
+
+    def test_golden(self) -> None:
+        """The manifest is the reviewed one."""
+        made = agent_manifest(JOINING, SETTINGS) + "\n"
+        self.assertEqual(made, GOLDEN.read_text(), f"replace {GOLDEN} if this is right:\n{made}")
+
+    def test_readable(self) -> None:
+        """The text is the objects, after a comment that names the cluster."""
+        text = agent_manifest(JOINING, SETTINGS)
+        self.assertTrue(text.startswith("# Agent of Tower for cluster alpha."))
+        self.assertEqual(list(yaml.safe_load_all(text)), agent_objects(JOINING, SETTINGS))
+        self.assertNotRegex(text, r"[&*]id0")
+
+    def test_token(self) -> None:
+        """Only one Secret has the token; the agent gets it from there, and starts without that Secret."""
+        objects = self.objects()
+        holders = [key for key, item in objects.items() if JOINING.token in str(item)]
+        self.assertEqual(holders, [("Secret", "tower-agent-join")])
+        (variable,) = (each for each in self.container()["env"] if each["name"] == "TOWER_TOKEN")
+        reference = variable["valueFrom"]["secretKeyRef"]
+        self.assertEqual(reference, {"name": "tower-agent-join", "key": "token", "optional": True})
+
+    def test_new_token(self) -> None:
+        """Another token changes the pods, so that they restart with it."""
+
+        def template(token: str) -> Any:
+            joining = Joining("alpha", token, "wss://tower.example", [FINGERPRINT], [CA_HASH])
+            return agent_objects(joining, SETTINGS)[-1]["spec"]["template"]
+
+        self.assertEqual(template("one"), template("one"))
+        self.assertNotEqual(template("one"), template("two"))
+
+    def test_key(self) -> None:
+        """The Secret for the key is empty, and the agent can only get and patch it."""
+        objects = self.objects()
+        secret = objects["Secret", "tower-agent-key"]
+        self.assertEqual(set(secret), {"apiVersion", "kind", "metadata", "type"})
+        (rule,) = objects["Role", "tower-agent-key"]["rules"]
+        self.assertEqual(
+            (rule["resources"], rule["resourceNames"], rule["verbs"]),
+            (["secrets"], ["tower-agent-key"], ["get", "patch"]),
+        )
+        self.assertIn("--key-secret=tower-agent-key", self.container()["args"])
+
+    def test_arguments(self) -> None:
+        """The agent accepts its arguments and environment."""
+        container = self.container()
+        words = [word.replace("$(POD_IP)", "10.1.2.3") for word in container["args"]]
+        options = Options({"TOWER_TOKEN": "t0ken"})
+        options.parse(words)
+        self.assertEqual(options["health-address"], ("10.1.2.3", 8081))
+        self.assertEqual((options["host-keys"], options["ca-hashes"]), ([FINGERPRINT], [CA_HASH]))
+        words = [word.replace("$(POD_IP)", "fd00::3") for word in container["args"]]
+        options = Options({})
+        options.parse(words)
+        self.assertEqual(options["health-address"], ("fd00::3", 8081))
+
+    def test_impersonation(self) -> None:
+        """Without names, all users and groups can be impersonated; with names, only those."""
+        role = ("ClusterRole", "tower-agent")
+        (rule,) = self.objects()[role]["rules"]
+        self.assertEqual((rule["resources"], rule["verbs"]), (["users", "groups"], ["impersonate"]))
+        self.assertNotIn("resourceNames", rule)
+        rules = self.objects(AgentSettings(groups=("dev",)))[role]["rules"]
+        found = {each["resources"][0]: each.get("resourceNames") for each in rules}
+        self.assertEqual(found, {"users": None, "groups": ["dev"]})
+
+    def test_names_match(self) -> None:
+        """References lead to objects of the manifest, and selectors to the pods."""
+        objects = self.objects()
+        for kind in ("Role", "ClusterRole"):
+            for item in (item for key, item in objects.items() if key[0] == f"{kind}Binding"):
+                self.assertIn((kind, item["roleRef"]["name"]), objects)
+                for subject in item["subjects"]:
+                    self.assertIn((subject["kind"], subject["name"]), objects)
+                    self.assertEqual(subject["namespace"], "tower-system")
+        template = objects["Deployment", "tower-agent"]["spec"]["template"]
+        labels = template["metadata"]["labels"].items()
+        for kind, path in (("Deployment", "selector"), ("PodDisruptionBudget", "selector")):
+            selector = objects[kind, "tower-agent"]["spec"][path]["matchLabels"]
+            self.assertLessEqual(selector.items(), labels)
+        policy = objects["NetworkPolicy", "tower-agent"]["spec"]
+        self.assertLessEqual(policy["podSelector"]["matchLabels"].items(), labels)
+        self.assertNotIn("ingress", policy)
+        self.assertIn(("ServiceAccount", template["spec"]["serviceAccountName"]), objects)
+        for (kind, _), item in objects.items():
+            namespace = item["metadata"].get("namespace")
+            is_global = kind in {"Namespace", "ClusterRole", "ClusterRoleBinding"}
+            self.assertEqual(namespace, None if is_global else "tower-system")

@@ -1,0 +1,59 @@
+"""Tests of `tower.member.manifest.settings`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower import __version__
+from tower.errors import Invalid
+from tower.member.manifest.settings import AgentSettings, Joining
+
+
+class SettingsTests(SynchronousTestCase):
+    def test_image(self) -> None:
+        """The default image is of this version; others are names of images."""
+        self.assertTrue(AgentSettings().image.endswith(f":{__version__}"))
+        for image in ("tower", "localhost:5000/a/tower:1.2.3", "tower@sha256:" + "0" * 64):
+            AgentSettings(image)
+        for image in ("", "a b", "-x", "tower\n", "x" * 513, "{}"):
+            self.assertIn("image", str(self.assertRaises(Invalid, AgentSettings, image)))
+
+    def test_names(self) -> None:
+        """Names that cannot be impersonated, or that the agent rejects, are errors with the field."""
+        AgentSettings(users=("jane", "joe@example.org"), groups=("oidc:dev",))
+        for names in (("",), (" dev",), ("a\nb",), ("x" * 254,), ("system:masters",), ("kube:admin",)):
+            error = self.assertRaises(Invalid, AgentSettings, groups=names)
+            self.assertIn("impersonateGroups", str(error))
+            self.assertNotIn("\n", str(error))
+        many = tuple(map(str, range(201)))
+        self.assertIn("201", str(self.assertRaises(Invalid, AgentSettings, groups=many)))
+
+    def test_users_alone(self) -> None:
+        """Users without groups are an error: any group includes those of administrators."""
+        error = self.assertRaises(Invalid, AgentSettings, users=("jane",))
+        self.assertIn("requires impersonateGroups", str(error))
+
+    def test_object(self) -> None:
+        """The JSON object is read as the same settings; missing fields have their defaults."""
+        settings = AgentSettings("tower:1", ("jane",), ("dev", "ops"))
+        self.assertEqual(AgentSettings.parse(settings.to_object()), settings)
+        self.assertEqual(AgentSettings.parse({}), AgentSettings())
+
+    def test_invalid_object(self) -> None:
+        """Anything else is an error that begins with the path of the field."""
+        for value, text in (
+            ([], "spec.manifest: must be an object"),
+            ({"replicas": 3}, "spec.manifest.replicas: unknown; the fields are image"),
+            ({"image": 1}, "spec.manifest.image: must be a string"),
+            ({"image": "a b"}, "spec.manifest.image: 'a b'"),
+            ({"impersonateGroups": "dev"}, "spec.manifest.impersonateGroups: must be a list of strings"),
+            ({"impersonateGroups": [1]}, "spec.manifest.impersonateGroups: must be a list of strings"),
+            ({"impersonateUsers": ["jane"]}, "spec.manifest.impersonateUsers: requires impersonateGroups"),
+        ):
+            error = self.assertRaises(Invalid, AgentSettings.parse, value, "spec.manifest.")
+            self.assertTrue(str(error).startswith(text), str(error))
+
+    def test_secret(self) -> None:
+        """The token is not shown."""
+        joining = Joining("alpha", "tower-t0ken", "wss://t", [], [])
+        self.assertNotIn("t0ken", repr(joining))

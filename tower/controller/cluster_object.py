@@ -1,0 +1,89 @@
+"""Writes of the controller to ``Cluster`` objects, which several programs change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from tower.controller.objects.differences import difference
+from tower.controller.objects.host_cluster import HostCluster
+from tower.controller.objects.secret_objects import APPLIED, without_secrets
+from tower.errors import Conflict
+from tower.kube.client import APIError
+from tower.kube.rest.host_api import HostAPI, Object
+from tower.kube.rest.well_known import CLUSTERS
+
+_NOT_FOUND = 404
+
+
+@define(eq=False)
+class ClusterObject:
+    """Writes with optimistic concurrency: a change by another program since the read makes a write fail."""
+
+    _api: HostAPI
+    _has_status: bool = field(default=True, init=False)
+
+    async def set_finalizers(self, cluster: HostCluster, finalizers: Sequence[str]) -> HostCluster:
+        """Set the finalizers; return the object as stored.
+
+        :raise APIError: it cannot be written.
+        """
+        metadata = {"resourceVersion": cluster.resource_version, "finalizers": list(finalizers)}
+        try:
+            return HostCluster.of(await self._api.patch(CLUSTERS, cluster.name, {"metadata": metadata}))
+        except APIError as e:
+            if e.code == _NOT_FOUND and not finalizers:
+                return cluster  # it was removed already
+            raise
+
+    async def apply(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
+        """Give the object the fields of *wanted*, if it has them not, and set the observed generation.
+
+        :raise Conflict: another program changed what the controller had read.
+        :raise APIError: it cannot be written.
+        """
+        known = {
+            "metadata": {"annotations": cluster.annotations},
+            "spec": {"connection": cluster.connection},
+        }
+        if difference(known, wanted):
+            cluster = await self._patch(cluster, wanted)
+        if self._has_status and cluster.observed_generation != cluster.generation:
+            await self._observe(cluster)
+        return cluster
+
+    async def _patch(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
+        # Tower's own writes, such as that of the port, have changed the version since the controller's read.
+        current = await self._api.get(CLUSTERS, cluster.name)
+        fresh = HostCluster.of(current)
+        if not fresh.is_same_wish(cluster):
+            raise Conflict(f"cluster {cluster.name} was changed concurrently")
+        patch = difference(current, wanted)
+        annotations = current["metadata"].get("annotations") or {}
+        if "token" in (patch.get("spec") or {}).get("connection", {}):
+            redacted = without_secrets(annotations.get(APPLIED, ""))
+            if redacted is not None:
+                patch.setdefault("metadata", {}).setdefault("annotations", {})[APPLIED] = redacted
+        if not patch:
+            return fresh
+        patch.setdefault("metadata", {})["resourceVersion"] = fresh.resource_version
+        return HostCluster.of(await self._api.patch(CLUSTERS, cluster.name, patch))
+
+    async def _observe(self, cluster: HostCluster) -> None:
+        """Write the generation of *cluster*, whose objects are right now.
+
+        Without a status subresource each write is a new generation, so nothing is written.
+        """
+        status: Object = {"status": {"observedGeneration": cluster.generation}}
+        try:
+            stored = await self._api.patch(CLUSTERS, cluster.name, status, subresource="status")
+        except APIError as e:
+            if e.code != _NOT_FOUND:
+                raise
+            self._has_status = False
+        else:
+            self._has_status = (
+                HostCluster.of(stored).observed_generation is not None
+            )  # else not in the schema

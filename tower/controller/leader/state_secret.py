@@ -1,0 +1,202 @@
+"""The keys of the proxy in a Secret of the host cluster, so that each leader has the same ones."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+from attrs import define, field
+from twisted.internet.defer import DeferredLock
+from twisted.logger import Logger
+
+from tower.control.state_files import SHARED_FILES
+from tower.errors import ConfigurationError, TowerError, one_line
+from tower.kube.client import APIError
+from tower.kube.rest.host_api import HostAPI, Object
+from tower.kube.rest.well_known import SECRETS
+from tower.store.records import StoreFailed
+from tower.trust.statedir import StateDir
+
+#: Annotation with the identity of the leader that took the Secret over last.
+OWNER = "tower.kubesphere.io/leader"
+
+#: Interval of checks for files that changed and are not saved yet, s.
+SAVE_PERIOD = 10.0
+
+_NOT_FOUND, _CONFLICT = 404, 409
+
+#: Attempts of a write that others may disturb.
+_ATTEMPTS = 3
+
+
+@define(eq=False)
+class StateSecret:
+    """The Secret of one leader; other files of the state directory stay where they are.
+
+    All writes are conditional, and `take_over` is a write: a former leader cannot write any more.
+
+    :param identity: of this leader.
+    """
+
+    _log = Logger()
+
+    _api: HostAPI
+    _namespace: str
+    _state: StateDir
+    _identity: str
+    _name: str = "tower-state"
+    _version: str = field(default="", init=False)
+    _saved: dict[str, bytes] = field(factory=dict, init=False)
+    _writing: DeferredLock = field(factory=DeferredLock, init=False)
+    _problem: str = field(default="", init=False)
+
+    def __str__(self) -> str:
+        return f"Secret {self._namespace}/{self._name}"
+
+    async def exists(self) -> bool:
+        """Return whether any leader has saved its keys.
+
+        :raise APIError: the API server rejects the request or does not answer.
+        """
+        return await self._get() is not None
+
+    async def take_over(self) -> None:
+        """Put the saved files into the state directory; without a Secret, the files there stay.
+
+        :raise TowerError: the Secret cannot be used, or the files cannot be written.
+        """
+        for _ in range(_ATTEMPTS):
+            secret = await self._get()
+            if secret is None:
+                return
+            metadata = {"resourceVersion": _version(secret), "annotations": {OWNER: self._identity}}
+            try:
+                secret = await self._api.patch(SECRETS, self._name, {"metadata": metadata}, self._namespace)
+            except APIError as e:
+                if e.code not in (_CONFLICT, _NOT_FOUND):
+                    raise
+                continue
+            self._version, self._saved = _version(secret), self._files(secret)
+            self._write_files()
+            return
+        raise StoreFailed(f"{self} was changed by another program at the same time: retry later")
+
+    async def save(self, changes: Mapping[str, bytes | None]) -> None:
+        """Save files; see `StateDir.save`.
+
+        :raise StoreFailed: the Secret cannot be written; it may have been written anyway.
+        """
+        async with self._writing:
+            for _ in range(_ATTEMPTS):
+                try:
+                    if await self._write(changes):
+                        break
+                except APIError as e:
+                    names = ", ".join(changes)
+                    raise StoreFailed(f"cannot save {names} in {self}: {one_line(e)}") from e
+            else:
+                raise StoreFailed(f"{self} was changed by another program at the same time: retry later")
+            self._saved = _changed(self._saved, changes)
+
+    async def save_changed(self) -> None:
+        """Save the files that differ from the saved ones, such as a renewed certificate.
+
+        :raise TowerError: they cannot be read or saved.
+        """
+        found = {name: self._state.read(name) for name in SHARED_FILES}
+        changes = {name: data for name, data in found.items() if data != self._saved.get(name)}
+        if changes:
+            await self.save(changes)
+
+    async def try_to_save_changed(self) -> None:
+        """Do the same, and log an error once."""
+        try:
+            await self.save_changed()
+        except TowerError as e:
+            if str(e) != self._problem:
+                self._problem = str(e)
+                self._log.error("{problem}", problem=one_line(e))
+        else:
+            self._problem = ""
+
+    async def _get(self) -> Object | None:
+        try:
+            return await self._api.get(SECRETS, self._name, self._namespace)
+        except APIError as e:
+            if e.code == _NOT_FOUND:
+                return None
+            raise
+
+    async def _write(self, changes: Mapping[str, bytes | None]) -> bool:
+        """Write *changes*; return False if the Secret must be read again, which is done.
+
+        :raise APIError: it cannot be written.
+        :raise StoreFailed: another leader has taken it over.
+        """
+        try:
+            if self._version:
+                patch = {"metadata": {"resourceVersion": self._version}, "data": _encoded(changes)}
+                secret = await self._api.patch(SECRETS, self._name, patch, self._namespace)
+            else:
+                secret = await self._api.create(SECRETS, self._new(_changed(self._saved, changes)))
+        except APIError as e:
+            if e.code == _CONFLICT or (e.code == _NOT_FOUND and self._version):
+                await self._read_again()
+                return False
+            raise
+        self._version = _version(secret)
+        return True
+
+    async def _read_again(self) -> None:
+        secret = await self._get()
+        if secret is None:
+            self._version = ""
+            return
+        owner = (secret["metadata"].get("annotations") or {}).get(OWNER, self._identity)
+        if owner != self._identity:
+            raise StoreFailed(f"{self} was taken over by {owner}: this proxy does not lead any more")
+        self._version = _version(secret)
+
+    def _new(self, files: Mapping[str, bytes]) -> Object:
+        return {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {"app.kubernetes.io/name": "tower", "app.kubernetes.io/managed-by": "tower-proxy"},
+                "annotations": {OWNER: self._identity},
+            },
+            "type": "Opaque",
+            "data": _encoded(files),
+        }
+
+    def _files(self, secret: Object) -> dict[str, bytes]:
+        """Return the files in *secret*; keys with other names are not the proxy's."""
+        data = secret.get("data") or {}
+        try:
+            return {name: b64decode(data[name], validate=True) for name in SHARED_FILES if name in data}
+        except ValueError as e:
+            raise ConfigurationError(f"{self}: its data is not base64: restore it from a backup") from e
+
+    def _write_files(self) -> None:
+        for name in SHARED_FILES:
+            data = self._saved.get(name)
+            if data is None:
+                self._state.remove(name)
+            elif data != self._state.read(name):
+                self._state.write(name, data)
+
+
+def _changed(files: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Return *files* with *changes*."""
+    return {name: data for name, data in {**files, **changes}.items() if data is not None}
+
+
+def _encoded(files: Mapping[str, bytes | None]) -> dict[str, str | None]:
+    return {name: None if data is None else b64encode(data).decode() for name, data in files.items()}
+
+
+def _version(secret: Object) -> str:
+    version: str = secret["metadata"]["resourceVersion"]
+    return version

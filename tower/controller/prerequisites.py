@@ -1,0 +1,89 @@
+"""Missing prerequisites in the host cluster: the namespace, rights, the CRD.
+
+Each problem is logged once, with the cure, until everything that it stopped works again.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field, frozen
+from twisted.logger import Logger
+
+from tower.kube.client import APIError
+
+_FORBIDDEN, _NOT_FOUND = 403, 404
+
+
+@frozen
+class Problem:
+    """A missing prerequisite.
+
+    :ivar reason: one word, for conditions and events.
+    :ivar text: with the cure.
+    """
+
+    reason: str
+    text: str
+
+
+def problem_of(error: APIError, namespace: str) -> Problem | None:
+    """Return the missing prerequisite that caused an error, if it is one.
+
+    :param namespace: of the controller's objects.
+    """
+    if error.code == _FORBIDDEN:
+        # without the name of the object, which is another one for each cluster
+        detail = error.message.partition("forbidden: ")[2] or error.message
+        text = f"the host's API server rejects requests of the proxy: {detail}: grant it this right"
+        return Problem("Forbidden", text)
+    if error.code == _NOT_FOUND and f'namespaces "{namespace}" not found' in error.message:
+        return Problem(
+            "NamespaceMissing",
+            f"namespace {namespace} does not exist in the host cluster: create it with 'kubectl create "
+            f"namespace {namespace}', or set --namespace",
+        )
+    if error.code == _NOT_FOUND and "/cluster.kubesphere.io/" in error.path:
+        return Problem(
+            "CRDMissing",
+            "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install Tower's "
+            "CRDs (deploy/crds) or KubeSphere",
+        )
+    return None
+
+
+@define(eq=False)
+class Prerequisites:
+    """The problems, each with the names of the clusters that it stops."""
+
+    _log = Logger()
+
+    _stopped: dict[Problem, set[str]] = field(factory=dict, init=False)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The current problems."""
+        return list(self._stopped)
+
+    def stopped_by(self, problem: Problem) -> str:
+        """Return one name that *problem* stops."""
+        return min(self._stopped[problem])
+
+    def missing(self, problem: Problem, name: str) -> None:
+        """Record that a problem stops *name*."""
+        names = self._stopped.get(problem)
+        if names is None:
+            names = self._stopped[problem] = set()
+            self._log.error("{text}", text=problem.text)
+        names.add(name)
+
+    def works(self, name: str) -> bool:
+        """Record that nothing stops *name* any more; return whether this solved a problem."""
+        solved = []
+        for problem, names in self._stopped.items():
+            if name in names:
+                names.discard(name)
+                solved.append(problem)
+        for problem in solved:
+            if not self._stopped[problem]:
+                del self._stopped[problem]
+                self._log.info("solved: {text}", text=problem.text)
+        return bool(solved)

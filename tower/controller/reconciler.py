@@ -1,0 +1,324 @@
+"""Reconciliation of one cluster: its port, Service, certificate names, kubeconfig, token and conditions.
+
+Each step compares first, so that a cluster whose objects are right is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from tower.clusters.cluster import Cluster, Condition
+from tower.clusters.records import Records
+from tower.controller.agent_token import settle_token
+from tower.controller.applier import Applier
+from tower.controller.cluster_object import ClusterObject
+from tower.controller.host_events import HostEvents
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
+from tower.controller.objects.host_conditions import (
+    EXTERNAL_ACCESS_READY,
+    INITIALIZED,
+    exported,
+    initialized,
+    is_current,
+    not_exported,
+    not_initialized,
+    not_joined,
+)
+from tower.controller.objects.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
+from tower.controller.objects.service_objects import (
+    KUBERNETES_PORT,
+    KUBESPHERE_PORT,
+    SERVICE_NAMES,
+    HostSettings,
+    InvalidAnnotation,
+    balancer_annotations,
+    balancer_names,
+    certificate_names,
+    cluster_ip,
+    service_name,
+    wanted_service,
+    wanted_slices,
+)
+from tower.errors import Conflict, NotFound, TowerError
+from tower.kube.rest.host_api import HostAPI, Object
+from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
+from tower.net.addresses import join_address
+from tower.store.records import RecordChanged
+from tower.web.ports.kubesphere_port import OFFSET
+
+#: Time until the next look at a cluster whose record is not there yet, s.
+RECORD_PAUSE = 1.0
+
+
+@frozen
+class HostObjects:
+    """The objects of one cluster, as the controller knows them.
+
+    :ivar cluster: None: it does not exist.
+    """
+
+    cluster: HostCluster | None
+    service: Object | None
+    slices: Sequence[Object] = ()
+
+
+class NoPort(TowerError):
+    """The cluster cannot get a port; with the cure."""
+
+
+class Reconciler:
+    """Brings the objects of clusters in line.
+
+    :param issuer: of the kubeconfigs.
+    :param uses_tokens: whether ``kubesphere-v1`` agents are allowed.
+    :param set_names: called with a cluster and all names of its Service, before users get to know them.
+    """
+
+    def __init__(
+        self,
+        api: HostAPI,
+        records: Records,
+        issuer: KubeconfigIssuer,
+        settings: HostSettings,
+        events: HostEvents,
+        set_names: Callable[[str, Sequence[str]], None],
+        *,
+        uses_tokens: bool,
+    ) -> None:
+        self._records = records
+        self._issuer = issuer
+        self._settings = settings
+        self._events = events
+        self._set_names = set_names
+        self._uses_tokens = uses_tokens
+        self._applier = Applier(api, settings.namespace)
+        self._objects = ClusterObject(api)
+
+    async def reconcile(self, name: str, objects: HostObjects) -> float | None:
+        """Bring everything in line; return the time until the next work, s, or None.
+
+        :raise TowerError: a write failed; to be called again.
+        """
+        cluster = objects.cluster
+        if cluster is not None and cluster.is_served:
+            return await self._serve(cluster, objects)
+        self._set_names(name, ())
+        if cluster is None:
+            if self._records.clusters.get(name) is None:
+                await self._remove(objects, is_last=True)
+            return None  # or the object is new, and not known yet
+        await self._withdraw(cluster, objects)
+        return None
+
+    async def failed(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
+        """Report a failure in the condition of a cluster.
+
+        :param is_lasting: also if it was served before.
+        :raise TowerError: the condition cannot be written.
+        """
+        record = self._records.clusters.get(name)
+        if record is not None and (is_lasting or not _is_true(record, INITIALIZED)):
+            await self._set_conditions(record, [not_initialized(reason, text)])
+
+    # Clusters that should be served
+
+    async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
+        name = cluster.name
+        if self._records.clusters.get(name) is None:
+            return RECORD_PAUSE
+        if FINALIZER not in cluster.finalizers:
+            cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
+        record = await self._settle_port(cluster)
+        port = record.kubernetes_port
+        if port is None:
+            raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
+        service = await self._applier.apply(
+            SERVICES, wanted_service(cluster, port, self._settings, objects.service), objects.service
+        )
+        await self._apply_slices(cluster, port, objects.slices)
+        self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
+        access, delay = await self._access(cluster, record, service)
+        await self._objects.apply(cluster, _with_endpoints(access, service, port))
+        was_ready = _is_true(record, INITIALIZED)
+        had_access = _is_true(record, EXTERNAL_ACCESS_READY)
+        external = self._external(cluster, service)
+        await self._set_conditions(
+            record,
+            [initialized(), *([external] if external else [])],
+            () if external else (EXTERNAL_ACCESS_READY,),
+        )
+        if not was_ready:
+            self._events.record(
+                cluster, "Normal", INITIALIZED, f"Service {service_name(name)} has port {port}"
+            )
+        if external is not None and external.status == "True" and not had_access:
+            text = f"The API server is served at {balancer_names(service)[0]}"
+            self._events.record(cluster, "Normal", EXTERNAL_ACCESS_READY, text)
+        return delay
+
+    async def _settle_port(self, cluster: HostCluster) -> Cluster:
+        clusters = self._records.clusters
+        before = clusters.require(cluster.name)
+        try:
+            record: Cluster = await clusters.settle_port(cluster.name)
+        except RecordChanged:
+            raise
+        except Conflict as e:
+            raise NoPort(str(e)) from e
+        if before.kubernetes_port is not None and record.kubernetes_port != before.kubernetes_port:
+            text = (
+                f"Port {before.kubernetes_port} belongs to another cluster, or is not in --cluster-ports: "
+                f"replaced by {record.kubernetes_port}"
+            )
+            self._events.record(cluster, "Warning", "PortReplaced", text)
+        return record
+
+    async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
+        current = {each["metadata"]["name"]: each for each in known}
+        for wanted in wanted_slices(cluster, port, self._settings):
+            await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
+        for each in current.values():
+            await self._applier.delete(ENDPOINT_SLICES, each)
+
+    async def _access(
+        self, cluster: HostCluster, record: Cluster, service: Object
+    ) -> tuple[Object, float | None]:
+        """Return the wanted fields of the cluster's object about kubeconfig and token.
+
+        :return: with the time until the kubeconfig must be renewed, s.
+        """
+        name, server = cluster.name, _server(service)
+        secret = await self._applier.get(SECRETS, service_name(name))
+        inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
+        held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
+        token, token_id = "", ""
+        if self._uses_tokens:
+            known_id = cluster.annotations.get(TOKEN_ANNOTATION, "")
+            settled = await settle_token(
+                self._records.v1_tokens, name, inside.token or outside.token, known_id
+            )
+            token, token_id = settled.token, settled.id
+        content, stamp = held.kubeconfig, held.stamp
+        delay = self._issuer.renewal(stamp, content, server)
+        if not delay:
+            issued = await self._issuer.issue(name, record.uid, server)
+            content, stamp = issued.content, issued.stamp
+            delay = self._issuer.renewal(stamp, content, server)
+        secrets = ClusterSecrets(content, stamp, token)
+        if not self._settings.is_compatible:
+            await self._applier.apply(SECRETS, wanted_secret(cluster, secrets, self._settings), secret)
+        elif secret is not None:
+            await self._applier.delete(SECRETS, secret)
+        await self._issuer.revoke(other.stamp)
+        return secrets_of_object(secrets, token_id, self._settings, cluster), delay
+
+    def _external(self, cluster: HostCluster, service: Object) -> Condition | None:
+        """Return the condition of the load balancer; None: there is none."""
+        if not cluster.is_exported:
+            return None
+        try:
+            balancer_annotations(cluster)
+        except InvalidAnnotation as e:
+            return not_exported("InvalidAnnotation", str(e))
+        if not balancer_names(service):
+            metadata = service["metadata"]
+            text = f"Service {metadata['namespace']}/{metadata['name']} has no load balancer address yet"
+            return not_exported("LoadBalancerPending", text)
+        return exported()
+
+    # Clusters that should not be served, or are removed
+
+    async def _withdraw(self, cluster: HostCluster, objects: HostObjects) -> None:
+        record = self._records.clusters.get(cluster.name)
+        if objects.service is not None or objects.slices or FINALIZER in cluster.finalizers:
+            await self._remove(objects, is_last=cluster.is_deleted or cluster.type != PROXY)
+            if cluster.is_deleted and record is not None:
+                await self._records.clusters.release_port(record.uid)
+            if not cluster.is_deleted and cluster.type == PROXY:
+                cluster = await self._objects.apply(cluster, _WITHDRAWN)
+                self._events.record(cluster, "Normal", "Withdrawn", "The Service was removed")
+            left = tuple(each for each in cluster.finalizers if each != FINALIZER)
+            if left != cluster.finalizers:
+                await self._objects.set_finalizers(cluster, left)
+        if record is not None and not cluster.is_deleted and record.condition(INITIALIZED) is not None:
+            await self._set_conditions(record, [not_joined()], (EXTERNAL_ACCESS_READY,))
+
+    async def _remove(self, objects: HostObjects, *, is_last: bool) -> None:
+        """Remove the objects of a cluster, and revoke its kubeconfig.
+
+        :param is_last: remove the token, too; otherwise its agents connect again when the cluster is joined.
+        """
+        cluster, service = objects.cluster, objects.service
+        name = None if service is None else service["metadata"]["name"]
+        if cluster is not None:
+            name = service_name(cluster.name)
+            await self._issuer.revoke(ClusterSecrets.of_cluster(cluster).stamp)
+        if name is not None:
+            await self._remove_secret(name, cluster, is_last=is_last)
+        for each in objects.slices:
+            await self._applier.delete(ENDPOINT_SLICES, each)
+        if service is not None:
+            await self._applier.delete(SERVICES, service)
+
+    async def _remove_secret(self, name: str, cluster: HostCluster | None, *, is_last: bool) -> None:
+        secret = await self._applier.get(SECRETS, name)
+        if secret is None:
+            return
+        held = ClusterSecrets.of_secret(secret)
+        await self._issuer.revoke(held.stamp)
+        if is_last or cluster is None or not held.token:
+            await self._applier.delete(SECRETS, secret)
+        else:
+            kept = ClusterSecrets(token=held.token)
+            await self._applier.apply(SECRETS, wanted_secret(cluster, kept, self._settings), secret)
+
+    async def _set_conditions(
+        self, record: Cluster, wanted: Sequence[Condition], removed: Sequence[str] = ()
+    ) -> None:
+        record = self._records.clusters.get(record.name) or record
+        changed = [each for each in wanted if not is_current(record, each)]
+        gone = [kind for kind in removed if record.condition(kind) is not None]
+        if changed or gone:
+            try:
+                await self._records.clusters.set_conditions(record.name, changed, gone)
+            except NotFound:
+                return  # it was removed meanwhile
+
+
+#: Fields of the object of a cluster that is not served.
+_WITHDRAWN: Object = {
+    "spec": {
+        "connection": dict.fromkeys(
+            ("kubernetesAPIEndpoint", "kubesphereAPIEndpoint", "externalKubernetesAPIEndpoint", "kubeconfig")
+        )
+    },
+}
+
+
+def _server(service: Object) -> str:
+    return f"https://{join_address(cluster_ip(service), KUBERNETES_PORT)}"
+
+
+def _with_endpoints(access: Object, service: Object, port: int) -> Object:
+    """Return the wanted fields of the cluster's object: *access*, and how users reach the cluster."""
+    names = balancer_names(service)
+    connection: dict[str, Any] = {
+        **access["spec"]["connection"],
+        "kubernetesAPIEndpoint": _server(service),
+        "kubesphereAPIEndpoint": f"http://{join_address(cluster_ip(service), KUBESPHERE_PORT)}",
+        "externalKubernetesAPIEndpoint": (
+            f"https://{join_address(names[0], KUBERNETES_PORT)}" if names else None
+        ),
+        "kubernetesAPIServerPort": port,
+        "kubesphereAPIServerPort": port + OFFSET,
+    }
+    return {**access, "spec": {"connection": connection}}
+
+
+def _is_true(record: Cluster, kind: str) -> bool:
+    condition = record.condition(kind)
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,114 @@
+"""Values of an agent's manifest, and their checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import field, frozen
+
+from tower import __version__
+from tower.errors import Invalid
+from tower.kube.system_identities import NAME_LIMIT, is_system
+
+#: Image with ``tower-agent``, of this version.
+REPOSITORY = "kubesphere/tower"
+IMAGE = f"{REPOSITORY}:{__version__}"
+
+#: Longest name of an image.
+_IMAGE_LIMIT = 512
+
+#: Most users, and most groups, that a manifest may list.
+_NAMES_LIMIT = 200
+
+_FIELDS = frozenset(("image", "impersonateUsers", "impersonateGroups"))
+
+# Registry, path, tag and digest of an image, without the exact rules of registries.
+_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*")
+
+
+@frozen
+class AgentSettings:
+    """Choices of the owner of a member cluster.
+
+    :ivar users: that the agent may impersonate; empty: all.
+    :ivar groups: likewise.
+    :raise Invalid: a value cannot be used; with the cure.
+    """
+
+    image: str = IMAGE
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Check the values."""
+        if not _IMAGE.fullmatch(self.image) or len(self.image) > _IMAGE_LIMIT:
+            raise Invalid(f"image: {self.image!r} is not an image, such as {IMAGE}")
+        _check_names("impersonateUsers", self.users)
+        _check_names("impersonateGroups", self.groups)
+        if self.users and not self.groups:
+            raise Invalid(
+                "impersonateUsers: requires impersonateGroups: with the right to impersonate all groups, the "
+                "restriction to some users has no effect"
+            )
+
+    @classmethod
+    def parse(cls, value: object, path: str = "") -> AgentSettings:
+        """Return the settings in a JSON object; errors begin with *path* and the field."""
+        if not isinstance(value, dict):
+            raise Invalid(f"{path.rstrip('.')}: must be an object, which may be empty")
+        if unknown := sorted(set(value) - _FIELDS):
+            raise Invalid(f"{path}{unknown[0]}: unknown; the fields are {', '.join(sorted(_FIELDS))}")
+        image = value.get("image", IMAGE)
+        if not isinstance(image, str):
+            raise Invalid(f"{path}image: must be a string")
+        try:
+            return cls(image, _texts(value, "impersonateUsers"), _texts(value, "impersonateGroups"))
+        except Invalid as e:
+            raise Invalid(f"{path}{e}") from e
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the JSON object; the reverse of `parse`."""
+        return {
+            "image": self.image,
+            "impersonateUsers": list(self.users),
+            "impersonateGroups": list(self.groups),
+        }
+
+
+@frozen
+class Joining:
+    """The parameters with which the agent joins; see `tower.web.api.issuer.Invitation`.
+
+    :ivar proxy_server: URL of the proxy, ``wss://…``.
+    """
+
+    cluster: str
+    token: str = field(repr=False)
+    proxy_server: str
+    host_keys: Sequence[str]
+    ca_hashes: Sequence[str]
+
+
+def _texts(value: dict[str, Any], field_name: str) -> tuple[str, ...]:
+    found = value.get(field_name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise Invalid(f"{field_name}: must be a list of strings")
+    return tuple(found)
+
+
+def _check_names(field_name: str, names: Sequence[str]) -> None:
+    if len(names) > _NAMES_LIMIT:
+        raise Invalid(f"{field_name}: {len(names)} names: at most {_NAMES_LIMIT} are allowed")
+    for name in names:
+        if not (0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip()):
+            raise Invalid(
+                f"{field_name}: {name!r}: must be 1 to {NAME_LIMIT} printable characters, without blanks at "
+                "the ends"
+            )
+        if is_system(name):
+            raise Invalid(
+                f"{field_name}: {name!r} is a system identity, which the agent rejects: bind its role "
+                "to your own user or group, and name that"
+            )

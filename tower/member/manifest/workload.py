@@ -1,0 +1,155 @@
+"""The agent's Secrets, Deployment, PodDisruptionBudget and NetworkPolicy."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tower.member.manifest.rights import KEY_SECRET, NAME, labels, metadata
+from tower.member.manifest.settings import AgentSettings, Joining
+
+#: Secret with the join token, which nothing needs once the agent's key is enrolled.
+TOKEN_SECRET = "tower-agent-join"  # noqa: S105 - a name
+
+#: Port of the health page.
+HEALTH_PORT = 8081
+
+REPLICAS = 2
+
+#: User and group of the agent, as in the image.
+_USER = 65532
+
+_SELECTOR = {"app.kubernetes.io/name": NAME}
+
+
+def workload(joining: Joining, settings: AgentSettings) -> list[dict[str, Any]]:
+    """Return the Secrets and the objects that run the agent."""
+    return [
+        # without data, so that applying the manifest again keeps the agent's key
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata(KEY_SECRET), "type": "Opaque"},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata(TOKEN_SECRET),
+            "type": "Opaque",
+            "stringData": {"token": joining.token},
+        },
+        _network_policy(),
+        _disruption_budget(),
+        _deployment(joining, settings),
+    ]
+
+
+def _network_policy() -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(),
+        "spec": {
+            "podSelector": {"matchLabels": _SELECTOR},
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": [{}],
+        },
+    }
+
+
+def _disruption_budget() -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": _SELECTOR},
+            # while the proxy is away no agent is ready, which must not block the drain of a node
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def _deployment(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
+    digest = hashlib.sha256(joining.token.encode()).hexdigest()
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(),
+        "spec": {
+            "replicas": REPLICAS,
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": _SELECTOR},
+            "template": {
+                "metadata": {
+                    "labels": labels(),
+                    # another join token restarts the pods, which read it when they start
+                    "annotations": {"tower.kubesphere.io/join-token-digest": digest[:16]},
+                },
+                "spec": _pod(joining, settings),
+            },
+        },
+    }
+
+
+def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
+    return {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": _SELECTOR},
+            }
+        ],
+        "containers": [_container(joining, settings)],
+    }
+
+
+def _container(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
+    return {
+        "name": "agent",
+        "image": settings.image,
+        "command": ["tower-agent"],
+        "args": [
+            f"--name={joining.cluster}",
+            f"--proxy-server={joining.proxy_server}",
+            *(f"--host-key={fingerprint}" for fingerprint in joining.host_keys),
+            *(f"--ca-hash={digest}" for digest in joining.ca_hashes),
+            f"--key-secret={KEY_SECRET}",
+            f"--health-address=[$(POD_IP)]:{HEALTH_PORT}",
+        ],
+        "env": [
+            {
+                "name": "TOWER_TOKEN",
+                "valueFrom": {"secretKeyRef": {"name": TOKEN_SECRET, "key": "token", "optional": True}},
+            },
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "health"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "health"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "96Mi"},
+            "limits": {"memory": "384Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
