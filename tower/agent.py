@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from functools import partial
 from typing import Any
 
@@ -120,6 +121,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     return agent
 
 
+def _tls_context(options: Options) -> ssl.SSLContext | None:
+    """Return the context that verifies the proxy; None: without TLS, or by ``--ca-hash``."""
+    if not options.server.secure or options["ca-hashes"]:
+        return None
+    file = options["ca-cert"]
+    return strict_context(None if file is None else str(file))
+
+
 class Agent(MultiService):
     """The agent with all its parts.
 
@@ -164,15 +173,11 @@ class Agent(MultiService):
         self.member_health = health = MemberHealth(reactor, checker.check)
 
         # The tunnel
-        hashes, ca_file = options["ca-hashes"], options["ca-cert"]
-        context = None
-        if url.secure and not hashes:
-            context = strict_context(None if ca_file is None else str(ca_file))
         dialer = Dialer(
             sockets,
             url,
-            context=context,
-            hashes=hashes,
+            context=_tls_context(options),
+            hashes=options["ca-hashes"],
             proxy=find_proxy(url, os.environ),
             announced=known_proxies.ca_hashes,
         )

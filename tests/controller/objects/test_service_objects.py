@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.service_objects`."""
+"""Tests of `tower.controller.objects.service_objects`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.controller.differences import difference, without_removals
-from tower.controller.host_cluster import BALANCER_ANNOTATION, HostCluster
-from tower.controller.service_objects import (
+from tower.controller.objects.differences import difference, without_removals
+from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, HostCluster
+from tower.controller.objects.service_objects import (
     OWN_ANNOTATIONS,
     HostSettings,
     InvalidAnnotation,

@@ -1,4 +1,4 @@
-"""Tests of `tower.controller.differences`."""
+"""Tests of `tower.controller.objects.differences`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.controller.differences import difference, exactly, without_removals
+from tower.controller.objects.differences import difference, exactly, without_removals
 
 PORT = {"name": "a", "port": 80, "targetPort": 6000}
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.controller.host_cluster import (
+from tower.controller.objects.host_cluster import (
     SECRET_ANNOTATION,
     STAMP_ANNOTATION,
     TOKEN_ANNOTATION,
     HostCluster,
 )
-from tower.controller.service_objects import CLUSTER_LABEL, HostSettings, service_name
+from tower.controller.objects.service_objects import CLUSTER_LABEL, HostSettings, service_name
 from tower.kube.rest.host_api import Object
 
 #: Keys of the Secret.

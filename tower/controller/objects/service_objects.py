@@ -12,8 +12,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.controller.differences import exactly
-from tower.controller.host_cluster import BALANCER_ANNOTATION, PREFIX, HostCluster
+from tower.controller.objects.differences import exactly
+from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, PREFIX, HostCluster
 from tower.kube.rest.host_api import Object
 from tower.web.ports.kubesphere_port import OFFSET
 
