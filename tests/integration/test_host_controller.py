@@ -140,7 +140,7 @@ class HostControllerTests(TestCase):
         ]
 
     async def test_life_of_a_cluster(self) -> None:
-        """A cluster gets all that KubeSphere expects, is exported, taken away, brought back and deleted."""
+        """A cluster gets all that KubeSphere expects, is exported, switched off and on, and deleted."""
         await self.start()
         await self.apply(manifest("alpha"))
         taken = await self.until("initialized", lambda: self.status("alpha") == "True")
