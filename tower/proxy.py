@@ -26,7 +26,7 @@ from tower.control.event_recorder import EventRecorder
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyMetrics
+from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
@@ -80,6 +80,7 @@ from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
+from tower.web.ports.import_page import ImportPage
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
@@ -260,6 +261,7 @@ class Proxy(MultiService):
             keys.fingerprints,
             published,
             day,
+            records.imports,
         )
         api = tower_api(records, tunnels, issuer, day, nodes.status, nodes.check_files, rotations)
 
@@ -298,6 +300,7 @@ class Proxy(MultiService):
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
                 metrics=metrics.page.pieces,
+                imports=ImportPage(issuer, reactor.seconds),
             )
         )
         plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))

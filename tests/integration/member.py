@@ -212,9 +212,13 @@ class Running:
 
     def start(self) -> None:
         """Build the missing parts, start, and create the rights of the agents and of the users."""
+        self.run()
+        self.member.prepare()
+
+    def run(self) -> None:
+        """Build the missing parts and start."""
         _build()
         self.resume()
-        self.member.prepare()
 
     def resume(self) -> None:
         """Start, with the files of an earlier run if there are any."""

@@ -105,7 +105,7 @@ def _join(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--ca-file",
         metavar="FILE",
-        help="v1: file to write the proxy's CA to; the agent then uses https and verifies the proxy with it",
+        help="file to write the proxy's CA to; v1: the agent then uses https and verifies the proxy with it",
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
@@ -116,6 +116,13 @@ def _join(commands: Commands[Parser]) -> None:
         "--image",
         metavar="IMAGE",
         help=f"image in the manifest (default: {REPOSITORY}, of this version; v1: {IMAGE})",
+    )
+    command.add_argument(
+        "--output-url",
+        action="store_const",
+        const=True,
+        help="v2: print a URL of the manifest, for kubectl apply -f, in place of it; it can be fetched once "
+        "within --ttl",
     )
     for kind in ("users", "groups"):
         command.add_argument(

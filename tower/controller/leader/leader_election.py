@@ -112,6 +112,13 @@ class LeaderElection(Service):
         """Identity of the leader; empty: none is known."""
         return self.lock.record.holder
 
+    @property
+    def role(self) -> str:
+        """``leader: …`` or ``standby: …``, with the Lease and its holder."""
+        if self.is_leader:
+            return f"leader: this proxy holds the {self.lock}"
+        return f"standby: {self.holder} holds the {self.lock}" if self.holder else f"standby: {self.lock}"
+
     def startService(self) -> None:
         """Begin to try."""
         super().startService()  # type: ignore[no-untyped-call]
