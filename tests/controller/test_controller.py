@@ -553,7 +553,7 @@ class FailureTests(ControllerTestCase):
         self.assertEqual(self.kit.host.objects(SERVICES), [])
 
     def test_record_that_comes_late(self) -> None:
-        """A cluster whose record is not known yet is served as soon as it is."""
+        """A cluster whose record is not known yet is served once it exists."""
         self.kit.ignored.add("alpha")
         self.apply()
         self.pump(1)
