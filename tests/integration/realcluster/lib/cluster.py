@@ -39,10 +39,19 @@ AUDIT_POLICY = {
 CONTROLLERS = (
     *("clusterrole-aggregation", "cronjob", "daemonset", "deployment", "disruption", "endpoints"),
     *("endpointslice", "endpointslice-mirroring", "garbage-collector", "job", "namespace"),
+    *("persistentvolume-binder", "persistentvolume-protection", "persistentvolumeclaim-protection"),
     *("pod-garbage-collector", "replicaset", "replicationcontroller", "resourcequota"),
     *("root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token", "statefulset"),
     "ttl-after-finished",
 )
+
+STORAGE = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "realcluster/directory",  # the stand-in's
+}
 
 Flags = dict[str, object]
 
@@ -274,6 +283,7 @@ class Cluster:
         self._api.apply("/api/v1/namespaces", "Namespace", {"metadata": {"name": "demo"}})
         if self._controllers:
             self._start_controllers()
+            self._api.apply("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", STORAGE)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("kube-controller-manager", lambda: self._api.get(account) != {})
         if self._standin:
