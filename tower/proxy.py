@@ -31,6 +31,8 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
+from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -60,6 +62,7 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, 
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.tunnels.silence_watch import PERIOD as SILENCE_PERIOD
 from tower.tunnels.silence_watch import SilenceWatch
@@ -77,6 +80,7 @@ from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
+from tower.web.ports.import_page import ImportPage
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
@@ -131,6 +135,8 @@ class Proxy(MultiService):
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :param store: of the records; None: the database in the state directory.
+    :param host_access: for the controller of the host cluster that has the records; None: there is none.
+    :ivar controller: of the host cluster, if there is one.
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
     :ivar grace: time for requests to finish at a stop, s.
@@ -147,6 +153,7 @@ class Proxy(MultiService):
         reactor: IReactor,
         access: KubeAccess | None = None,
         store: IStore | None = None,
+        host_access: HostAccess | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -185,7 +192,12 @@ class Proxy(MultiService):
         # Records
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._records = records = Records.of(
-            store, Vault(secrets_file, epoch), options["cluster-ports"], day, options["max-credential-ttl"]
+            store,
+            Vault(secrets_file, epoch),
+            options["cluster-ports"],
+            day,
+            options["max-credential-ttl"],
+            QUARANTINE if host_access is not None else 0.0,
         )
         clusters, member_credentials = records.clusters, records.member_credentials
         credentials, tokens, v1_tokens = records.credentials, records.tokens, records.v1_tokens
@@ -249,6 +261,7 @@ class Proxy(MultiService):
             keys.fingerprints,
             published,
             day,
+            records.imports,
         )
         api = tower_api(records, tunnels, issuer, day, nodes.status, nodes.check_files, rotations)
 
@@ -287,6 +300,7 @@ class Proxy(MultiService):
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
                 metrics=metrics.page.pieces,
+                imports=ImportPage(issuer, reactor.seconds),
             )
         )
         plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))
@@ -324,7 +338,14 @@ class Proxy(MultiService):
             *writing,
         )
         self._services: list[Service] = [
-            Revocation(store, clusters, credentials, tunnels, sessions),
+            Revocation(
+                store,
+                clusters,
+                credentials,
+                tunnels,
+                sessions,
+                ClusterDrains(reactor, tunnels, pool.close_idle),
+            ),
             last_seen,
             notices,
             versions,
@@ -350,6 +371,19 @@ class Proxy(MultiService):
             self._services.append(
                 MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
+        self.controller: Controller | None = None
+        if host_access is not None:
+            self.controller = Controller(
+                reactor,
+                host_access,
+                records,
+                KubeconfigIssuer(credentials, users, authority, epoch),
+                epoch,
+                reactors.certificates.set_names,
+                uses_tokens=not options["require-v2"],
+            )
+            self._writers = (self.controller, *self._writers)
+            self._services.append(self.controller)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
@@ -359,7 +393,8 @@ class Proxy(MultiService):
 
     async def _open(self) -> None:
         await self._admin.renew()
-        await self._records.clusters.assign_ports()
+        if self.controller is None:
+            await self._records.clusters.assign_ports()
         await self._records.member_credentials.reseal()
         await self._rotations.resume()
         given = self._options.given_cluster

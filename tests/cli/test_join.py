@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from twisted.internet.defer import Deferred
 
 from tests.fakes.cli import CommandTestCase
 from tests.fakes.tunnels import FakeTunnel
@@ -226,6 +227,49 @@ class AgentManifestTests(V1Case):
         self.assertEqual(names, [["jane", "joe"], ["dev", "ops"]])
 
 
+class ImportURLTests(V1Case):
+    """`--output-url`."""
+
+    URL = ("join", "alpha", "--output-url")
+
+    def fetched(self, url: str) -> dict[str, dict[str, Any]]:
+        """Return the objects of the manifest at an import URL, by kind."""
+        base, secret = url.strip().rsplit("/", 1)
+        self.assertEqual(base, "https://tower.example.org:8443/import")
+        fetching = Deferred.fromCoroutine(self.issuer.import_manifest(secret))
+        cluster, text = self.successResultOf(fetching)
+        self.assertEqual(cluster, "alpha")
+        return {item["kind"]: item for item in yaml.safe_load_all(text)}
+
+    def test_url(self) -> None:
+        """Standard output is the URL alone; the notes have neither it nor its secret."""
+        out, err = self.said(*self.URL)
+        self.assertEqual(out.count("\n"), 1)
+        self.assertNotIn(out.strip().rsplit("/", 1)[1], err)
+        self.assertIn("kubectl apply -f URL", err)
+        self.assertIn("--ca-file FILE", err)
+        (container,) = self.fetched(out)["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertIn("--name=alpha", container["args"])
+
+    def test_choices(self) -> None:
+        """Image, users, groups and the token's uses are those that were given."""
+        words = ("--image=registry.example/tower:1", "--impersonate-groups=dev", "--uses=3", "--ttl=2h")
+        objects = self.fetched(self.said(*self.URL, *words)[0])
+        (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(container["image"], "registry.example/tower:1")
+        self.assertEqual(objects["ClusterRole"]["rules"][1]["resourceNames"], ["dev"])
+        values = [record.value for record in self.store.snapshot("jointokens").values()]
+        self.assertEqual(sorted(value["uses"] for value in values), [0, 3])
+        self.assertEqual({value["expires"] for value in values}, {self.clock.seconds() + 7200})
+
+    def test_ca(self) -> None:
+        """With a file for the CA, the note has a complete command."""
+        path = self.mktemp()
+        _, err = self.said(*self.URL, "--ca-file", path)
+        self.assertEqual(Path(path).read_bytes(), self.serving.pem)
+        self.assertIn(f"curl -fsS --cacert {path} URL | kubectl apply -f -", err)
+
+
 class OptionTests(V1Case):
     """Options that do not work together."""
 
@@ -249,8 +293,10 @@ class OptionTests(V1Case):
                 (*V2_MANIFEST, "--impersonate-groups", "system:masters"),
                 "--impersonate-groups: 'system:masters'",
             ),
+            (("join", "alpha", "--output-url", "--format", "env"), "mutually exclusive"),
+            ((*V1, "--output-url"), "--protocol v2"),
             ((*V2_MANIFEST, "--impersonate-groups", " , "), "--impersonate-groups: ''"),
-            ((*V2_MANIFEST, "--image", "x y"), "--image 'x y'"),
+            ((*V2_MANIFEST, "--image", "x y"), "--image: 'x y'"),
             ((*V1, "--format", "env"), "--protocol v2"),
             (("join", "alpha", "--protocol", "v3"), "--protocol"),
             (("join", "alpha", "--token", OLD), "--token"),

@@ -13,7 +13,7 @@ from tests.integration.programs import Program, is_ready, script, wait_for
 
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
-#: Mounts the files of the service account, $1, in the place where pods have them, and becomes the rest.
+#: Mounts the files of the service account, $1, at their path in pods, and becomes the rest.
 _IN_POD = (
     "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && "
     'mount --bind "$1" /run/secrets/kubernetes.io/serviceaccount && shift && exec "$@"'

@@ -64,6 +64,38 @@ class ManifestTests(harness.TowerTestCase):
         done = run(argv, environment={"KUBECACHEDIR": str(self.folder / "cache")})
         return done.returncode, (done.stdout + done.stderr).decode()
 
+    def new_tower(self) -> harness.Tower:
+        """Return a proxy with an access log."""
+        tower = super().new_tower()
+        tower.proxy = tower.proxy_program(f"--access-log={self.folder / 'access.log'}")
+        return tower
+
+    def test_url(self) -> None:
+        """An import URL is applied once by kubectl that trusts the proxy's CA; no log has its secret."""
+        ca = self.folder / "ca.crt"
+        url = self.tower.tower("join", "alpha", "--output-url", "--ca-file", str(ca)).strip()
+        oldest = str(kubectls()[0])
+
+        def apply(**environment: str) -> tuple[int, str]:
+            argv = [oldest, f"--kubeconfig={self.member.admin}", "apply", "-f", url]
+            done = run(argv, environment={"KUBECACHEDIR": str(self.folder / "cache"), **environment})
+            return done.returncode, (done.stdout + done.stderr).decode()
+
+        self.assertIn("x509", apply()[1])
+        head = run(["curl", "-fsS", "--head", "--cacert", str(ca), url])
+        self.assertIn(b"no-store", head.stdout)
+        code, output = apply(SSL_CERT_FILE=str(ca))
+        self.assertEqual(code, 0, output)
+        self.start_pod().wait_until_ready()
+        code, output = apply(SSL_CERT_FILE=str(ca))
+        self.assertNotEqual(code, 0)
+        self.assertIn("410", output)
+        self.assertTrue(self.tower.proxy.stop())
+        log = (self.folder / "access.log").read_text()
+        self.assertEqual(log.count('"path":"/import/..."'), 3, log)
+        for text in (log, self.tower.proxy.output()):
+            self.assertNotIn(url.rsplit("/", 1)[1], text)
+
     def test_life(self) -> None:
         """Late rights, two replicas with one key, a replaced pod without a token, and the removal."""
         manifest = self.tower.tower("join", "alpha", "--format", "manifest", "--impersonate-groups", "dev")

@@ -203,6 +203,9 @@ class LifeTests(OldAgentTestCase):
         agent.program.start()
         agent.wait_until_ready()
         self.assertTrue(self.works())
+        before, _, last = self.tower.proxy.output().rpartition("speaks kubesphere-v1: ")
+        self.assertIn("it has verified this proxy's TLS certificate", last)
+        self.assertIn("without TLS, so without verifying this proxy", before)
 
     def test_two(self) -> None:
         """If two agents share a name, losing the first one during requests fails at most one request."""

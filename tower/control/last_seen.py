@@ -89,8 +89,11 @@ class LastSeen(Service):
         live: dict[str, tuple[Tunnel, LastAgent]] = {}
         for tunnel in self._tunnels.live(cluster):
             name, quiet = tunnel.fingerprint, self._tunnels.quiet_since(tunnel)
+            if name in live and (name not in before or before[name][0] is not tunnel):
+                continue  # replicas share a key: one of them is noted, as long as it is connected
             agent = LastAgent(tunnel.host, tunnel.peer, tunnel.version, quiet)
             live[name] = tunnel, agent
+        for name, (tunnel, agent) in live.items():
             if name not in before or before[name][0] is not tunnel:
                 self._keys.saw(cluster, name, evolve(agent, seen=None))
         for name, (_, agent) in before.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import field, frozen
 
@@ -20,6 +21,8 @@ _IMAGE_LIMIT = 512
 
 #: Most users, and most groups, that a manifest may list.
 _NAMES_LIMIT = 200
+
+_FIELDS = frozenset(("image", "impersonateUsers", "impersonateGroups"))
 
 # Registry, path, tag and digest of an image, without the exact rules of registries.
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*")
@@ -41,7 +44,7 @@ class AgentSettings:
     def __attrs_post_init__(self) -> None:
         """Check the values."""
         if not _IMAGE.fullmatch(self.image) or len(self.image) > _IMAGE_LIMIT:
-            raise Invalid(f"image {self.image!r}: is not an image, such as {IMAGE}")
+            raise Invalid(f"image: {self.image!r} is not an image, such as {IMAGE}")
         _check_names("impersonateUsers", self.users)
         _check_names("impersonateGroups", self.groups)
         if self.users and not self.groups:
@@ -49,6 +52,29 @@ class AgentSettings:
                 "impersonateUsers: requires impersonateGroups: with the right to impersonate all groups, the "
                 "restriction to some users has no effect"
             )
+
+    @classmethod
+    def parse(cls, value: object, path: str = "") -> AgentSettings:
+        """Return the settings in a JSON object; errors begin with *path* and the field."""
+        if not isinstance(value, dict):
+            raise Invalid(f"{path.rstrip('.')}: must be an object, which may be empty")
+        if unknown := sorted(set(value) - _FIELDS):
+            raise Invalid(f"{path}{unknown[0]}: unknown; the fields are {', '.join(sorted(_FIELDS))}")
+        image = value.get("image", IMAGE)
+        if not isinstance(image, str):
+            raise Invalid(f"{path}image: must be a string")
+        try:
+            return cls(image, _texts(value, "impersonateUsers"), _texts(value, "impersonateGroups"))
+        except Invalid as e:
+            raise Invalid(f"{path}{e}") from e
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the JSON object; the reverse of `parse`."""
+        return {
+            "image": self.image,
+            "impersonateUsers": list(self.users),
+            "impersonateGroups": list(self.groups),
+        }
 
 
 @frozen
@@ -63,6 +89,13 @@ class Joining:
     proxy_server: str
     host_keys: Sequence[str]
     ca_hashes: Sequence[str]
+
+
+def _texts(value: dict[str, Any], field_name: str) -> tuple[str, ...]:
+    found = value.get(field_name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise Invalid(f"{field_name}: must be a list of strings")
+    return tuple(found)
 
 
 def _check_names(field_name: str, names: Sequence[str]) -> None:

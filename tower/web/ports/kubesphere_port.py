@@ -69,7 +69,7 @@ class KubeSpherePorts:
         if ports is None:
             return PortClosed("Off", "KubeSphere ports are off; --kubesphere-ports opens them.")
         if not cluster.enabled:
-            return PortClosed("ClusterDisabled", "The port is closed because the cluster is disabled.")
+            return PortClosed.of_disabled(cluster)
         if cluster.kubernetes_port is None or not self._clusters.owns_port(cluster):
             return PortClosed(
                 "NoPort",
