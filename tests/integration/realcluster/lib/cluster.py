@@ -5,7 +5,6 @@ All of its state is in one directory, and a directory that was used before is re
 
 import ctypes
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -146,10 +145,8 @@ class Cluster:
         self._spawn(self._assets / "etcd", self._etcd_flags(etcd), signal.SIGKILL)
         self._spawn(self._assets / "kube-apiserver", self._apiserver_flags(etcd), signal.SIGKILL)
         if self._standin:
-            # Namespaces need rights, which every user has in a user namespace.
-            wrapper = ("unshare", "--map-root-user") if self._controllers and os.geteuid() else ()
             # It gets a chance to end what its pods have started.
-            self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM, *wrapper)
+            self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM)
 
     def _start_controllers(self) -> None:
         """Start the programs that do not wait for the API server themselves."""
@@ -350,15 +347,12 @@ class Cluster:
                 raise StartError(f"{part} did not become ready; see {self.directory / part}.log")
             time.sleep(0.05)
 
-    def _spawn(self, binary: Path, flags: Flags, orphaned: signal.Signals, *wrapper: str) -> None:
-        """Start a part, which gets the signal `orphaned` when this process ends without stopping it.
-
-        The command line `wrapper` becomes the part.
-        """
+    def _spawn(self, binary: Path, flags: Flags, orphaned: signal.Signals) -> None:
+        """Start a part, which gets the signal `orphaned` when this process ends without stopping it."""
         log = self.directory / f"{binary.name}.log"
         with log.open("ab") as output:
             self._processes[binary.name] = subprocess.Popen(
-                [*wrapper, str(binary), *(f"--{flag}={value}" for flag, value in flags.items())],
+                [str(binary), *(f"--{flag}={value}" for flag, value in flags.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
