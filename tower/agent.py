@@ -47,7 +47,7 @@ from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
-from tower.v1.neighbor import OldAgentCheck
+from tower.v1.neighbor import PERIOD, OldAgentCheck
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.renewal import RegistrationRenewal, SentCredential
@@ -278,8 +278,8 @@ class Agent(MultiService):
         sent = SentCredential(reactor, sockets, self.member)
         time_of_day = TimeOfDay(reactor).seconds
         self._renewal = RegistrationRenewal(v1, self.uplink, sent.is_accepted, time_of_day)
-        check = OldAgentCheck(create_client(reactor, sockets, self.member), socket.gethostname())
-        return RepeatingTask(reactor, REMINDER, check.run, TIMEOUT)
+        check = OldAgentCheck(reactor, create_client(reactor, sockets, self.member), socket.gethostname())
+        return RepeatingTask(reactor, PERIOD, check.run, TIMEOUT)
 
     def _refresh(self) -> None:
         """Follow the credential files; reconnect if a KubeSphere Tower proxy has an old credential."""

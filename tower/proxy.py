@@ -26,7 +26,7 @@ from tower.control.event_recorder import EventRecorder
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyMetrics
+from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
