@@ -35,7 +35,7 @@ WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION),$(INTE
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -46,6 +46,7 @@ help:
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
+	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
 venv: $(VENV)/.ready
@@ -67,9 +68,10 @@ demo: $(VENV)/.ready kubectl
 realcluster: $(VENV)/.ready go
 	@tests/integration/realcluster/realcluster build
 
-# Clients of Tower's API in Go, whose dependencies take minutes to compile for the first time.
+# Clients of Tower's API in Go, and helm, whose dependencies take minutes to compile for the first time.
 go-clients: $(VENV)/.ready go
 	@$(PY) -c 'from benchmarks.processes import build; [build(f"tests/integration/{x}") for x in ("gitops", "controller")]'
+	@$(PY) -c 'from tests.integration.helm import helm; helm()'
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
@@ -142,6 +144,11 @@ fuzz: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(PY) -m tests.soak --seconds $(SOAK)
+
+charts: $(VENV)/.ready go
+	@mkdir -p dist
+	@helm=$$($(PY) -c 'from tests.integration.helm import helm; print(helm())') && \
+	for chart in charts/*; do $$helm package --destination dist $$chart || exit 1; done
 
 relock: $(VENV)/.ready
 	@tools/relock "$(PYTHON)"

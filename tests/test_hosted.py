@@ -13,11 +13,13 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader_election import ElectionTimes, LeaderElection
-from tower.controller.leader_label import LABEL
+from tower.controller.leader.fenced_host import FencedHost
+from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
+from tower.controller.leader.leader_label import LABEL, LeaderLabel
+from tower.controller.leader.sole_leader import SoleLeader
+from tower.controller.leader.state_secret import StateSecret
 from tower.errors import ConfigurationError
 from tower.hosted import HostedProxy
-from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.well_known import LEASES, PODS, SECRETS
 from tower.store import IStore, MemoryStore
 from tower.trust.statedir import StateDir
@@ -67,29 +69,28 @@ class Replica:
         self.host, self.state = host, state
         self.proxy: ServedProxy | None = None
         self.ends: list[object] = []
-        self.api: HostAPI | None = None
         self.is_ready = 0
         host.put(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}})
         self.election = LeaderElection(
             host, reactor, name, NAMESPACE, ElectionTimes(), epoch=reactor.seconds, chance=lambda: 0.5
         )
+        self.api = FencedHost(host, lambda: self.election.is_leader)
         self.hosted = HostedProxy(
             reactor,
-            host,
             self.election,
             state,
+            StateSecret(self.api, NAMESPACE, state, name),
+            LeaderLabel(self.api, NAMESPACE, name),
             self._load,
             self._create,
-            pod=name,
             fail=lambda _: self.ends.append("failed"),
             end=self.ends.append,
         )
         self.hosted.on_ready = self._ready
         self.hosted.startService()
 
-    async def _load(self, api: HostAPI) -> IStore:
-        self.api = api
-        await api.list(SECRETS, NAMESPACE)
+    async def _load(self) -> IStore:
+        await self.api.list(SECRETS, NAMESPACE)
         return MemoryStore()
 
     def _create(self, store: IStore) -> ServedProxy:
@@ -216,12 +217,12 @@ class HostedProxyTests(SynchronousTestCase):
     def test_fence(self) -> None:
         """The records' API server rejects writes once the replica does not lead."""
         first, _ = self.leading("a")
-        api = first.api
-        assert api is not None
         self.host.freeze()
         self.advance(15.1)
         self.host.thaw()
-        self.failureResultOf(Deferred.fromCoroutine(api.create(PODS, {"metadata": {"name": "x"}}, NAMESPACE)))
+        self.failureResultOf(
+            Deferred.fromCoroutine(first.api.create(PODS, {"metadata": {"name": "x"}}, NAMESPACE))
+        )
 
     def test_missing_rights(self) -> None:
         """A leader that cannot read its records tries again, keeps the Lease, and is not ready."""
@@ -272,6 +273,31 @@ class HostedProxyTests(SynchronousTestCase):
         secret = self.host.object(SECRETS, "tower-state", NAMESPACE)
         assert secret is not None
         self.assertIn("serving.pem", secret["data"])
+
+    def test_only_replica(self) -> None:
+        """Without an election the only replica leads from its start to its stop, and makes no Lease."""
+        state = StateDir(Path(self.mktemp()))
+        proxies: list[ServedProxy] = []
+        sole = SoleLeader()
+        api = FencedHost(self.host, lambda: sole.is_leader)
+
+        async def load() -> IStore:
+            return MemoryStore()
+
+        def create(store: IStore) -> ServedProxy:
+            proxies.append(ServedProxy(state, store))
+            return proxies[0]
+
+        hosted = HostedProxy(
+            self.reactor, sole, state, StateSecret(api, NAMESPACE, state, "a"), None, load, create
+        )
+        hosted.startService()
+        proxies[0].on_ready()
+        self.assertEqual((hosted.problem, hosted.role[:7]), ("", "leader:"))
+        stopping = hosted.stopService()
+        proxies[0].drained.callback(None)
+        self.successResultOf(stopping)
+        self.assertEqual((self.host.objects(LEASES), sole.is_leader), ([], False))
 
 
 class BrokenReplica(Replica):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,7 @@ from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
-from tower.v1.neighbor import OldAgentCheck
+from tower.v1.neighbor import PERIOD, OldAgentCheck
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.renewal import RegistrationRenewal, SentCredential
@@ -120,6 +121,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     return agent
 
 
+def _tls_context(options: Options) -> ssl.SSLContext | None:
+    """Return the context that verifies the proxy; None: without TLS, or by ``--ca-hash``."""
+    if not options.server.secure or options["ca-hashes"]:
+        return None
+    file = options["ca-cert"]
+    return strict_context(None if file is None else str(file))
+
+
 class Agent(MultiService):
     """The agent with all its parts.
 
@@ -164,15 +173,11 @@ class Agent(MultiService):
         self.member_health = health = MemberHealth(reactor, checker.check)
 
         # The tunnel
-        hashes, ca_file = options["ca-hashes"], options["ca-cert"]
-        context = None
-        if url.secure and not hashes:
-            context = strict_context(None if ca_file is None else str(ca_file))
         dialer = Dialer(
             sockets,
             url,
-            context=context,
-            hashes=hashes,
+            context=_tls_context(options),
+            hashes=options["ca-hashes"],
             proxy=find_proxy(url, os.environ),
             announced=known_proxies.ca_hashes,
         )
@@ -273,8 +278,8 @@ class Agent(MultiService):
         sent = SentCredential(reactor, sockets, self.member)
         time_of_day = TimeOfDay(reactor).seconds
         self._renewal = RegistrationRenewal(v1, self.uplink, sent.is_accepted, time_of_day)
-        check = OldAgentCheck(create_client(reactor, sockets, self.member), socket.gethostname())
-        return RepeatingTask(reactor, REMINDER, check.run, TIMEOUT)
+        check = OldAgentCheck(reactor, create_client(reactor, sockets, self.member), socket.gethostname())
+        return RepeatingTask(reactor, PERIOD, check.run, TIMEOUT)
 
     def _refresh(self) -> None:
         """Follow the credential files; reconnect if a KubeSphere Tower proxy has an old credential."""

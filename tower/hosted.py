@@ -26,13 +26,10 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from tower.control.state_files import SECRETS_KEY
-from tower.controller.fenced_host import FencedHost
-from tower.controller.leader_election import LeaderElection
-from tower.controller.leader_label import LABEL_PERIOD, LeaderLabel
-from tower.controller.state_secret import SAVE_PERIOD, StateSecret
+from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
+from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import TowerError
 from tower.kube.client import APIError
-from tower.kube.rest.host_api import HostAPI
 from tower.options.errors import one_line
 from tower.reactor.interfaces import IReactor
 from tower.reactor.pause import Pause
@@ -72,14 +69,39 @@ class LeadingProxy(Protocol):
         """Return its state in one sentence."""
 
 
+class Election(Protocol):
+    """`LeaderElection`, or `SoleLeader`."""
+
+    on_started: Callable[[], object]
+    on_standby: Callable[[], object]
+    on_lost: Callable[[str], object]
+
+    @property
+    def problem(self) -> str:
+        """Why this replica cannot take part."""
+
+    @property
+    def role(self) -> str:
+        """``leader: …`` or ``standby: …``."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads now."""
+
+    def startService(self) -> None:
+        """Take part."""
+
+    async def release(self) -> None:
+        """Leave the election; the next leader may begin."""
+
+
 class HostedProxy(MultiService):
     """A replica of the proxy; its parts are stopped with it.
 
-    :param api: the API server of the host cluster.
-    :param state: locked; its keys are those of the Secret.
-    :param load: returns the store with all records; the writes of its argument fail without leadership.
+    :param state: locked; its keys are those of *secret*.
+    :param label: of the pod of this process; None: it is not in a pod.
+    :param load: returns the store with all records.
     :param create: returns the proxy with that store.
-    :param pod: name of the pod of this process; empty: it is not in a pod.
     :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
     :param fail: ends the program with exit code 1.
     :param end: ends the process at once with an exit code.
@@ -91,25 +113,22 @@ class HostedProxy(MultiService):
     def __init__(
         self,
         reactor: IReactor,
-        api: HostAPI,
-        election: LeaderElection,
+        election: Election,
         state: StateDir,
-        load: Callable[[HostAPI], Awaitable[IStore]],
+        secret: StateSecret,
+        label: LeaderLabel | None,
+        load: Callable[[], Awaitable[IStore]],
         create: Callable[[IStore], LeadingProxy],
         *,
-        pod: str = "",
         own_secrets_key: bool = True,
         fail: Callable[[IReactor], object] = end_in_failure,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._reactor, self._election, self._state = reactor, election, state
+        self._secret, self._label = secret, label
         self._load, self._create, self._fail, self._end = load, create, fail, end
         self._own_secrets_key = own_secrets_key
-        namespace = election.lock.namespace
-        self._fenced = FencedHost(api, lambda: election.is_leader)
-        self._secret = StateSecret(self._fenced, namespace, state, election.lock.identity)
-        self._label = LeaderLabel(self._fenced, namespace, pod) if pod else None
         self._pause = Pause(reactor)
         self._leading: Deferred[None] | None = None
         self._proxy: LeadingProxy | None = None
@@ -127,19 +146,15 @@ class HostedProxy(MultiService):
 
     @property
     def problem(self) -> str:
-        """See `tower.controller.replica_page.Replica`."""
+        """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
         return self._trouble or self._election.problem or ("the proxy is starting" if self._leading else "")
 
     @property
     def role(self) -> str:
-        """See `tower.controller.replica_page.Replica`."""
-        lock = self._election.lock
-        if self._election.is_leader:
-            return f"leader: this proxy holds the {lock}"
-        holder = self._election.holder
-        return f"standby: {holder} holds the {lock}" if holder else f"standby: the {lock} is free"
+        """See `tower.controller.leader.replica_page.Replica`."""
+        return self._election.role
 
     def summary(self) -> str:
         """Return the state of this replica in one sentence."""
@@ -165,7 +180,7 @@ class HostedProxy(MultiService):
         await self._repeat(self._secret.take_over)
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
-        self._store = store = await self._repeat(lambda: self._load(self._fenced))
+        self._store = store = await self._repeat(self._load)
         proxy = self._create(store)
         await self._repeat(self._secret.save_changed)
         self._state.save = self._secret.save

@@ -26,11 +26,13 @@ from tower.control.event_recorder import EventRecorder
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyMetrics
+from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
+from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
@@ -133,6 +135,8 @@ class Proxy(MultiService):
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :param store: of the records; None: the database in the state directory.
+    :param host_access: for the controller of the host cluster that has the records; None: there is none.
+    :ivar controller: of the host cluster, if there is one.
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
     :ivar grace: time for requests to finish at a stop, s.
@@ -149,6 +153,7 @@ class Proxy(MultiService):
         reactor: IReactor,
         access: KubeAccess | None = None,
         store: IStore | None = None,
+        host_access: HostAccess | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -187,7 +192,12 @@ class Proxy(MultiService):
         # Records
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._records = records = Records.of(
-            store, Vault(secrets_file, epoch), options["cluster-ports"], day, options["max-credential-ttl"]
+            store,
+            Vault(secrets_file, epoch),
+            options["cluster-ports"],
+            day,
+            options["max-credential-ttl"],
+            QUARANTINE if host_access is not None else 0.0,
         )
         clusters, member_credentials = records.clusters, records.member_credentials
         credentials, tokens, v1_tokens = records.credentials, records.tokens, records.v1_tokens
@@ -361,6 +371,19 @@ class Proxy(MultiService):
             self._services.append(
                 MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
+        self.controller: Controller | None = None
+        if host_access is not None:
+            self.controller = Controller(
+                reactor,
+                host_access,
+                records,
+                KubeconfigIssuer(credentials, users, authority, epoch),
+                epoch,
+                reactors.certificates.set_names,
+                uses_tokens=not options["require-v2"],
+            )
+            self._writers = (self.controller, *self._writers)
+            self._services.append(self.controller)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
@@ -370,7 +393,8 @@ class Proxy(MultiService):
 
     async def _open(self) -> None:
         await self._admin.renew()
-        await self._records.clusters.assign_ports()
+        if self.controller is None:
+            await self._records.clusters.assign_ports()
         await self._records.member_credentials.reseal()
         await self._rotations.resume()
         given = self._options.given_cluster

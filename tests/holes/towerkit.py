@@ -25,6 +25,7 @@ from tower.control.revocation import Revocation
 from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
+from tower.store.kinds import PORTS
 from tower.tunnels import Tunnels
 from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
@@ -141,6 +142,9 @@ class MemoryTower:
             lambda name: self._gateway(KubeSpherePort(name)),
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
+        self._claims = self.store.watch(
+            PORTS, lambda event: self.ports.recheck(event.record.value["cluster"])
+        )
         self.lines: list[Line] = []
         self._services = [
             Revocation(
@@ -168,6 +172,7 @@ class MemoryTower:
         for line in self.lines:
             if not line.gone:
                 line.lose()
+        self._claims.stop()
         for service in reversed(self._services):
             service.stopService()
 

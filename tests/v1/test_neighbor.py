@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.log_lines import logged_lines
@@ -39,7 +40,7 @@ class OldAgentCheckTests(SynchronousTestCase):
         """Return whether the check logs a warning."""
         lines = logged_lines(self)
         member = FakeMember(answer)
-        self.successResultOf(OldAgentCheck(cast(APIClient, member), hostname).run())
+        self.successResultOf(OldAgentCheck(Clock(), cast(APIClient, member), hostname).run())
         self.assertEqual(member.closed, len(member.paths))
         return any("an old agent next to this one" in line for line in lines)
 
@@ -64,6 +65,23 @@ class OldAgentCheckTests(SynchronousTestCase):
         self.assertFalse(self.warned(None))
         for body in (b"", b"[]", b'{"spec":[]}', b'{"spec":{"replicas":"x"},"status":5}'):
             self.assertFalse(self.warned(APIResponse(200, body)))
+
+    def test_repeated(self) -> None:
+        """The same pods are warned of every ten minutes, and pods that come back at once."""
+        lines = logged_lines(self)
+        clock, member = Clock(), FakeMember(self.deployment({"replicas": 1}))
+        check = OldAgentCheck(clock, cast(APIClient, member))
+        counts = []
+        for seconds in (0, 60, 539, 1, 60):
+            clock.advance(seconds)
+            self.successResultOf(check.run())
+            counts.append(len(lines))
+        self.assertEqual(counts, [1, 1, 1, 2, 2])
+        member.answer = self.deployment({"replicas": 0})
+        self.successResultOf(check.run())
+        member.answer = self.deployment({"replicas": 1})
+        self.successResultOf(check.run())
+        self.assertEqual(len(lines), 3)
 
     def test_own_deployment(self) -> None:
         """An agent that is a pod of that Deployment is not warned about itself."""

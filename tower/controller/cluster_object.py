@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import define, field
 
-from tower.controller.differences import difference
-from tower.controller.host_cluster import HostCluster
-from tower.controller.secret_objects import APPLIED, without_secrets
+from tower.controller.objects.differences import difference
+from tower.controller.objects.host_cluster import HostCluster
+from tower.controller.objects.secret_objects import APPLIED, without_secrets
 from tower.errors import Conflict
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object

@@ -15,8 +15,10 @@ from tower.clusters.records import Records
 from tower.controller.agent_token import settle_token
 from tower.controller.applier import Applier
 from tower.controller.cluster_object import ClusterObject
-from tower.controller.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
-from tower.controller.host_conditions import (
+from tower.controller.host_events import HostEvents
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
+from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
     exported,
@@ -26,10 +28,8 @@ from tower.controller.host_conditions import (
     not_initialized,
     not_joined,
 )
-from tower.controller.host_events import HostEvents
-from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
-from tower.controller.service_objects import (
+from tower.controller.objects.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
+from tower.controller.objects.service_objects import (
     KUBERNETES_PORT,
     KUBESPHERE_PORT,
     SERVICE_NAMES,

@@ -21,6 +21,8 @@ _NAME = re.compile(rb"[!-~\x80-\xff](?:[ -~\x80-\xff]*[!-~\x80-\xff])?")
 _USER, _GROUP, _UID, _EXTRA = (b"impersonate-" + each for each in (b"user", b"group", b"uid", b"extra-"))
 _CANONICAL = {_USER: b"Impersonate-User", _GROUP: b"Impersonate-Group", _UID: b"Impersonate-Uid"}
 
+_FORWARDED_FOR = re.compile(rb"^x-forwarded-for: ([^\r\n]*)\r\n", re.IGNORECASE | re.MULTILINE)
+
 # Prefix of Tower's own names.
 _RESERVED = b"tower:"
 
@@ -105,16 +107,28 @@ def claimed_lines(claims: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join(line for each in lines.values() for line in each)
 
 
-def plain_fields(fields: Fields, target: str, *, bearer: bool) -> bytes:
+def plain_fields(fields: Fields, target: str, *, bearer: bool, client: str = "") -> bytes:
     """Return the fields of a request unchanged, for targets that authenticate users themselves.
 
     Only hop-by-hop fields are changed: the body's framing and the connection's lifetime.
 
     :param target: host of requests without one.
+    :param client: IP address to append to ``X-Forwarded-For``; empty: that field is not changed either.
     """
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: %b\r\n" % target.encode("ascii")
-    return b"".join((fields.framing, fields.end_to_end(bearer=bearer), host, upgrade, b"\r\n"))
+    lines = fields.end_to_end(bearer=bearer)
+    if client:
+        lines = _with_client(lines, client.encode("ascii"))
+    return b"".join((fields.framing, lines, host, upgrade, b"\r\n"))
+
+
+def _with_client(lines: bytes, client: bytes) -> bytes:
+    """Return *lines* with *client* as the last address of one ``X-Forwarded-For``, as Go's proxy does."""
+    addresses = _FORWARDED_FOR.findall(lines)
+    if addresses:
+        lines = _FORWARDED_FOR.sub(b"", lines)
+    return b"%bX-Forwarded-For: %b\r\n" % (lines, b", ".join([*filter(None, addresses), client]))
 
 
 def _name(name: str) -> bytes:

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
@@ -19,6 +20,10 @@ from tower.kube.client import APIClient, APIError
 from tower.reactor.coroutines import deferred
 
 NAMESPACE, DEPLOYMENT = "kubesphere-system", "cluster-agent"
+
+#: Interval of checks, and of warnings about the same pods, s.
+PERIOD = 60.0
+REMINDER = 600.0
 
 _PATH = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}"
 
@@ -32,12 +37,14 @@ class OldAgentCheck:
 
     _log = Logger()
 
+    _clock: IReactorTime
     _api: APIClient
-    _hostname: str = field(default="")
+    _hostname: str = ""
+    _warned: float | None = field(default=None, init=False)
 
     @deferred
     async def run(self) -> None:
-        """Log a warning if the Deployment has pods that are not this agent."""
+        """Log a warning if the Deployment has pods that are not this agent; call it every `PERIOD` s."""
         if self._hostname.startswith(f"{DEPLOYMENT}-"):
             return
         try:
@@ -47,7 +54,11 @@ class OldAgentCheck:
         finally:
             self._api.close()
         replicas = _replicas(answer.body) if answer.code == 200 else 0
-        if replicas:
+        now = self._clock.seconds()
+        if not replicas:
+            self._warned = None
+        elif self._warned is None or now - self._warned >= REMINDER:
+            self._warned = now
             self._log.warn(
                 "Deployment {deployment} of namespace {namespace} has {replicas} replicas: an old agent next "
                 "to this one at an old proxy makes requests fail, as the proxy mixes their credentials "

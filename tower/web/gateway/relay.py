@@ -72,7 +72,9 @@ class ProxyClientFactory(Exchange):
             if fields.foreign and identity.is_trusted_caller:
                 raise Forbidden(_ONLY_KUBERNETES, "impersonation")
             bearer = fields.bearer
-            lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.uses(bearer))
+            address = channel.peer.address if relay.names_client else ""
+            own = bearer is None or not identity.uses(bearer)
+            lines = plain_fields(fields, relay.target, bearer=own, client=address)
         else:
             lines = session.write(fields)
             if id_line := request.id_line:
