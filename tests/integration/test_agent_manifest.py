@@ -44,7 +44,7 @@ class ManifestTests(harness.TowerTestCase):
         return self.host.kubectl("apply", *options, "-f", "-", stdin=manifest.encode())
 
     def delete(self, manifest: str) -> None:
-        """Delete the objects of a manifest; return when they are gone."""
+        """Delete the objects of a manifest; return when the last one is removed."""
         self.host.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifest.encode())
 
     def wait_until_rolled_out(self) -> None:
