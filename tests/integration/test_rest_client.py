@@ -126,7 +126,7 @@ class ObjectTests(HostTestCase):
         await self.until("the copies are equal", lambda: copies.objects == stored)
 
     async def test_many(self) -> None:
-        """1,200 objects are listed in pages, also when a page expires, and followed."""
+        """1,200 objects are listed in pages, and followed."""
         await gatherResults([self.make(f"c{number}") for number in range(OBJECTS)])
         found = await self.admin.list(CONFIG_MAPS, self.namespace)
         self.assertEqual(len({item["metadata"]["name"] for item in found.items}), OBJECTS)
