@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
+from tests.fakes.chains import family, pem
+from tests.integration.connect_proxy import NAME, Server, connect_proxy
 from tests.integration.host_kit import HostTestCase, reactor
+from tests.integration.programs import LOOPBACK
 from tower.kube.client import APIError
 from tower.kube.rest import exec_plugin, heartbeat, rest_client
+from tower.kube.rest.failures import describe
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.reflector import Reflector
 from tower.kube.rest.rest_client import RestClient
@@ -265,10 +270,12 @@ class ObjectTests(HostTestCase):
 class CredentialTests(HostTestCase):
     """Credentials of kubeconfigs."""
 
-    def config(self, user: dict[str, Any]) -> RestConfig:
-        """Return the access of a user."""
+    def config(self, user: dict[str, Any] | None = None, **cluster: str) -> RestConfig:
+        """Return the access of a user, by default the administrator, to a changed cluster."""
         content = json.loads(self.host.member.admin.read_text())
-        content["users"][0]["user"] = user
+        if user is not None:
+            content["users"][0]["user"] = user
+        content["clusters"][0]["cluster"] |= cluster
         path = self.folder / "kubeconfig"
         path.write_text(json.dumps(content))
         return RestConfig.from_kubeconfig(path, reactor, environ={"PATH": "/usr/bin:/bin"})
@@ -349,3 +356,26 @@ class CredentialTests(HostTestCase):
         error = await self.error(self.user(api))
         self.assertEqual(error.code, 0)
         self.assertIn("plugin: it failed with status 1; run it manually to see why", str(error))
+
+    async def test_proxy(self) -> None:
+        """Requests and watches go through the HTTP proxy of the kubeconfig."""
+        proxy = Server(connect_proxy)
+        self.addCleanup(proxy.close)
+        port = self.host.member.info["ports"]["kube-apiserver"]
+        changes = {"server": f"https://{NAME}:{port}", "proxy-url": f"http://{LOOPBACK}:{proxy.port}"}
+        api = self.client(self.config(None, **changes, **{"tls-server-name": "kubernetes"}))
+        self.assertEqual(await self.user(api), "admin")
+        found = await api.list(CONFIG_MAPS, self.namespace)
+        await api.watch(CONFIG_MAPS, self.namespace, found.resource_version, print, seconds=1)
+        self.assertGreater(proxy.served, 0)
+        other = self.client(self.config(None, **changes, **{"tls-server-name": "other"}))
+        error = await self.error(self.user(other))
+        self.assertIn("check the certificate-authority and tls-server-name", describe(error, CONFIG_MAPS))
+
+    async def test_other_authority(self) -> None:
+        """A server whose certificate is of another CA gets no credential; the error has the cure."""
+        data = b64encode(pem(family()[0][0])).decode()
+        error = await self.error(
+            self.user(self.client(self.config(None, **{"certificate-authority-data": data})))
+        )
+        self.assertIn("check the certificate-authority", describe(error, CONFIG_MAPS))
