@@ -32,7 +32,7 @@ from twisted.python.failure import Failure
 
 from tower.clusters.host.host_object import ClusterCodec
 from tower.control.host_options import HostOptions
-from tower.control.state_files import SECRETS_KEY
+from tower.control.state_files import DATABASE, SECRETS_KEY
 from tower.controller.controller import HostAccess
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
@@ -41,7 +41,7 @@ from tower.controller.leader.replica_page import ReplicaPage
 from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
-from tower.errors import TowerError
+from tower.errors import ConfigurationError, TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
@@ -315,9 +315,15 @@ def replica(
 
     :param create: returns the proxy with a store and a controller; it adds to the reloads.
     :param environ: may have ``POD_NAME`` and ``POD_NAMESPACE``.
-    :raise ConfigurationError: the kubeconfig or the service account cannot be used.
+    :raise ConfigurationError: the kubeconfig or the service account cannot be used, or the state directory
+        has records.
     :raise CannotListenError: ``--health-port`` is in use.
     """
+    if (state.path / DATABASE).exists():
+        raise ConfigurationError(
+            f"{state.path / DATABASE} has records, which --store kubernetes does not use: "
+            "move the file away, or set another --state-dir"
+        )
     if options["kubeconfig"] is None:
         config = RestConfig.in_cluster(reactor)
     else:
