@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class ServedProxy(Service):
         self.hand_over: Callable[[], Awaitable[None]] | None = None
         self.drained: Deferred[None] = Deferred()
         self.stops = 0
+        self.host_problems: Sequence[str] = ()
         if state.read(KEY) is None:
             state.write(KEY, b"a new key")
 

@@ -86,6 +86,10 @@ class LeadingProxy(Protocol):
     def disownServiceParent(self) -> Any:
         """Stop it; fires when it has stopped."""
 
+    @property
+    def host_problems(self) -> Sequence[str]:
+        """See `tower.controller.controller.Controller.problems`."""
+
     def summary(self) -> str:
         """Return its state in one sentence."""
 
@@ -173,6 +177,11 @@ class HostedProxy(MultiService):
         if self._serves:
             return ""
         return self._trouble or self._election.problem or ("the proxy is starting" if self._leading else "")
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """See `tower.controller.leader.replica_page.Replica`."""
+        return () if self._proxy is None else self._proxy.host_problems
 
     @property
     def role(self) -> str:
@@ -347,7 +356,7 @@ def replica(
         )
     label = LeaderLabel(fenced, environ.get("POD_NAMESPACE", namespace), pod) if pod else None
     selector, addresses = (LEADER_SELECTOR, ()) if pod else (None, _addresses(options))
-    access = HostAccess(fenced, HostSettings(namespace, selector, addresses))
+    access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -427,6 +427,11 @@ class Proxy(MultiService):
         self._ready = True
         self._log_start()
         self.on_ready()
+
+    @property
+    def host_problems(self) -> Sequence[str]:
+        """Problems of the host cluster, with their cures."""
+        return () if self.controller is None else self.controller.problems
 
     def summary(self) -> str:
         """Return the state of the clusters in one sentence."""
