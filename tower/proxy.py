@@ -33,8 +33,9 @@ from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
 from tower.controller.controller import QUARANTINE, Controller, HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import HostedProxy, replica
+from tower.hosted import replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
