@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.helm import CHARTS, helm, run_helm
-from tests.integration.host import host
+from tests.integration.host import host, missing_rights
 from tests.integration.member import kubectls
 from tests.integration.programs import run, wait_for
 
@@ -24,8 +23,8 @@ class InstalledChartTests(SynchronousTestCase):
     """One release of each chart in the same cluster."""
 
     timeout = 900  # s; the programs are built once
-    if os.geteuid():
-        skip = "pods with their own networks require root"
+    if missing_rights():
+        skip = missing_rights()
 
     def setUp(self) -> None:
         """Start the cluster."""
