@@ -112,26 +112,30 @@ def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     }
 
 
+def _environment(joining: Joining) -> list[dict[str, Any]]:
+    """Return the agent's options as variables, which ``tower doctor --agent`` in the pod has too."""
+    options = {
+        "TOWER_NAME": joining.cluster,
+        "TOWER_PROXY_SERVER": joining.proxy_server,
+        "TOWER_HOST_KEY": ",".join(joining.host_keys),
+        "TOWER_CA_HASH": ",".join(joining.ca_hashes),
+        "TOWER_KEY_SECRET": KEY_SECRET,
+        "TOWER_HEALTH_ADDRESS": f"[$(POD_IP)]:{HEALTH_PORT}",
+    }
+    token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
+    return [
+        {"name": "TOWER_TOKEN", "valueFrom": {"secretKeyRef": token}},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        *({"name": name, "value": value} for name, value in options.items()),
+    ]
+
+
 def _container(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     return {
         "name": "agent",
         "image": settings.image,
         "command": ["tower-agent"],
-        "args": [
-            f"--name={joining.cluster}",
-            f"--proxy-server={joining.proxy_server}",
-            *(f"--host-key={fingerprint}" for fingerprint in joining.host_keys),
-            *(f"--ca-hash={digest}" for digest in joining.ca_hashes),
-            f"--key-secret={KEY_SECRET}",
-            f"--health-address=[$(POD_IP)]:{HEALTH_PORT}",
-        ],
-        "env": [
-            {
-                "name": "TOWER_TOKEN",
-                "valueFrom": {"secretKeyRef": {"name": TOKEN_SECRET, "key": "token", "optional": True}},
-            },
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        ],
+        "env": _environment(joining),
         "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
         "livenessProbe": {
             "httpGet": {"path": "/healthz", "port": "health"},
