@@ -16,9 +16,6 @@ HEALTH_PORT = 8081
 
 REPLICAS = 2
 
-#: User and group of the agent, as in the image.
-_USER = 65532
-
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 
 
@@ -94,12 +91,8 @@ def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        # the image names its user; with a number here, OpenShift could not choose one for the namespace
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
