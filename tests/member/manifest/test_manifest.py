@@ -12,6 +12,7 @@ from tests.fakes.agent_options import CA_HASH, FINGERPRINT
 from tower.member.manifest.manifest import agent_manifest, agent_objects
 from tower.member.manifest.settings import AgentSettings, Joining
 from tower.member.options import Options
+from tower.tunnels.targets import Target
 
 #: The manifest of `JOINING`.  After a change, review the difference, and replace the file by the printed one.
 GOLDEN = Path(__file__).parent / "agent.yaml"
@@ -92,6 +93,16 @@ class ManifestTests(SynchronousTestCase):
             self.assertEqual(options["host-keys"], list(joining.host_keys))
             self.assertEqual(options["ca-hashes"], list(joining.ca_hashes))
             self.assertEqual(str(options["key-secret"]), "tower-agent-key")
+
+    def test_targets(self) -> None:
+        """The agent gets its targets."""
+        settings = AgentSettings(targets=("db=10.0.0.5:5432", "web=[fd00::1]:80"), kubesphere_service="ks:81")
+        (container,) = agent_objects(JOINING, settings)[-1]["spec"]["template"]["spec"]["containers"]
+        values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        options = Options({**values, "TOWER_HEALTH_ADDRESS": ""})
+        options.parse([])
+        self.assertEqual(options["targets"], [Target("db", "10.0.0.5", 5432), Target("web", "fd00::1", 80)])
+        self.assertEqual(options["kubesphere-service"], "ks:81")
 
     def test_impersonation(self) -> None:
         """Without names, all users and groups can be impersonated; with names, only those."""

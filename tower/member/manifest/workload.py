@@ -105,7 +105,7 @@ def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     }
 
 
-def _environment(joining: Joining) -> list[dict[str, Any]]:
+def _environment(joining: Joining, settings: AgentSettings) -> list[dict[str, Any]]:
     """Return the agent's options as variables, which ``tower doctor --agent`` in the pod has too."""
     options = {
         "TOWER_NAME": joining.cluster,
@@ -114,12 +114,14 @@ def _environment(joining: Joining) -> list[dict[str, Any]]:
         "TOWER_CA_HASH": ",".join(joining.ca_hashes),
         "TOWER_KEY_SECRET": KEY_SECRET,
         "TOWER_HEALTH_ADDRESS": f"[$(POD_IP)]:{HEALTH_PORT}",
+        "TOWER_TARGET": ",".join(settings.targets),
+        "TOWER_KUBESPHERE_SERVICE": settings.kubesphere_service,
     }
     token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
     return [
         {"name": "TOWER_TOKEN", "valueFrom": {"secretKeyRef": token}},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        *({"name": name, "value": value} for name, value in options.items()),
+        *({"name": name, "value": value} for name, value in options.items() if value),
     ]
 
 
@@ -128,7 +130,7 @@ def _container(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
         "name": "agent",
         "image": settings.image,
         "command": ["tower-agent"],
-        "env": _environment(joining),
+        "env": _environment(joining, settings),
         "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
         "livenessProbe": {
             "httpGet": {"path": "/healthz", "port": "health"},
