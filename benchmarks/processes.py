@@ -87,9 +87,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
 
 
-def build(source: str, *flags: str) -> Path:
+def build(source: str, *flags: str, package: str = ".") -> Path:
     """Return the program built from the Go sources in folder *source*; rebuild it only if they changed.
 
+    :param package: of the program; a package outside the folder is a requirement in its ``go.mod``.
     :raise BenchmarkFailed: Go is not installed, or the sources do not compile.
     """
     folder = ROOT / source
@@ -107,7 +108,7 @@ def build(source: str, *flags: str) -> Path:
     print(f"building {folder.name} ...", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
     draft = built.with_suffix(f".{os.getpid()}")
-    done = run([go, "build", *flags, "-o", str(draft), "."], folder=folder, timeout=BUILD_PATIENCE)
+    done = run([go, "build", *flags, "-o", str(draft), package], folder=folder, timeout=BUILD_PATIENCE)
     if done.returncode:
         raise BenchmarkFailed(f"{folder.name} does not compile: {done.stderr}")
     draft.replace(built)

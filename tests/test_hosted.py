@@ -21,6 +21,7 @@ from tower.controller.leader.state_secret import StateSecret
 from tower.errors import ConfigurationError
 from tower.hosted import HostedProxy
 from tower.kube.rest.well_known import LEASES, PODS, SECRETS
+from tower.reactor.signals import Reloads
 from tower.store import IStore, MemoryStore
 from tower.trust.statedir import StateDir
 
@@ -83,6 +84,7 @@ class Replica:
             LeaderLabel(self.api, NAMESPACE, name),
             self._load,
             self._create,
+            Reloads(),
             fail=lambda _: self.ends.append("failed"),
             end=self.ends.append,
         )
@@ -289,7 +291,7 @@ class HostedProxyTests(SynchronousTestCase):
             return proxies[0]
 
         hosted = HostedProxy(
-            self.reactor, sole, state, StateSecret(api, NAMESPACE, state, "a"), None, load, create
+            self.reactor, sole, state, StateSecret(api, NAMESPACE, state, "a"), None, load, create, Reloads()
         )
         hosted.startService()
         proxies[0].on_ready()

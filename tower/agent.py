@@ -155,13 +155,7 @@ class Agent(MultiService):
         budget = Budget(options["buffer-budget"])
 
         # The API server
-        service = options["kubernetes-service"]
-        self.member = member = (
-            APIServer.from_kubeconfig(str(options["kubeconfig"]), service)
-            if options["kubeconfig"]
-            else APIServer.in_cluster(os.environ, service)
-        )
-
+        self.member = member = _api_server(options)
         kept = AgentState.of(options, state, reactor, sockets, member)
         known_proxies = kept.known_proxies
 
@@ -337,3 +331,10 @@ class Agent(MultiService):
             self._state.close()
         self._log.info("tower-agent stopped")
         return result if isinstance(result, Failure) else None
+
+
+def _api_server(options: Options) -> APIServer:
+    service = options["kubernetes-service"]
+    if options["kubeconfig"]:
+        return APIServer.from_kubeconfig(str(options["kubeconfig"]), service)
+    return APIServer.in_cluster(os.environ, service)

@@ -7,9 +7,14 @@ the proxy.  A lost Lease ends the program; a stop hands over to the next leader.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from ipaddress import ip_address
+from socket import gethostname
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from twisted.application.service import MultiService, Service
 from twisted.internet import defer
@@ -25,22 +30,38 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
+from tower.clusters.host.host_object import ClusterCodec
+from tower.control.host_options import HostOptions
 from tower.control.state_files import SECRETS_KEY
+from tower.controller.controller import HostAccess
+from tower.controller.leader.fenced_host import FencedHost
+from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
+from tower.controller.leader.replica_page import ReplicaPage
+from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
+from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import TowerError
 from tower.kube.client import APIError
+from tower.kube.rest.rest_client import RestClient
+from tower.kube.rest.rest_config import RestConfig
+from tower.member.health_page import HealthService
 from tower.options.errors import one_line
 from tower.reactor.interfaces import IReactor
 from tower.reactor.pause import Pause
 from tower.reactor.process import end_in_failure
 from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads
 from tower.store import IStore
+from tower.store.kubernetes.host_kinds import own_codecs
+from tower.store.kubernetes.store import KubernetesStore
 from tower.store.records import StoreFailed
 from tower.trust.statedir import StateDir
 from tower.trust.vault import new_key
 
 T = TypeVar("T")
+
+_TIMES = ("lease-duration", "renew-deadline", "retry-period")
 
 #: Time between attempts of a leader to get its keys and records, s.
 RETRY_PERIOD = 5.0
@@ -105,6 +126,7 @@ class HostedProxy(MultiService):
     :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
     :param fail: ends the program with exit code 1.
     :param end: ends the process at once with an exit code.
+    :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when this replica serves or is a standby.
     """
 
@@ -119,6 +141,7 @@ class HostedProxy(MultiService):
         label: LeaderLabel | None,
         load: Callable[[], Awaitable[IStore]],
         create: Callable[[IStore], LeadingProxy],
+        reloads: Reloads,
         *,
         own_secrets_key: bool = True,
         fail: Callable[[IReactor], object] = end_in_failure,
@@ -126,7 +149,7 @@ class HostedProxy(MultiService):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._reactor, self._election, self._state = reactor, election, state
-        self._secret, self._label = secret, label
+        self._secret, self._label, self.reloads = secret, label, reloads
         self._load, self._create, self._fail, self._end = load, create, fail, end
         self._own_secrets_key = own_secrets_key
         self._pause = Pause(reactor)
@@ -279,3 +302,76 @@ class HostedProxy(MultiService):
         with suppress(defer.TimeoutError):
             await ending.addTimeout(LAST_REQUESTS, self._reactor)
         await self._election.release()
+
+
+def replica(
+    options: HostOptions,
+    reactor: IReactor,
+    state: StateDir,
+    create: Callable[[IStore, HostAccess, Reloads], LeadingProxy],
+    environ: Mapping[str, str] = os.environ,
+) -> HostedProxy:
+    """Return the replica that *options* describe.
+
+    :param create: returns the proxy with a store and a controller; it adds to the reloads.
+    :param environ: may have ``POD_NAME`` and ``POD_NAMESPACE``.
+    :raise ConfigurationError: the kubeconfig or the service account cannot be used.
+    :raise CannotListenError: ``--health-port`` is in use.
+    """
+    if options["kubeconfig"] is None:
+        config = RestConfig.in_cluster(reactor)
+    else:
+        config = RestConfig.from_kubeconfig(options["kubeconfig"], reactor)
+    # renewals of the Lease do not wait for other requests
+    api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
+    namespace, pod = options["namespace"], environ.get("POD_NAME", "")
+    identity = f"{pod or gethostname()}_{uuid4()}"
+    fenced = FencedHost(api, lambda: election.is_leader)
+    secret = StateSecret(fenced, namespace, state, identity)
+    election: SoleLeader | LeaderElection = SoleLeader()
+    if options["leader-elect"]:
+        election = LeaderElection(
+            lease_api,
+            reactor,
+            identity,
+            namespace,
+            ElectionTimes(*(options[f"leader-elect-{name}"] for name in _TIMES)),
+            had_leader=secret.exists,
+            seconds=partial(time.clock_gettime, time.CLOCK_BOOTTIME),
+        )
+    label = LeaderLabel(fenced, environ.get("POD_NAMESPACE", namespace), pod) if pod else None
+    selector, addresses = (LEADER_SELECTOR, ()) if pod else (None, _addresses(options))
+    access = HostAccess(fenced, HostSettings(namespace, selector, addresses))
+    reloads = Reloads()
+    reloads.add("log", options.reload_log)
+    hosted = HostedProxy(
+        reactor,
+        election,
+        state,
+        secret,
+        label,
+        lambda: KubernetesStore.load(fenced, namespace, [ClusterCodec(), *own_codecs()], reactor),
+        lambda store: create(store, access, reloads),
+        reloads,
+        own_secrets_key=options["secrets-key-file"] is None,
+        end=partial(_end, options),
+    )
+    if options["health-port"] is not None:
+        health = HealthService(reactor, options["host"], options["health-port"], ReplicaPage(hosted))
+        health.setServiceParent(hosted)  # type: ignore[no-untyped-call]
+    return hosted
+
+
+def _addresses(options: HostOptions) -> Sequence[str]:
+    """Return the IP address of a proxy outside of the host cluster, if the options have one."""
+    for host in (options["publish-service-address"], options["host"]):
+        with suppress(ValueError):
+            address = ip_address(host or "")
+            if not (address.is_unspecified or address.is_loopback):
+                return (str(address),)
+    return ()
+
+
+def _end(options: HostOptions, code: int) -> None:
+    options.flush_log()
+    os._exit(code)

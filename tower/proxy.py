@@ -26,7 +26,7 @@ from tower.control.event_recorder import EventRecorder
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyMetrics
+from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
@@ -34,6 +34,7 @@ from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, che
 from tower.controller.controller import QUARANTINE, Controller, HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.errors import TowerError
+from tower.hosted import HostedProxy, replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -115,18 +116,34 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     check_head_policy()
     state = StateDir(options["state-dir"])
     state.lock()
+    proxy: Proxy | HostedProxy
     try:
         state.require_complete()
-        options.check_listening()  # after the lock: a running proxy with this directory has the ports, too
+        if options.is_hosted:
+            proxy = replica(options, reactor, state, partial(_create, options, state, reactor))
+        else:
+            proxy = _create(options, state, reactor)
     except Exception:
         state.close()
         raise
-    given = options.given_cluster
-    proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
     if is_program:
         Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
         proxy.on_ready = notify_manager(proxy, reactor, proxy.reloads, proxy.summary)
     return proxy
+
+
+def _create(
+    options: Options,
+    state: StateDir,
+    reactor: IReactor,
+    store: IStore | None = None,
+    host_access: HostAccess | None = None,
+    reloads: Reloads | None = None,
+) -> Proxy:
+    options.check_listening()  # after the lock: a running proxy with this directory has the ports, too
+    given = options.given_cluster
+    access = None if given is None else read_access(given)
+    return Proxy(options, state, reactor, access, store, host_access, reloads)
 
 
 class Proxy(MultiService):
@@ -136,6 +153,7 @@ class Proxy(MultiService):
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :param store: of the records; None: the database in the state directory.
     :param host_access: for the controller of the host cluster that has the records; None: there is none.
+    :param reloads: to add to; None: the proxy has its own.
     :ivar controller: of the host cluster, if there is one.
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
@@ -154,6 +172,7 @@ class Proxy(MultiService):
         access: KubeAccess | None = None,
         store: IStore | None = None,
         host_access: HostAccess | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -167,7 +186,7 @@ class Proxy(MultiService):
         day = TimeOfDay(reactor)
         epoch = day.seconds
         sockets = Poller(reactor)
-        self.reloads = reloads = Reloads()
+        self.reloads = reloads = Reloads() if reloads is None else reloads
         reloads.add("log", options.reload_log)
         self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
         if store is None:

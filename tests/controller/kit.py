@@ -43,6 +43,7 @@ class HostKit:
     :param folder: for the key of the vault.
     :param clock: None: a new one.
     :param store: of another kit; None: a new one.
+    :ivar ignored: names of clusters that get no records.
     :ivar names: what the certificate of each cluster's port has.
     """
 
@@ -67,6 +68,7 @@ class HostKit:
         self.users, self.serving = authority("users", now=now), authority("serving", now=now)
         self.issuer = KubeconfigIssuer(self.records.credentials, self.users, self.serving, timer.seconds)
         self.names: dict[str, tuple[str, ...]] = {}
+        self.ignored: set[str] = set()
         self._addresses = 0
         self._is_copying = False
         watching = self.host.watch(CLUSTERS, None, "0", self._object_changed)
@@ -174,7 +176,7 @@ class HostKit:
 
     def _value(self, obj: Object) -> Any:
         metadata, spec = obj["metadata"], obj["spec"]
-        if spec["connection"]["type"] != "proxy":
+        if spec["connection"]["type"] != "proxy" or metadata["name"] in self.ignored:
             return None
         known = self.clusters.get(metadata["name"])
         if known is None or known.uid != metadata["uid"]:

@@ -238,6 +238,12 @@ class TokenTests(ControllerTestCase):
         self.assertEqual((self.token(), self.check(TOKEN)), (TOKEN, id_of_token(TOKEN)))
         self.assertNotIn(TOKEN, json.dumps(self.kit.host.objects(CLUSTERS)))
 
+    def test_earlier_name(self) -> None:
+        """A token in the field of earlier versions is moved, too."""
+        self.apply(connection={"proxyToken": TOKEN})
+        self.assertEqual(self.token(), TOKEN)
+        self.assertNotIn(TOKEN, json.dumps(self.kit.host.objects(CLUSTERS)))
+
     def test_changed(self) -> None:
         """Another token in the object replaces the first, which is revoked at once."""
         self.apply(connection={"token": TOKEN})
@@ -519,6 +525,42 @@ class FailureTests(ControllerTestCase):
         self.assertEqual(self.status(INITIALIZED)[0], "True")
         self.steady(100)
         self.assertEqual(self.kit.service()["spec"]["type"], "LoadBalancer")
+
+    def test_secret_that_cannot_be_written(self) -> None:
+        """Attempts that fail after the kubeconfig was issued use the same one, and the same token."""
+        self.kit.host.fail_next(500, verbs=("create",), plural="secrets", count=5)
+        self.apply()
+        self.steady(100)
+        self.assertEqual((self.status(INITIALIZED))[0], "True")
+        self.assertEqual(len(self.kit.records.credentials.list("alpha")), 1)
+        self.assertEqual(len(self.kit.records.v1_tokens.tokens("alpha")), 1)
+
+    def test_repeated_failures(self) -> None:
+        """A failure that lasts is logged once, and so is its end."""
+        self.kit.host.fail_next(500, "out of order", verbs=("create",), plural="services", count=5)
+        with capturedLogs() as logs:
+            self.apply()
+            self.steady(100)
+        levels = [each["log_level"].name for each in logs if "reconciled" in eventAsText(each)]
+        self.assertEqual((levels.count("warn"), levels.count("info")), (1, 1))
+
+    def test_invalid_name(self) -> None:
+        """A cluster whose name Tower cannot serve has an event with the reason."""
+        self.kit.ignored.add("a.b")
+        self.apply("a.b")
+        (event,) = self.kit.host.objects(EVENTS)
+        self.assertIn("cluster name 'a.b': must be", event["message"])
+        self.assertEqual(self.kit.host.objects(SERVICES), [])
+
+    def test_record_that_comes_late(self) -> None:
+        """A cluster whose record is not known yet is served once it exists."""
+        self.kit.ignored.add("alpha")
+        self.apply()
+        self.pump(1)
+        self.assertEqual(self.kit.host.objects(SERVICES), [])
+        self.kit.ignored.clear()
+        self.apply(provider="x")
+        self.assertEqual((self.status(INITIALIZED))[0], "True")
 
     def test_lost_answer(self) -> None:
         """A write whose answer was lost is found, not repeated."""

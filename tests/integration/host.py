@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.integration.member import Running
+from tests.integration.member import DEVELOPERS, Running
 from tests.integration.programs import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -40,10 +40,9 @@ class HostCluster:
         self.kubeconfig = self._running.member.admin
 
     def start(self) -> None:
-        """Start it and apply the manifests."""
+        """Start it, let users of the group dev do everything, and apply the manifests."""
         self._running.run()
-        if self._manifests:
-            self.apply(*self._manifests)
+        self.apply(DEVELOPERS, *self._manifests)
 
     def halt(self) -> None:
         """End it; `resume` starts it again with the same objects."""

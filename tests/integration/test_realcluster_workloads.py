@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -157,13 +159,49 @@ def secret(word: str) -> dict[str, Any]:
     return given("Secret", "v1", "given", stringData={"word": word})
 
 
+def stateful_set() -> dict[str, Any]:
+    """Return a set of one pod, which adds a line to a file of its own volume at each start."""
+    data = [{"name": "data", "mountPath": "/data"}]
+    first = {
+        "name": "prepare",
+        "image": "example.org/shell",
+        "command": ["sh", "-c", "echo $(hostname) >> /data/starts"],
+        "volumeMounts": data,
+    }
+    serve = "cat /data/starts; cd /data; exec python -m http.server 8080"
+    main = {
+        "name": "serve",
+        "image": "tower",
+        "command": ["sh", "-c", serve],
+        "readinessProbe": {"httpGet": {"path": "/starts", "port": 8080}, "periodSeconds": 1},
+        "securityContext": {"readOnlyRootFilesystem": True},
+        "volumeMounts": data,
+    }
+    labels = {"app": "store"}
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    pod = {"terminationGracePeriodSeconds": 5, "initContainers": [first], "containers": [main]}
+    spec = {
+        "serviceName": "store",
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+        "volumeClaimTemplates": [claim],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"},
+    }
+    return given("StatefulSet", "apps/v1", "store", spec=spec)
+
+
 class WorkloadTests(SynchronousTestCase):
-    """One Deployment from its creation to its deletion."""
+    """A Deployment and a StatefulSet from their creation to their deletion."""
 
     timeout = 900  # s; the programs are built once
+    if os.geteuid():
+        skip = "pods with their own networks require root"
 
     def setUp(self) -> None:
-        """Start the cluster and create all but the Secret and the Deployment."""
+        """Start the cluster and create accounts, rights and Services."""
         self.host: HostCluster = host()
         self.host.apply(*RIGHTS)
         self.exchange = Path(self.mktemp()).resolve()
@@ -206,6 +244,28 @@ class WorkloadTests(SynchronousTestCase):
         self.check_restart(names[0])
         self.check_changed_secret(names[0])
         self.check_deletion(names)
+
+    def test_stateful_set(self) -> None:
+        """A pod keeps its name and volume, which end with the set; a node port connects to it."""
+        port = {"port": 80, "targetPort": 8080}
+        spec = {"type": "NodePort", "selector": {"app": "store"}, "ports": [port]}
+        self.host.apply(stateful_set(), given("Service", "v1", "store", spec=spec))
+        self.host.kubectl("rollout", "status", "statefulset/store", "-n", SPACE, "--timeout=60s")
+        printed = self.host.kubectl("logs", "store-0", "-n", SPACE, "-c", "serve")
+        self.assertTrue(printed.startswith("store-0\n"), printed)
+        self.host.kubectl("delete", "pod", "store-0", "-n", SPACE)
+        self.host.wait("pod", "store-0", lambda pod: pod, SPACE)
+        self.host.wait_for_condition("pod", "store-0", "Ready", SPACE)
+        number = self.host.get("service", "store", SPACE)["spec"]["ports"][0]["nodePort"]
+        with urlopen(f"http://127.0.0.1:{number}/starts", timeout=PATIENCE) as answer:
+            self.assertEqual(answer.read(), b"store-0\nstore-0\n")
+        error = self.host.kubectl("exec", "store-0", "-n", SPACE, "--", "sh", "-c", "touch /x 2>&1 || true")
+        self.assertIn("Read-only file system", error)
+        (volume,) = self.host.objects("persistentvolumes")
+        self.assertTrue(Path(volume["spec"]["hostPath"]["path"]).exists())
+        self.host.kubectl("delete", "statefulset", "store", "-n", SPACE)
+        wait_for("the end of the volume", lambda: not self.host.objects("persistentvolumes"), every=0.3)
+        self.assertFalse(Path(volume["spec"]["hostPath"]["path"]).exists())
 
     def check_that_pods_wait_for_their_secret(self) -> None:
         """A volume whose Secret is missing is an Event, and no container starts."""

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from tower.clusters import Cluster
@@ -30,7 +30,7 @@ from tower.controller.objects.service_objects import (
 from tower.controller.prerequisites import Prerequisites, problem_of
 from tower.controller.reconciler import HostObjects, NoPort, Reconciler
 from tower.controller.work_queue import WorkQueue
-from tower.errors import Conflict, TowerError
+from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.reflector import Reflector
@@ -112,6 +112,7 @@ class Controller(Service):
             periodic(reactor, PROBE_PERIOD, self._probe),
             periodic(reactor, PORTS_PERIOD, self._sweep_ports),
         ]
+        self._logged: dict[str, str] = {}  # failures, by cluster
         self._watch: Watch | None = None
         self._is_working = False
 
@@ -161,6 +162,8 @@ class Controller(Service):
         service = self._services.get(service_name(name))
         slices = [obj for each in slice_names(name) if (obj := self._slices.get(each))]
         delay = await self._reconciler.reconcile(name, HostObjects(cluster, service, slices))
+        if self._logged.pop(name, None) is not None:
+            self._log.info("cluster {cluster} is reconciled", cluster=name)
         if self._prerequisites.works(name):
             self._queue.retry_failed()
         if cluster is None:
@@ -178,11 +181,13 @@ class Controller(Service):
         if problem is not None:
             self._prerequisites.missing(problem, name)
             self._report(name, problem.reason, problem.text, is_lasting=True)
-        elif isinstance(error, Conflict) or code == _CONFLICT:
+        elif isinstance(error, Conflict | NotFound) or code == _CONFLICT:
             self._log.debug("cluster {cluster}: {error}; retrying", cluster=name, error=error)
         else:
+            level = LogLevel.debug if self._logged.get(name) == str(error) else LogLevel.warn
+            self._logged[name] = str(error)
             text = "cluster {cluster} cannot be reconciled; retrying in {delay:g} s: {error}"
-            self._log.warn(text, cluster=name, delay=delay, error=error)
+            self._log.emit(level, text, cluster=name, delay=delay, error=error)
             reason = "NoPort" if isinstance(error, NoPort) else "ReconcileFailed"
             self._report(name, reason, str(error), is_lasting=code is None)
 

@@ -63,6 +63,9 @@ class KeySecret:
         self._problem = ""
         self.saving = RepeatingTask(reactor, RETRY, self._save, _WRITE_LIMIT)
 
+    def __str__(self) -> str:
+        return f"Secret {self._name}"
+
     @property
     def is_saved(self) -> bool:
         """Whether the Secret has all that was written."""
@@ -76,6 +79,13 @@ class KeySecret:
         """Replace an entry here at once, and in the Secret soon: see `is_saved`."""
         self._files[name] = self._unsaved[name] = data
         self.saving.run_soon()
+
+    async def refresh(self) -> None:
+        """Read the Secret again; nothing is written.
+
+        :raise KeySecretFailed: as `load`.
+        """
+        self._files = {**_entries(await self._get()), **self._unsaved}
 
     async def load(self) -> KeyPair:
         """Read the Secret again, and return its key; a Secret without a key gets a new one.

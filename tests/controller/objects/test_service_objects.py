@@ -53,6 +53,11 @@ class ServiceTests(SynchronousTestCase):
         ports = [(each["name"], each["port"], each["targetPort"]) for each in service["spec"]["ports"]]
         self.assertEqual(ports, [("kubernetes", 6443, 6007), ("kubesphere", 80, 16007)])
 
+    def test_high_port(self) -> None:
+        """A port so high that KubeSphere's would not exist has none for KubeSphere."""
+        service = wanted_service(host_cluster(), 60_000, self.settings)
+        self.assertEqual([each["targetPort"] for each in service["spec"]["ports"]], [60_000])
+
     def test_owner(self) -> None:
         """Kubernetes removes the Service with the cluster's object."""
         (owner,) = wanted_service(host_cluster(), 6007, self.settings)["metadata"]["ownerReferences"]

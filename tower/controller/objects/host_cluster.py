@@ -92,7 +92,7 @@ class HostCluster:
 
     @property
     def _wish(self) -> tuple[object, ...]:
-        secrets = self.text("token"), self.text("kubeconfig")
+        secrets = self.text("token"), self.text("proxyToken"), self.text("kubeconfig")
         is_wanted = self.is_deleted, self.is_joined, self.is_exported
         return self.uid, self.type, is_wanted, secrets, dict(self.annotations)
 

@@ -27,6 +27,9 @@ from tower.kube.rest.host_api import Object
 KUBECONFIG = "kubeconfig"
 TOKEN = "token"  # noqa: S105 - a name
 
+#: Earlier name of the token in the object.
+EARLIER_TOKEN = "proxyToken"  # noqa: S105 - a name
+
 #: Annotation in which ``kubectl apply`` keeps the applied object.
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -53,7 +56,8 @@ class ClusterSecrets:
     def of_cluster(cls, cluster: HostCluster) -> ClusterSecrets:
         """Return what is in the cluster's object."""
         stamp = cluster.annotations.get(STAMP_ANNOTATION, "")
-        return cls(_decoded(cluster.text("kubeconfig")), stamp, cluster.text("token"))
+        token = cluster.text(TOKEN) or cluster.text(EARLIER_TOKEN)
+        return cls(_decoded(cluster.text(KUBECONFIG)), stamp, token)
 
 
 def wanted_secret(cluster: HostCluster, secrets: ClusterSecrets, settings: HostSettings) -> Object:
@@ -95,6 +99,7 @@ def secrets_of_object(
             "connection": {
                 "kubeconfig": _encoded(secrets.kubeconfig) if is_inside else None,
                 "token": (secrets.token or None) if is_inside else None,
+                EARLIER_TOKEN: None,
             }
         },
     }
@@ -105,7 +110,7 @@ def without_secrets(applied: str) -> str | None:
     try:
         value = json.loads(applied)
         connection = value["spec"]["connection"]
-        found = [key for key in (KUBECONFIG, TOKEN) if connection.pop(key, None) is not None]
+        found = [key for key in (KUBECONFIG, TOKEN, EARLIER_TOKEN) if connection.pop(key, None) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return json.dumps(value, separators=(",", ":")) + "\n" if found else None

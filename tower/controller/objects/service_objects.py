@@ -71,6 +71,11 @@ def service_name(cluster: str) -> str:
     return NAME_PREFIX + cluster
 
 
+def kubesphere_port(port: int) -> int | None:
+    """Return the port for KubeSphere of the cluster with *port*; None: no port is that high."""
+    return port + OFFSET if port + OFFSET < 1 << 16 else None
+
+
 def cluster_of(service: str) -> str:
     """Return the name of the cluster of a Service."""
     return service.removeprefix(NAME_PREFIX)
@@ -133,8 +138,10 @@ def wanted_service(
     spec: dict[str, Any] = {
         "type": "LoadBalancer" if cluster.is_exported else "ClusterIP",
         "ports": [
-            _service_port("kubernetes", KUBERNETES_PORT, port),
-            _service_port("kubesphere", KUBESPHERE_PORT, port + OFFSET),
+            {"name": name, "protocol": "TCP", "port": number, "targetPort": target}
+            for (name, target), number in zip(
+                _targets(port), (KUBERNETES_PORT, KUBESPHERE_PORT), strict=False
+            )
         ],
         "selector": exactly(selector, settings.selector or {}),
     }
@@ -169,8 +176,7 @@ def wanted_slices(cluster: HostCluster, port: int, settings: HostSettings) -> li
                 "addressType": family,
                 "endpoints": [{"addresses": addresses, "conditions": {"ready": True}}],
                 "ports": [
-                    {"name": "kubernetes", "port": port, "protocol": "TCP"},
-                    {"name": "kubesphere", "port": port + OFFSET, "protocol": "TCP"},
+                    {"name": name, "port": target, "protocol": "TCP"} for name, target in _targets(port)
                 ],
             }
         )
@@ -209,5 +215,7 @@ def _metadata(cluster: HostCluster, name: str, settings: HostSettings) -> dict[s
     }
 
 
-def _service_port(name: str, port: int, target: int) -> dict[str, Any]:
-    return {"name": name, "protocol": "TCP", "port": port, "targetPort": target}
+def _targets(port: int) -> list[tuple[str, int]]:
+    """Return names and numbers of a cluster's ports on the proxy."""
+    second = kubesphere_port(port)
+    return [("kubernetes", port)] + ([("kubesphere", second)] if second is not None else [])

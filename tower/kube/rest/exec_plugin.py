@@ -78,17 +78,24 @@ class ExecPlugin:
                 if self._current is None:
                     raise ConfigurationError(self._error)
                 return self._current
-            self._current, self._error = None, f"{self.command.where}: the plugin was interrupted"
+            self._last_run = None  # if it is canceled, the next request runs it again
             try:
                 self._current = await self._run()
             except ConfigurationError as e:
-                self._error = str(e)
-                raise
-            finally:
+                self._current, self._error = None, str(e)
                 self._last_run = self._reactor.seconds()
+                raise
+            self._last_run = self._reactor.seconds()
             return self._current
         finally:
             self._lock.release()
+
+    def discard(self, problem: str) -> None:
+        """Forget the credential, which cannot be used, until the next run.
+
+        :param problem: one line.
+        """
+        self._current, self._error = None, f"{self.command.where}: {self.command.shown}: {problem}"
 
     def _counts(self, rejected: ExecCredential | None) -> bool:
         """Return whether the outcome of the last run is still used."""

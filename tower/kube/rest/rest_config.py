@@ -119,7 +119,7 @@ class RestConfig:
             if self._server.refresh():
                 self._adopt()
         if self._plugin is not None:
-            self._use(await self._plugin.credential())
+            self._use(self._plugin, await self._plugin.credential())
 
     async def renew(self, rejected: Upstream) -> bool:
         """Read the files or run the plugin again; return whether the credential changed.
@@ -128,7 +128,7 @@ class RestConfig:
         :raise ConfigurationError: the plugin fails; one line with the cure.
         """
         if self.upstream() is rejected and self._plugin is not None:
-            self._use(await self._plugin.credential(self._credential))
+            self._use(self._plugin, await self._plugin.credential(self._credential))
         elif self.upstream() is rejected and self._server.refresh(reload=True):
             self._adopt()
         return self.upstream() is not rejected
@@ -180,10 +180,11 @@ class RestConfig:
             self._plugin = ExecPlugin(command, self._reactor, self._environ, epoch)
             self._credential = None
 
-    def _use(self, credential: ExecCredential) -> None:
+    def _use(self, plugin: ExecPlugin, credential: ExecCredential) -> None:
         if credential is self._credential:
             return
         self._credential = credential
         if not self._server.refresh(reload=True) and self._server.problem:
             self._credential = None
+            plugin.discard(self._server.problem)
             raise ConfigurationError(self._server.problem)

@@ -9,6 +9,7 @@ type Entry struct {
 	Command   []string
 	Directory string // the working directory, in the container
 	Network   bool   // whether the pod's network is descriptor 3; without it, the machine's is used
+	Host      string // the name of the machine that the container sees
 	Process   int    // one in the container's file system, or 0 to create the file system
 
 	// For a new file system:

@@ -5,7 +5,6 @@ All of its state is in one directory, and a directory that was used before is re
 
 import ctypes
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -39,10 +38,19 @@ AUDIT_POLICY = {
 CONTROLLERS = (
     *("clusterrole-aggregation", "cronjob", "daemonset", "deployment", "disruption", "endpoints"),
     *("endpointslice", "endpointslice-mirroring", "garbage-collector", "job", "namespace"),
+    *("persistentvolume-binder", "persistentvolume-protection", "persistentvolumeclaim-protection"),
     *("pod-garbage-collector", "replicaset", "replicationcontroller", "resourcequota"),
     *("root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token", "statefulset"),
     "ttl-after-finished",
 )
+
+STORAGE = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "realcluster/directory",  # the stand-in's
+}
 
 Flags = dict[str, object]
 
@@ -137,10 +145,8 @@ class Cluster:
         self._spawn(self._assets / "etcd", self._etcd_flags(etcd), signal.SIGKILL)
         self._spawn(self._assets / "kube-apiserver", self._apiserver_flags(etcd), signal.SIGKILL)
         if self._standin:
-            # Namespaces need rights, which every user has in a user namespace.
-            wrapper = ("unshare", "--map-root-user") if self._controllers and os.geteuid() else ()
             # It gets a chance to end what its pods have started.
-            self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM, *wrapper)
+            self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM)
 
     def _start_controllers(self) -> None:
         """Start the programs that do not wait for the API server themselves."""
@@ -274,6 +280,7 @@ class Cluster:
         self._api.apply("/api/v1/namespaces", "Namespace", {"metadata": {"name": "demo"}})
         if self._controllers:
             self._start_controllers()
+            self._api.apply("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", STORAGE)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("kube-controller-manager", lambda: self._api.get(account) != {})
         if self._standin:
@@ -340,15 +347,12 @@ class Cluster:
                 raise StartError(f"{part} did not become ready; see {self.directory / part}.log")
             time.sleep(0.05)
 
-    def _spawn(self, binary: Path, flags: Flags, orphaned: signal.Signals, *wrapper: str) -> None:
-        """Start a part, which gets the signal `orphaned` when this process ends without stopping it.
-
-        The command line `wrapper` becomes the part.
-        """
+    def _spawn(self, binary: Path, flags: Flags, orphaned: signal.Signals) -> None:
+        """Start a part, which gets the signal `orphaned` when this process ends without stopping it."""
         log = self.directory / f"{binary.name}.log"
         with log.open("ab") as output:
             self._processes[binary.name] = subprocess.Popen(
-                [*wrapper, str(binary), *(f"--{flag}={value}" for flag, value in flags.items())],
+                [str(binary), *(f"--{flag}={value}" for flag, value in flags.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -50,6 +50,11 @@ func run() error {
 		}
 		unix.Close(network)
 	}
+	if e.Host != "" {
+		if err := errors.Join(unix.Unshare(unix.CLONE_NEWUTS), unix.Sethostname([]byte(e.Host))); err != nil {
+			return fmt.Errorf("host name: %w", err)
+		}
+	}
 	join := create
 	if e.Process > 0 {
 		join = follow

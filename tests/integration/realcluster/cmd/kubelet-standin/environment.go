@@ -19,7 +19,11 @@ import (
 // environment returns a container's variables.
 func (s *sandbox) environment(ctx context.Context, c *container) (map[string]string, error) {
 	image := s.images.of(c.spec.Image)
-	host, port, _ := net.SplitHostPort(s.apiserver)
+	apiserver := s.apiserver
+	if s.namespace == nil {
+		apiserver = s.services.apiserver
+	}
+	host, port, _ := net.SplitHostPort(apiserver)
 	variables := map[string]string{
 		"PATH":                          strings.Join(append(append([]string{}, image.Path...), os.Getenv("PATH")), ":"),
 		"HOSTNAME":                      s.pod.Name,

@@ -94,10 +94,10 @@ func (i *isolation) newSandbox(ctx context.Context, pod *corev1.Pod, dir, addres
 		}
 		s.openDoors(s.life)
 	}
-	if err := os.WriteFile(s.hosts()+".pod", []byte(s.firstHosts()), 0o644); err != nil {
+	if err := s.writeHosts(); err != nil {
+		s.close()
 		return nil, err
 	}
-	i.services.addHosts(s.hosts(), pod.Namespace)
 	return s, nil
 }
 
@@ -125,12 +125,24 @@ func (s *sandbox) prepare() bool {
 // hosts is the path of the pod's /etc/hosts.
 func (s *sandbox) hosts() string { return filepath.Join(s.dir, "hosts") }
 
-func (s *sandbox) firstHosts() string {
+// writeHosts writes it: with the names of Services, if their addresses are of use.
+func (s *sandbox) writeHosts() error {
 	lines := "127.0.0.1\tlocalhost\n::1\tlocalhost\n" + s.address + "\t" + s.pod.Name + "\n"
+	if s.namespace == nil {
+		machine, err := os.ReadFile("/etc/hosts")
+		if err != nil {
+			return err
+		}
+		lines = string(machine)
+	}
 	for _, alias := range s.pod.Spec.HostAliases {
 		lines += alias.IP + "\t" + strings.Join(alias.Hostnames, " ") + "\n"
 	}
-	return lines
+	if err := os.WriteFile(s.hosts(), []byte(lines), 0o644); err != nil || s.namespace == nil {
+		return err
+	}
+	s.services.addHosts(s.hosts(), s.pod.Namespace, lines)
+	return nil
 }
 
 // openDoors relays the ports that the ConfigMap kube-system/machine-ports names from 127.0.0.1 in the pod to 127.0.0.1 of
@@ -189,7 +201,10 @@ func (s *sandbox) dialLocal(port int32) (net.Conn, error) {
 // command returns the process that enters the container of a running process, or makes a new one if that is 0.
 func (s *sandbox) command(c *container, process int, argv, environment []string) (*exec.Cmd, error) {
 	image := s.images.of(c.spec.Image)
-	e := entry.Entry{Command: argv, Directory: c.workDir(), Network: s.namespace != nil, Process: process}
+	e := entry.Entry{Command: argv, Directory: c.workDir(), Process: process}
+	if s.namespace != nil {
+		e.Network, e.Host = true, s.pod.Name
+	}
 	if directory := c.spec.WorkingDir; directory != "" {
 		e.Directory = directory
 	} else if image.Directory != "" {

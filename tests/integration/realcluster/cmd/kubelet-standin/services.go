@@ -26,6 +26,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// nodeAddress is where the machine has the node ports of Services.
+const nodeAddress = "127.0.0.1"
+
 // services plays kube-proxy and the cluster's DNS: it relays the ports of Services, which are addresses of the
 // cluster's namespace, to their endpoints, and writes their names into the pods' hosts files.
 type services struct {
@@ -37,7 +40,13 @@ type services struct {
 
 	mu     sync.Mutex
 	relays map[string]*relay // by address and port of the Service
-	hosts  map[string]string // by path: the namespace of the pod whose hosts file it is
+	hosts  map[string]hosts  // by path
+}
+
+// hosts is a pod's hosts file.
+type hosts struct {
+	namespace string // that of the pod's object
+	lines     string // before those of Services
 }
 
 // relay is one port of a Service.
@@ -49,7 +58,7 @@ type relay struct {
 
 func newServices(n *network, apiserver string, factory informers.SharedInformerFactory) (*services, error) {
 	s := &services{
-		network: n, apiserver: apiserver, relays: map[string]*relay{}, hosts: map[string]string{},
+		network: n, apiserver: apiserver, relays: map[string]*relay{}, hosts: map[string]hosts{},
 		services: factory.Core().V1().Services().Lister(), slices: factory.Discovery().V1().EndpointSlices().Lister(),
 	}
 	changed := cache.ResourceEventHandlerFuncs{
@@ -71,8 +80,13 @@ func (s *services) update() {
 	wanted := map[string][]string{}
 	for _, service := range all {
 		for _, port := range service.Spec.Ports {
-			if net.ParseIP(service.Spec.ClusterIP) != nil && port.Protocol == corev1.ProtocolTCP {
-				wanted[net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(int(port.Port)))] = s.targets(service, port)
+			if net.ParseIP(service.Spec.ClusterIP) == nil || port.Protocol != corev1.ProtocolTCP {
+				continue
+			}
+			targets := s.targets(service, port)
+			wanted[net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(int(port.Port)))] = targets
+			if port.NodePort != 0 {
+				wanted[net.JoinHostPort(nodeAddress, strconv.Itoa(int(port.NodePort)))] = targets
 			}
 		}
 	}
@@ -86,7 +100,11 @@ func (s *services) update() {
 	}
 	for address, targets := range wanted {
 		if s.relays[address] == nil {
-			listener, err := s.network.listen(s.network.cluster, address)
+			namespace := s.network.cluster
+			if strings.HasPrefix(address, nodeAddress+":") {
+				namespace = s.network.machine
+			}
+			listener, err := s.network.listen(namespace, address)
 			if err != nil {
 				log.Printf("service at %s: %v", address, err)
 				continue
@@ -96,8 +114,8 @@ func (s *services) update() {
 		}
 		s.relays[address].set(targets)
 	}
-	for path, namespace := range s.hosts {
-		s.write(path, namespace, all)
+	for path := range s.hosts {
+		s.write(path, all)
 	}
 }
 
@@ -198,12 +216,12 @@ func transfer(to, from net.Conn) {
 }
 
 // addHosts makes a pod's hosts file follow the Services; removeHosts ends this.
-func (s *services) addHosts(path, namespace string) {
+func (s *services) addHosts(path, namespace, lines string) {
 	all, _ := s.services.List(labels.Everything())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hosts[path] = namespace
-	s.write(path, namespace, all)
+	s.hosts[path] = hosts{namespace, lines}
+	s.write(path, all)
 }
 
 func (s *services) removeHosts(path string) {
@@ -213,13 +231,12 @@ func (s *services) removeHosts(path string) {
 }
 
 // write writes a hosts file in place, because it is mounted in containers.
-func (s *services) write(path, namespace string, all []*corev1.Service) {
-	first, _ := os.ReadFile(path + ".pod")
-	lines := string(first)
+func (s *services) write(path string, all []*corev1.Service) {
+	lines := s.hosts[path].lines
 	for _, service := range all {
 		full := service.Name + "." + service.Namespace
 		names := []string{full + ".svc.cluster.local", full + ".svc", full}
-		if service.Namespace == namespace {
+		if service.Namespace == s.hosts[path].namespace {
 			names = append(names, service.Name)
 		}
 		for _, address := range s.addresses(service) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +21,9 @@ import (
 
 // refreshPeriod is how old the content of a Secret or ConfigMap in a volume may be; a kubelet's takes a minute more.
 const refreshPeriod = 5 * time.Second
+
+// errUnsupported is why a pod with another kind of volume does not start.
+var errUnsupported = errors.New("the stand-in for the kubelet does not support this kind of volume")
 
 // files are the content of a volume by path.
 type files = map[string]util.FileProjection
@@ -56,6 +60,9 @@ func (s *sandbox) volume(ctx context.Context, volume corev1.Volume) (string, err
 		}
 		return path, nil
 	}
+	if claim := volume.PersistentVolumeClaim; claim != nil {
+		return s.claimed(ctx, claim.ClaimName)
+	}
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return "", err
 	}
@@ -75,7 +82,7 @@ func (s *sandbox) volume(ctx context.Context, volume corev1.Volume) (string, err
 	case volume.Projected != nil:
 		content, err = s.projected(ctx, volume.Name, volume.Projected)
 	default:
-		err = fmt.Errorf("this kind of volume is not supported")
+		err = errUnsupported
 	}
 	if err != nil {
 		return "", err
@@ -103,7 +110,7 @@ func (s *sandbox) projected(ctx context.Context, name string, volume *corev1.Pro
 		case source.ServiceAccountToken != nil:
 			content, err = s.token(ctx, name, source.ServiceAccountToken, *volume.DefaultMode)
 		default:
-			err = fmt.Errorf("this kind of projected volume is not supported")
+			err = errUnsupported
 		}
 		if err != nil {
 			return nil, err

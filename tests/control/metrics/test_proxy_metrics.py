@@ -1,4 +1,4 @@
-"""Tests of `tower.control.proxy_metrics`."""
+"""Tests of `tower.control.metrics.proxy_metrics`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.control.proxy_metrics import ProxyCollector, ProxyMetrics, proxy_registry
+from tower.control.metrics.proxy_metrics import ProxyCollector, ProxyMetrics, proxy_registry
 from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.net.budget import Budget
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.control.request_metrics`."""
+"""Tests of `tower.control.metrics.request_metrics`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import Bench
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.pages import page_of
-from tower.control.request_metrics import RequestMetrics
+from tower.control.metrics.request_metrics import RequestMetrics
 from tower.errors import Forbidden, Unauthorized
 from tower.kube.status import StatusError
 from tower.metrics.page import registry_of

@@ -12,9 +12,9 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower import __version__
 from tower.clusters.records import Records
-from tower.control.cluster_metrics import ClusterCollector
-from tower.control.connection_metrics import SlotsCollector
-from tower.control.request_metrics import RequestMetrics
+from tower.control.metrics.cluster_metrics import ClusterCollector
+from tower.control.metrics.connection_metrics import SlotsCollector
+from tower.control.metrics.request_metrics import RequestMetrics
 from tower.metrics.families import counters, gauge, gauges, histogram
 from tower.metrics.histogram import Histogram
 from tower.metrics.loop_lag import LoopLag

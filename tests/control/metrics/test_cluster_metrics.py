@@ -1,4 +1,4 @@
-"""Tests of `tower.control.cluster_metrics`."""
+"""Tests of `tower.control.metrics.cluster_metrics`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.control.bench import NOW, Bench
 from tests.fakes.pages import page_of
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.member_credentials import MemberCredentials
-from tower.control.cluster_metrics import ClusterCollector
+from tower.control.metrics.cluster_metrics import ClusterCollector
 from tower.kube.member_status import MemberStatus
 from tower.metrics.page import registry_of
 from tower.trust.vault import Vault

@@ -1,0 +1,55 @@
+{{- define "tower-agent.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tower-agent.fullname" -}}
+{{- $name := include "tower-agent.name" . }}
+{{- $whole := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- default $whole .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tower-agent.selector" -}}
+app.kubernetes.io/name: {{ include "tower-agent.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tower-agent.labels" -}}
+{{ include "tower-agent.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: agent
+app.kubernetes.io/part-of: tower
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "tower-agent.serviceAccount" -}}
+{{- default (.Values.serviceAccount.create | ternary (include "tower-agent.fullname" .) "default") .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "tower-agent.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "tower-agent.tokenSecret" -}}
+{{- default (printf "%s-join" (include "tower-agent.fullname" .)) .Values.joinToken.existingSecret }}
+{{- end }}
+
+{{- /* Fails if values are missing or contradict each other; the schema checks each value alone. */}}
+{{- define "tower-agent.check" -}}
+{{- range $name := list "name" "proxyServer" "hostKeys" }}
+{{- if not (get $.Values $name) }}
+{{- fail (printf "%s is missing: take it from the line that \"tower join CLUSTER --format env\" prints" $name) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.joinToken.token .Values.joinToken.existingSecret }}
+{{- fail "joinToken.token and joinToken.existingSecret are both set: omit one of them" }}
+{{- end }}
+{{- if and .Values.impersonate.users (not .Values.impersonate.groups) }}
+{{- fail "impersonate.users requires impersonate.groups: with the right to impersonate all groups, the restriction to some users has no effect" }}
+{{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.enabled) }}
+{{- fail "metrics.serviceMonitor.enabled requires metrics.enabled: set both" }}
+{{- end }}
+{{- end }}

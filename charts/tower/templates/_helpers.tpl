@@ -1,0 +1,108 @@
+{{- define "tower.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tower.fullname" -}}
+{{- $name := include "tower.name" . }}
+{{- $whole := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- default $whole .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tower.selector" -}}
+app.kubernetes.io/name: {{ include "tower.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tower.labels" -}}
+{{ include "tower.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: proxy
+app.kubernetes.io/part-of: tower
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "tower.serviceAccount" -}}
+{{- default (.Values.serviceAccount.create | ternary (include "tower.fullname" .) "default") .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "tower.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "tower.claim" -}}
+{{- default (printf "%s-state" (include "tower.fullname" .)) .Values.persistence.existingClaim }}
+{{- end }}
+
+{{- /* The ports of the Service as a YAML list: the front door, the unencrypted port, the clusters' ports. */}}
+{{- define "tower.ports" -}}
+- name: https
+  port: {{ .Values.securePort }}
+  targetPort: https
+  appProtocol: https
+  {{- if eq .Values.service.type "NodePort" }}
+  nodePort: {{ .Values.securePort }}
+  {{- end }}
+{{- if .Values.plainPort }}
+- name: http
+  port: {{ .Values.plainPort }}
+  targetPort: http
+  {{- if eq .Values.service.type "NodePort" }}
+  nodePort: {{ .Values.plainPort }}
+  {{- end }}
+{{- end }}
+{{- range include "tower.clusterPorts" . | fromJsonArray }}
+- name: cluster-{{ . }}
+  port: {{ . }}
+  targetPort: {{ . }}
+  {{- if eq $.Values.service.type "NodePort" }}
+  nodePort: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The clusters' ports as a JSON list. */}}
+{{- define "tower.clusterPorts" -}}
+{{- $text := .Values.clusterPorts }}
+{{- if eq $text "none" }}[]
+{{- else }}
+{{- $first := splitList "-" $text | first | int }}
+{{- $last := splitList "-" $text | last | int }}
+{{- if gt $first $last }}
+{{- fail (printf "clusterPorts %s: the first port is above the last one: swap them" $text) }}
+{{- end }}
+{{- if ge (sub $last $first) 64 }}
+{{- fail (printf "clusterPorts %s: more than 64 ports: give a shorter range, because the Service lists each port, or none" $text) }}
+{{- end }}
+{{- untilStep $first (int (add $last 1)) 1 | toJson }}
+{{- end }}
+{{- end }}
+
+{{- /* Fails if values contradict each other; the schema checks each value alone. */}}
+{{- define "tower.check" -}}
+{{- if not .Values.publishServiceAddress }}
+{{- fail "publishServiceAddress is missing: set the name or address that users and agents connect to" }}
+{{- end }}
+{{- $ports := concat (list .Values.securePort) (include "tower.clusterPorts" . | fromJsonArray) }}
+{{- if .Values.plainPort }}{{ $ports = append $ports .Values.plainPort }}{{ end }}
+{{- if .Values.metrics.enabled }}{{ $ports = append $ports .Values.metrics.port }}{{ end }}
+{{- $seen := dict }}
+{{- range $ports }}
+{{- if hasKey $seen (toString .) }}
+{{- fail (printf "port %v is used twice: securePort, plainPort, clusterPorts and metrics.port must differ" .) }}
+{{- end }}
+{{- $_ := set $seen (toString .) true }}
+{{- end }}
+{{- if eq .Values.service.type "NodePort" }}
+{{- range omit $seen (.Values.metrics.enabled | ternary (toString .Values.metrics.port) "none") | keys | sortAlpha }}
+{{- if or (lt (int .) 30000) (gt (int .) 32767) }}
+{{- fail (printf "service.type NodePort: port %s is outside 30000-32767, and users connect to it on the nodes: change securePort, plainPort or clusterPorts" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.enabled) }}
+{{- fail "metrics.serviceMonitor.enabled requires metrics.enabled: set both" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,187 @@
+"""The chart `tower-agent`: the objects that it renders, and the values that it rejects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.integration.chart_kit import ChartCase, Objects
+from tower.member.manifest.settings import AgentSettings, Joining
+from tower.member.manifest.workload import workload
+from tower.member.options import Options
+
+AGENT: dict[str, Any] = {
+    "name": "alpha",
+    "proxyServer": "wss://tower.example.org:8443",
+    "hostKeys": ["SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"],
+    "caHashes": ["sha256:" + "0" * 64],
+}
+
+
+#: Values that render all objects and options.
+WHOLE: dict[str, Any] = {
+    **AGENT,
+    "joinToken": {"token": "tower-abc"},
+    "impersonate": {"users": ["jane"], "groups": ["dev", "system:monitoring"]},
+    "allowSystemIdentities": ["system:monitoring"],
+    "targets": {"db": "10.0.0.5:5432"},
+    "extraArgs": ["--max-retry-interval=30s"],
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.org:3128"}],
+    "metrics": {"enabled": True, "serviceMonitor": {"enabled": True}},
+    "podLabels": {"c": "d"},
+    "podAnnotations": {"e": "f"},
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+class AgentChartTests(ChartCase):
+    """The agents' objects."""
+
+    timeout = 900  # s; the API server and helm are built once
+
+    def options(self, objects: Objects, address: str = "10.1.2.3") -> Options:
+        """Return the options as the agent reads them in a pod with this address."""
+        (container,) = self.pod(objects, "main-tower-agent")["containers"]
+        self.assertEqual(container["command"], ["tower-agent"])
+        options = Options({})
+        options.parse([word.replace("$(POD_IP)", address) for word in container["args"]])
+        return options
+
+    def test_defaults(self) -> None:
+        """Two agents share a key in a Secret; the Deployment has no token, and no port is open."""
+        objects = self.objects("tower-agent", AGENT)
+        self.assertEqual(
+            sorted(objects),
+            [
+                ("ClusterRole", "system-main-tower-agent"),
+                ("ClusterRoleBinding", "system-main-tower-agent"),
+                ("Deployment", "main-tower-agent"),
+                ("NetworkPolicy", "main-tower-agent"),
+                ("PodDisruptionBudget", "main-tower-agent"),
+                ("Role", "main-tower-agent-key"),
+                ("RoleBinding", "main-tower-agent-key"),
+                ("Secret", "main-tower-agent-key"),
+                ("ServiceAccount", "main-tower-agent"),
+            ],
+        )
+        self.assertEqual(objects["Deployment", "main-tower-agent"]["spec"]["replicas"], 2)
+        self.assertNotIn("data", objects["Secret", "main-tower-agent-key"])
+        options = self.options(objects)
+        self.assertEqual(options["key-secret"].name, "main-tower-agent-key")
+        self.assertEqual(options["host-keys"], AGENT["hostKeys"])
+        policy = objects["NetworkPolicy", "main-tower-agent"]["spec"]
+        self.assertEqual((policy["policyTypes"], policy["egress"]), (["Ingress", "Egress"], [{}]))
+        self.assertNotIn("ingress", policy)
+        pod = self.pod(objects, "main-tower-agent")
+        (container,) = pod["containers"]
+        (port,) = container["ports"]
+        self.assertEqual(options["health-address"], ("10.1.2.3", port["containerPort"]))
+        self.assertEqual(pod["serviceAccountName"], "main-tower-agent")
+
+    def test_rights(self) -> None:
+        """The agent may impersonate, all or the named ones, and read and fill its own Secret only."""
+        for values, users, groups in (
+            (AGENT, None, None),
+            (WHOLE, ["jane"], ["dev", "system:monitoring"]),
+        ):
+            objects = self.objects("tower-agent", values)
+            first, second = objects["ClusterRole", "system-main-tower-agent"]["rules"]
+            self.assertEqual((first["resources"], first["verbs"]), (["users"], ["impersonate"]))
+            self.assertEqual((second["resources"], second["verbs"]), (["groups"], ["impersonate"]))
+            self.assertEqual((first.get("resourceNames"), second.get("resourceNames")), (users, groups))
+            (own,) = objects["Role", "main-tower-agent-key"]["rules"]
+            self.assertEqual((own["resources"], own["verbs"]), (["secrets"], ["get", "patch"]))
+            self.assertEqual(own["resourceNames"], ["main-tower-agent-key"])
+            for kind, name in (("Role", "main-tower-agent-key"), ("ClusterRole", "system-main-tower-agent")):
+                binding = objects[f"{kind}Binding", name]
+                self.assertEqual((binding["roleRef"]["kind"], binding["roleRef"]["name"]), (kind, name))
+                (subject,) = binding["subjects"]
+                self.assertEqual((subject["name"], subject["namespace"]), ("main-tower-agent", "system"))
+
+    def test_everything(self) -> None:
+        """All values reach the options."""
+        objects = self.objects("tower-agent", WHOLE)
+        options = self.options(objects)
+        self.assertEqual(options["allowed-identities"], ["system:monitoring"])
+        self.assertEqual(len(options["targets"]), 1)
+        self.assertEqual((options["metrics-port"], options["metrics-host"]), (9101, "10.1.2.3"))
+        self.assertEqual(options["max-retry-interval"], 30)
+        monitor = objects["ServiceMonitor", "main-tower-agent"]
+        labels = objects["Service", "main-tower-agent-metrics"]["metadata"]["labels"]
+        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), labels.items())
+        (rule,) = objects["NetworkPolicy", "main-tower-agent"]["spec"]["ingress"]
+        self.assertEqual(rule["ports"], [{"port": "metrics"}])
+
+    def test_token(self) -> None:
+        """The token is in a Secret only: the chart's, or an existing one."""
+        for given, name in (
+            ({"token": "tower-abc"}, "main-tower-agent-join"),
+            ({"existingSecret": "mine"}, "mine"),
+        ):
+            objects = self.objects("tower-agent", AGENT, joinToken=given)
+            made = objects.get(("Secret", "main-tower-agent-join"))
+            annotations = objects["Deployment", "main-tower-agent"]["spec"]["template"]["metadata"].get(
+                "annotations", {}
+            )
+            self.assertEqual("tower.kubesphere.io/join-token-digest" in annotations, made is not None)
+            self.assertEqual(
+                made and made["stringData"], {"token": given["token"]} if "token" in given else None
+            )
+            self.assertNotIn("tower-abc", json.dumps(objects["Deployment", "main-tower-agent"]))
+            (container,) = self.pod(objects, "main-tower-agent")["containers"]
+            variable = container["env"][0]
+            reference = variable["valueFrom"]["secretKeyRef"]
+            self.assertEqual(
+                (variable["name"], reference["name"], reference["key"]), ("TOWER_TOKEN", name, "token")
+            )
+
+    def test_manifest(self) -> None:
+        """The agents run as those of `tower join --format manifest`."""
+        joining = Joining("alpha", "t", AGENT["proxyServer"], AGENT["hostKeys"], AGENT["caHashes"])
+        whole = workload(joining, AgentSettings())
+        theirs = next(item for item in whole if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+        ours = self.pod(self.objects("tower-agent", AGENT), "main-tower-agent")
+        self.assertEqual(ours["securityContext"], theirs["securityContext"])
+        (their, our) = (pod["containers"][0] for pod in (theirs, ours))
+        for name in ("image", "command", "ports", "resources", "securityContext"):
+            self.assertEqual(our[name], their[name], name)
+        self.assertLessEqual({*their["args"]} - {"--key-secret=tower-agent-key"}, {*our["args"]})
+        self.assertEqual(our["env"][1], their["env"][1])
+
+    def test_addresses(self) -> None:
+        """The agent may listen on IPv6; with one replica there is no budget of disruptions."""
+        objects = self.objects("tower-agent", AGENT, replicas=1)
+        self.assertEqual(self.options(objects, "fd00::5")["health-address"], ("fd00::5", 8081))
+        self.assertNotIn(("PodDisruptionBudget", "main-tower-agent"), objects)
+
+    def test_rejected(self) -> None:
+        """A wrong value is named with its cure or its form."""
+        for values, words in (
+            ({"name": ""}, ("name is missing", "tower join CLUSTER --format env")),
+            ({"name": "Alpha_1"}, ("/name", "pattern")),
+            ({"proxyServer": ""}, ("proxyServer is missing",)),
+            ({"proxyServer": "tower.example.org:8443"}, ("/proxyServer", "wss?://")),
+            ({"hostKeys": []}, ("hostKeys is missing",)),
+            ({"hostKeys": "SHA256:x"}, ("/hostKeys", "array")),
+            ({"joinToken": {"token": "a", "existingSecret": "b"}}, ("both set",)),
+            ({"impersonate": {"users": ["jane"]}}, ("requires impersonate.groups",)),
+            ({"replicas": 9}, ("/replicas", "maximum")),
+            ({"target": {"db": "10.0.0.5:5432"}}, ("target", "not allowed")),
+            ({"podDisruptionBudget": {"maxUnavailable": 0}}, ("/podDisruptionBudget/maxUnavailable",)),
+        ):
+            error = self.rejected("tower-agent", {**AGENT, **values})
+            for word in words:
+                self.assertIn(word, error)
+
+    def test_version(self) -> None:
+        """The chart installs this version of Tower."""
+        self.versions("tower-agent")
+
+    def test_lint(self) -> None:
+        """Helm finds nothing to improve."""
+        self.lint("tower-agent", WHOLE)
+
+    def test_accepted(self) -> None:
+        """A real API server accepts all objects, with the least and with all values."""
+        self.assertEqual(self.accepted("tower-agent", AGENT), 9)
+        self.assertEqual(self.accepted("tower-agent", WHOLE), 12)

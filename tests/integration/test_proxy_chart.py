@@ -1,0 +1,197 @@
+"""The chart `tower`: the objects that it renders, and the values that it rejects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tower
+from tests.integration.chart_kit import ChartCase, Objects
+from tower.control.proxy_options import Options
+
+PROXY: dict[str, Any] = {"publishServiceAddress": "tower.example.org"}
+
+#: Values that render all objects and options.
+WHOLE: dict[str, Any] = {
+    **PROXY,
+    "securePort": 443,
+    "plainPort": 8080,
+    "clusterPorts": "6000-6003",
+    "proxyProtocolFrom": ["10.0.3.0/24", "fd00:3::/64"],
+    "requireV2": True,
+    "accessLog": True,
+    "auditLog": True,
+    "log": {"format": "json", "level": 4},
+    "extraArgs": ["--max-credential-ttl=8h"],
+    "extraEnv": [{"name": "TOWER_KEEPALIVE", "value": "5s"}],
+    "extraVolumes": [{"name": "nodes", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "nodes", "mountPath": "/nodes"}],
+    "imagePullSecrets": [{"name": "registry"}],
+    "service": {"annotations": {"a": "b"}, "externalTrafficPolicy": "Local", "loadBalancerClass": "x.io/y"},
+    "metrics": {
+        "enabled": True,
+        "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"x": "y"}},
+    },
+    "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+    "podLabels": {"c": "d"},
+    "podAnnotations": {"e": "f"},
+    "persistence": {"storageClass": "fast", "annotations": {"g": "h"}},
+    "priorityClassName": "system-cluster-critical",
+    "nodeSelector": {"i": "j"},
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+}
+
+
+class ProxyChartTests(ChartCase):
+    """The proxy's objects."""
+
+    timeout = 900  # s; the API server and helm are built once
+
+    def arguments(self, objects: Objects) -> list[str]:
+        """Return the arguments of the proxy."""
+        (container,) = self.pod(objects, "main-tower")["containers"]
+        self.assertEqual(container["command"], ["tower-proxy"])
+        found: list[str] = container["args"]
+        return found
+
+    def options(self, objects: Objects) -> Options:
+        """Return the options as the proxy reads them."""
+        options = Options({})
+        options.parse(self.arguments(objects))
+        return options
+
+    def test_defaults(self) -> None:
+        """One proxy with a volume, and only the front door."""
+        objects = self.objects("tower", PROXY)
+        self.assertEqual(
+            sorted(objects),
+            [
+                ("Deployment", "main-tower"),
+                ("NetworkPolicy", "main-tower"),
+                ("PersistentVolumeClaim", "main-tower-state"),
+                ("Service", "main-tower"),
+                ("ServiceAccount", "main-tower"),
+            ],
+        )
+        self.assertEqual(objects["Deployment", "main-tower"]["spec"]["strategy"], {"type": "Recreate"})
+        pod = self.pod(objects, "main-tower")
+        self.assertFalse(pod["automountServiceAccountToken"])
+        self.assertNotIn("sysctls", pod["securityContext"])
+        self.assertEqual(pod["containers"][0]["image"], f"kubesphere/tower:{tower.__version__}")
+        options = self.options(objects)
+        (volume,), (mount,) = pod["volumes"], pod["containers"][0]["volumeMounts"]
+        # fsGroup opens the volume's root to the group, and the proxy requires a private directory
+        self.assertEqual(Path(options["state-dir"]).parent, Path(mount["mountPath"]))
+        self.assertEqual(volume["persistentVolumeClaim"], {"claimName": "main-tower-state"})
+        self.assertEqual(options["publish-service-address"], "tower.example.org")
+        self.assertEqual(
+            (options["secure-port"], options["port"], options["cluster-ports"]), (8443, None, None)
+        )
+        self.assertIsNone(options["metrics-port"])
+        service = objects["Service", "main-tower"]
+        self.assertEqual((service["spec"]["type"], self.ports(service)), ("LoadBalancer", {"https": 8443}))
+        claim = objects["PersistentVolumeClaim", "main-tower-state"]
+        self.assertEqual(claim["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
+
+    def test_everything(self) -> None:
+        """All values reach the options, the Services and the policy; the pod may use ports below 1024."""
+        objects = self.objects("tower", WHOLE)
+        pod = self.pod(objects, "main-tower")
+        self.assertEqual(
+            pod["securityContext"]["sysctls"],
+            [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
+        )
+        options = self.options(objects)
+        self.assertEqual((options["secure-port"], options["port"]), (443, 8080))
+        self.assertEqual(options["cluster-ports"], range(6000, 6004))
+        self.assertEqual((options["metrics-port"], options["metrics-host"]), (9100, "0.0.0.0"))
+        self.assertEqual((options["access-log"], options["audit-log-path"]), ("-", "-"))
+        self.assertEqual(len(options["proxy-protocol-from"]), 2)
+        self.assertTrue(options["require-v2"])
+        self.assertEqual(options["max-credential-ttl"], 8 * 3600)
+        wanted = {"https": 443, "http": 8080, **{f"cluster-{port}": port for port in range(6000, 6004)}}
+        self.assertEqual(self.ports(objects["Service", "main-tower"]), wanted)
+        self.assertEqual(self.ports(objects["Service", "main-tower-metrics"]), {"metrics": 9100})
+        doors, metrics = objects["NetworkPolicy", "main-tower"]["spec"]["ingress"]
+        self.assertEqual([port["port"] for port in doors["ports"]], ["https", "http", *range(6000, 6004)])
+        self.assertEqual(doors["from"], [{"ipBlock": {"cidr": "10.0.0.0/8"}}])
+        self.assertEqual(
+            (metrics["ports"], metrics["from"]), ([{"port": "metrics"}], [{"namespaceSelector": {}}])
+        )
+        monitor = objects["ServiceMonitor", "main-tower"]
+        self.assertEqual(monitor["metadata"]["labels"]["x"], "y")
+        self.assertEqual(monitor["spec"]["endpoints"], [{"port": "metrics", "interval": "30s"}])
+        labels = objects["Service", "main-tower-metrics"]["metadata"]["labels"]
+        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), labels.items())
+        others = objects["Service", "main-tower"]["metadata"]["labels"]
+        self.assertFalse(monitor["spec"]["selector"]["matchLabels"].items() <= others.items())
+
+    def test_volume(self) -> None:
+        """The volume may be an existing claim's, or none; without `keep`, Helm removes the claim."""
+        objects = self.objects("tower", PROXY, persistence={"existingClaim": "mine"})
+        self.assertNotIn(("PersistentVolumeClaim", "main-tower-state"), objects)
+        (volume,) = self.pod(objects, "main-tower")["volumes"]
+        self.assertEqual(volume["persistentVolumeClaim"], {"claimName": "mine"})
+        (volume,) = self.pod(self.objects("tower", PROXY, persistence={"enabled": False}), "main-tower")[
+            "volumes"
+        ]
+        self.assertEqual(volume["emptyDir"], {})
+        objects = self.objects("tower", PROXY, persistence={"keep": False})
+        self.assertNotIn("annotations", objects["PersistentVolumeClaim", "main-tower-state"]["metadata"])
+
+    def test_authority(self) -> None:
+        """The CA is in a Secret."""
+        objects = self.objects("tower", PROXY, ca={"existingSecret": "company-ca"})
+        pod = self.pod(objects, "main-tower")
+        volume, mount = pod["volumes"][1], pod["containers"][0]["volumeMounts"][1]
+        self.assertEqual(volume["secret"]["secretName"], "company-ca")
+        for option, key in (("ca-cert", "tls.crt"), ("ca-key", "tls.key")):
+            self.assertIn(f"--{option}={mount['mountPath']}/{key}", self.arguments(objects))
+
+    def test_node_ports(self) -> None:
+        """Users connect to the port that the proxy publishes, so it is the node's."""
+        values = {"securePort": 30443, "service": {"type": "NodePort"}}
+        (port,) = self.objects("tower", PROXY, **values)["Service", "main-tower"]["spec"]["ports"]
+        self.assertEqual((port["port"], port["nodePort"]), (30443, 30443))
+
+    def test_image(self) -> None:
+        """An image may be named by its digest."""
+        digest = "sha256:" + "a" * 64
+        image = {"repository": "registry.example.org:5000/tower", "tag": "x", "digest": digest}
+        pod = self.pod(self.objects("tower", PROXY, image=image), "main-tower")
+        self.assertEqual(pod["containers"][0]["image"], f"registry.example.org:5000/tower@{digest}")
+
+    def test_rejected(self) -> None:
+        """A wrong value is named with its cure or its form."""
+        for values, words in (
+            ({"publishServiceAddress": ""}, ("publishServiceAddress is missing", "users and agents")),
+            ({"publishServiceAddress": "https://tower"}, ("/publishServiceAddress", "pattern")),
+            ({"clusterPorts": "6000-7000"}, ("clusterPorts 6000-7000", "more than 64")),
+            ({"clusterPorts": "6010-6000"}, ("clusterPorts 6010-6000", "swap")),
+            ({"clusterPorts": "some"}, ("/clusterPorts", "pattern")),
+            ({"securePort": 0}, ("/securePort", "minimum")),
+            ({"securePort": 6001, "clusterPorts": "6000-6003"}, ("port 6001 is used twice",)),
+            ({"service": {"type": "NodePort"}}, ("8443 is outside 30000-32767",)),
+            ({"service": {"type": "ExternalName"}}, ("/service/type", "LoadBalancer")),
+            ({"metrics": {"serviceMonitor": {"enabled": True}}}, ("requires metrics.enabled",)),
+            ({"replicas": 2}, ("replicas", "not allowed")),
+            ({"image": {"digest": "latest"}}, ("/image/digest", "pattern")),
+            ({"extraArgs": ["v=4"]}, ("/extraArgs/0", "pattern")),
+        ):
+            error = self.rejected("tower", {**PROXY, **values})
+            for word in words:
+                self.assertIn(word, error)
+
+    def test_version(self) -> None:
+        """The chart installs this version of Tower."""
+        self.versions("tower")
+
+    def test_lint(self) -> None:
+        """Helm finds nothing to improve."""
+        self.lint("tower", WHOLE)
+
+    def test_accepted(self) -> None:
+        """A real API server accepts all objects, with the least and with all values."""
+        self.assertEqual(self.accepted("tower", PROXY), 5)
+        self.assertEqual(self.accepted("tower", WHOLE), 7)
