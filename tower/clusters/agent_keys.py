@@ -228,7 +228,7 @@ class AgentKeys:
         return self._store.get(_kind(credential), name)
 
     def _note(self, name: _Name, **facts: Any) -> None:
-        """Remember facts; the last agent may change often, so it is written after the store's quiet period."""
+        """Remember facts; a changed agent is written after the store's quiet period."""
         if not self._stopped:
             self._noted.setdefault(name, {}).update(facts)
             is_quiet = facts.keys() == {"agent"}
