@@ -28,6 +28,7 @@ class ControllerTestCase(SynchronousTestCase):
 
     settings = HostSettings()
     ports: range | None = range(6000, 6010)
+    uses_tokens = True
 
     def setUp(self) -> None:
         """Start the controller."""
@@ -45,6 +46,7 @@ class ControllerTestCase(SynchronousTestCase):
             self.kit.issuer,
             clock.seconds,
             self.kit.set_names,
+            uses_tokens=self.uses_tokens,
         )
         controller.startService()
         self.addCleanup(controller.stopService)
@@ -273,6 +275,21 @@ class TokenTests(ControllerTestCase):
         self.assertNotIn("short", text)
         self.apply(connection={"token": TOKEN})
         self.assertEqual(self.status(INITIALIZED)[0], "True")
+
+
+class NoTokenTests(ControllerTestCase):
+    """A proxy that rejects KubeSphere Tower agents."""
+
+    uses_tokens = False
+
+    def test_none(self) -> None:
+        """A cluster gets no token; one in the object is moved, but not valid."""
+        self.apply()
+        self.assertEqual(list(self.kit.secret()["data"]), ["kubeconfig"])
+        self.apply(connection={"token": TOKEN})
+        self.assertEqual(self.token(), TOKEN)
+        self.assertNotIn("token", self.kit.connection())
+        self.assertEqual(self.kit.records.v1_tokens.all(), [])
 
 
 class CompatibleTests(ControllerTestCase):
