@@ -283,7 +283,7 @@ class NoTokenTests(ControllerTestCase):
     uses_tokens = False
 
     def test_none(self) -> None:
-        """A cluster gets no token; one in the object is moved, but not valid."""
+        """A cluster has no token; one in the object is moved, but not valid."""
         self.apply()
         self.assertEqual(list(self.kit.secret()["data"]), ["kubeconfig"])
         self.apply(connection={"token": TOKEN})
