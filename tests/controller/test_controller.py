@@ -176,6 +176,19 @@ class ServedTests(ControllerTestCase):
         self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
         self.assertEqual(read_kubeconfig(self.kubeconfig()).server, f"https://{address}:6443")
 
+    def test_secret_changed(self) -> None:
+        """A Secret that another program changed or deleted is put right, with a new kubeconfig."""
+        self.apply()
+        secret = self.kit.secret()
+        self.kit.host.put(SECRETS, {**secret, "data": {**secret["data"], "kubeconfig": "eA=="}})
+        self.pump()
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.kit.host.remove(SECRETS, "mc-alpha", NAMESPACE)
+        self.pump()
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.kit.records.v1_tokens.check("alpha", self.token())
+        self.assertEqual(self.steady(), [])
+
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""
         self.kit.host.put(
