@@ -20,7 +20,7 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Four groups run side by side, because three of them mostly wait.  Modules that compare speeds, or measure users under an
+# Five groups run side by side, because four of them mostly wait.  Modules that compare speeds, or measure users under an
 # attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
@@ -33,11 +33,17 @@ ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
 # Health, metrics, signals, rotation: they wait for the programs' periods.
 OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %.test_doctor_member %.test_first_line \
 	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION),$(INTEGRATION))
+# Tower in Kubernetes: a host cluster, charts, manifests.
+HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_agent_manifest \
+	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_image %.test_realcluster_workloads,$(INTEGRATION))
+# Old agents and proxies, and hostile ones.
+PEERS := $(filter %.test_old_agent %.test_old_agent_messages %.test_old_join %.test_old_proxy %.test_hostile_agent \
+	%.test_hostile_proxy %.test_v1_fleet,$(INTEGRATION))
+WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION) $(HOST) $(PEERS),$(INTEGRATION))
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -99,7 +105,7 @@ aside: $(VENV)/.ready
 
 slow: $(VENV)/.ready kubectl realcluster go-clients
 	@failed=0; \
-	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-host slow-attacks slow-busy || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
 	exit $$failed
 
@@ -112,6 +118,9 @@ slow-waiting: $(VENV)/.ready
 
 slow-operation: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(OPERATION)
+
+slow-host: $(VENV)/.ready
+	$(TRIAL) --limit 2400 $(HOST) $(PEERS)
 
 slow-attacks: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(ATTACKS)
@@ -130,7 +139,7 @@ test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
-	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-attacks slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-host slow-attacks slow-busy || failed=1; \
 	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed

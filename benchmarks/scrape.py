@@ -26,8 +26,8 @@ from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import NodeState
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.control.cluster_metrics import ClusterCollector
-from tower.control.request_metrics import RequestMetrics
+from tower.control.metrics.cluster_metrics import ClusterCollector
+from tower.control.metrics.request_metrics import RequestMetrics
 from tower.metrics.page import MetricsPage, registry_of
 from tower.metrics.port import MetricsPort
 from tower.nodes.tunnel_metrics import Reading, TunnelCollector

@@ -319,7 +319,7 @@ class AgentTests(SynchronousTestCase):
             self.write_kubeconfig()
             agent = make()
             self.start(agent)
-            agent.uplink.renew = lambda calls=renewed: calls.append(True)  # type: ignore[method-assign, misc]
+            self.patch(agent.uplink, "renew", lambda _limit, calls=renewed: calls.append(True))
             self.kubeconfig.write_text(self.kubeconfig.read_text() + "\n")
             self.reactor.advance(REFRESH)
             self.assertEqual(renewed, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,13 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
-from tower.kube.head_policy import HeadPolicy
+from tower.kube.head_policy import HeadPolicy, allow_member_tokens, refuse_member_tokens
+from tower.kube.member_check import TIMEOUT
 from tower.kube.member_cures import agent_texts
 from tower.kube.self_test import check_head_policy
 from tower.member.agent_metrics import AgentCollector, metrics_services
 from tower.member.health_page import HealthPage, HealthService
-from tower.member.member_access import create_checker
+from tower.member.member_access import create_checker, create_client
 from tower.member.member_health import MemberHealth
 from tower.member.options import ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
@@ -40,13 +42,16 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.memory import LOOK, FreedMemory
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, raise_file_limit, settle_memory
-from tower.reactor.repeating import periodic
+from tower.reactor.repeating import RepeatingTask, periodic
 from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.trust.statedir import StateDir
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
+from tower.v1.neighbor import PERIOD, OldAgentCheck
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
+from tower.v1.renewal import RegistrationRenewal, SentCredential
+from tower.v1.token_source import TokenSource
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.agent_state import AgentState
 from tower.v2.hello import CHECK_MEMBER, LONGEST_TEXT, MEMBER_STATUS, AgentHello
@@ -68,6 +73,11 @@ _INSECURE = {
     "cluster with the agent's own rights",
     "allow-system-identities": "--allow-system-identities is insecure: ALL system identities are accepted "
     "from the proxy, system:masters included; allow single names with --allow-system-identity NAME",
+}
+
+_MEMBER_TOKENS = {
+    False: "trusted callers of the proxy may send requests with tokens of this cluster's own accounts",
+    True: "without effect while the agent has a client certificate, which takes precedence over tokens",
 }
 
 _ANY_PROXY = (
@@ -111,6 +121,14 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     return agent
 
 
+def _tls_context(options: Options) -> ssl.SSLContext | None:
+    """Return the context that verifies the proxy; None: without TLS, or by ``--ca-hash``."""
+    if not options.server.secure or options["ca-hashes"]:
+        return None
+    file = options["ca-cert"]
+    return strict_context(None if file is None else str(file))
+
+
 class Agent(MultiService):
     """The agent with all its parts.
 
@@ -130,19 +148,14 @@ class Agent(MultiService):
         self._options = options
         self._state = state
         self._v1: V1Uplink | None = None
+        self._renewal: RegistrationRenewal | None = None
         self._warnings: list[str] = []
         name, url, kubesphere = options["name"], options.server, options["kubesphere-service"]
         sockets = Poller(reactor)
         budget = Budget(options["buffer-budget"])
 
         # The API server
-        service = options["kubernetes-service"]
-        self.member = member = (
-            APIServer.from_kubeconfig(str(options["kubeconfig"]), service)
-            if options["kubeconfig"]
-            else APIServer.in_cluster(os.environ, service)
-        )
-
+        self.member = member = _api_server(options)
         kept = AgentState.of(options, state, reactor, sockets, member)
         known_proxies = kept.known_proxies
 
@@ -154,15 +167,11 @@ class Agent(MultiService):
         self.member_health = health = MemberHealth(reactor, checker.check)
 
         # The tunnel
-        hashes, ca_file = options["ca-hashes"], options["ca-cert"]
-        context = None
-        if url.secure and not hashes:
-            context = strict_context(None if ca_file is None else str(ca_file))
         dialer = Dialer(
             sockets,
             url,
-            context=context,
-            hashes=hashes,
+            context=_tls_context(options),
+            hashes=options["ca-hashes"],
             proxy=find_proxy(url, os.environ),
             announced=known_proxies.ca_hashes,
         )
@@ -176,7 +185,7 @@ class Agent(MultiService):
             registrar = Registrar(
                 member,
                 name,
-                options.secret("token") or "",
+                TokenSource(options.secret("token") or "", options.secret_file("token")),
                 ServiceAddress(*(parse_address(kubesphere, 80) if kubesphere else KUBESPHERE_SERVICE)),
             )
             self._warnings += registrar.warnings
@@ -191,7 +200,10 @@ class Agent(MultiService):
                 targets.append(Target("kubesphere", *parse_address(kubesphere, 80)))
             self.targets = Targets(targets)
             policy = HeadPolicy(
-                member.upstream, identities=options.identities, impersonate=not options["no-impersonation"]
+                member.upstream,
+                identities=options.identities,
+                impersonate=not options["no-impersonation"],
+                member_tokens=allow_member_tokens if options["allow-member-tokens"] else refuse_member_tokens,
             )
             hello = AgentHello(
                 __version__,
@@ -247,11 +259,21 @@ class Agent(MultiService):
         if options["health-address"]:
             host, port = options["health-address"]
             services.append(HealthService(reactor, host, port, HealthPage(uplink, health)))
+        if self._v1 is not None:
+            services.append(self._follow_v1(self._v1, reactor, sockets))
         for option, text in _INSECURE.items():
             if options[option]:
                 services.append(periodic(reactor, REMINDER, partial(self._log.critical, text)))
         for each in services:
             each.setServiceParent(self)
+
+    def _follow_v1(self, v1: V1Uplink, reactor: IReactor, sockets: Poller) -> Service:
+        """Renew the registration with the old proxy from now on; return the check for an old agent."""
+        sent = SentCredential(reactor, sockets, self.member)
+        time_of_day = TimeOfDay(reactor).seconds
+        self._renewal = RegistrationRenewal(v1, self.uplink, sent.is_accepted, time_of_day)
+        check = OldAgentCheck(reactor, create_client(reactor, sockets, self.member), socket.gethostname())
+        return RepeatingTask(reactor, PERIOD, check.run, TIMEOUT)
 
     def _refresh(self) -> None:
         """Follow the credential files; reconnect if a KubeSphere Tower proxy has an old credential."""
@@ -259,9 +281,8 @@ class Agent(MultiService):
         is_changed = self.member.refresh()
         if is_changed or self.member.problem != problem:
             self.member_health.check_now()
-        if is_changed and self._v1 is not None and self._v1.is_stale:
-            self._log.info("reconnecting to send the changed credential to the proxy")
-            self.uplink.renew()
+        if self._renewal is not None:
+            self._renewal.check(is_changed=is_changed)
 
     def startService(self) -> None:
         """Log the configuration and its risks, and start."""
@@ -283,6 +304,10 @@ class Agent(MultiService):
         for name in options["allowed-identities"]:
             self._log.warn(
                 "--allow-system-identity {name}: accepted from the proxy as user and as group", name=name
+            )
+        if options["allow-member-tokens"]:
+            self._log.warn(
+                "--allow-member-tokens: {text}", text=_MEMBER_TOKENS[member.upstream().has_certificate]
             )
         if self._v1 is not None and options[ANY_HOST_KEY]:
             authenticated = _AUTHENTICATED[options.server.secure]
@@ -306,3 +331,10 @@ class Agent(MultiService):
             self._state.close()
         self._log.info("tower-agent stopped")
         return result if isinstance(result, Failure) else None
+
+
+def _api_server(options: Options) -> APIServer:
+    service = options["kubernetes-service"]
+    if options["kubeconfig"]:
+        return APIServer.from_kubeconfig(str(options["kubeconfig"]), service)
+    return APIServer.in_cluster(os.environ, service)

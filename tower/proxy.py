@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,12 +26,16 @@ from tower.control.event_recorder import EventRecorder
 from tower.control.last_seen import PERIOD as LAST_SEEN_PERIOD
 from tower.control.last_seen import LastSeen
 from tower.control.member_checks import MemberChecks
-from tower.control.proxy_metrics import ProxyMetrics
+from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
+from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
+from tower.hosted import replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -60,6 +64,7 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, 
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.tunnels.silence_watch import PERIOD as SILENCE_PERIOD
 from tower.tunnels.silence_watch import SilenceWatch
@@ -77,6 +82,7 @@ from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.upstream.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.assembly import Gateways, PortReactors, kubernetes_ports, kubesphere_ports
+from tower.web.ports.import_page import ImportPage
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import FrontDoor
 from tower.web.ports.served_ports import SWEEP_PERIOD, ServedPorts
@@ -111,18 +117,34 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     check_head_policy()
     state = StateDir(options["state-dir"])
     state.lock()
+    proxy: Proxy | HostedProxy
     try:
         state.require_complete()
-        options.check_listening()  # after the lock: a running proxy with this directory has the ports, too
+        if options.is_hosted:
+            proxy = replica(options, reactor, state, partial(_create, options, state, reactor))
+        else:
+            proxy = _create(options, state, reactor)
     except Exception:
         state.close()
         raise
-    given = options.given_cluster
-    proxy = Proxy(options, state, reactor, None if given is None else read_access(given))
     if is_program:
         Signals(reactor, proxy.reloads, options.flush_log).setServiceParent(proxy)  # type: ignore[no-untyped-call]
         proxy.on_ready = notify_manager(proxy, reactor, proxy.reloads, proxy.summary)
     return proxy
+
+
+def _create(
+    options: Options,
+    state: StateDir,
+    reactor: IReactor,
+    store: IStore | None = None,
+    host_access: HostAccess | None = None,
+    reloads: Reloads | None = None,
+) -> Proxy:
+    options.check_listening()  # after the lock: a running proxy with this directory has the ports, too
+    given = options.given_cluster
+    access = None if given is None else read_access(given)
+    return Proxy(options, state, reactor, access, store, host_access, reloads)
 
 
 class Proxy(MultiService):
@@ -131,6 +153,9 @@ class Proxy(MultiService):
     :param state: locked; the proxy closes it when it stops.
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :param store: of the records; None: the database in the state directory.
+    :param host_access: for the controller of the host cluster that has the records; None: there is none.
+    :param reloads: to add to; None: the proxy has its own.
+    :ivar controller: of the host cluster, if there is one.
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
     :ivar grace: time for requests to finish at a stop, s.
@@ -147,6 +172,8 @@ class Proxy(MultiService):
         reactor: IReactor,
         access: KubeAccess | None = None,
         store: IStore | None = None,
+        host_access: HostAccess | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -160,7 +187,7 @@ class Proxy(MultiService):
         day = TimeOfDay(reactor)
         epoch = day.seconds
         sockets = Poller(reactor)
-        self.reloads = reloads = Reloads()
+        self.reloads = reloads = Reloads() if reloads is None else reloads
         reloads.add("log", options.reload_log)
         self._logs = logs = RequestLogs.open(options, reactor, epoch, reloads)
         if store is None:
@@ -185,7 +212,12 @@ class Proxy(MultiService):
         # Records
         secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
         self._records = records = Records.of(
-            store, Vault(secrets_file, epoch), options["cluster-ports"], day, options["max-credential-ttl"]
+            store,
+            Vault(secrets_file, epoch),
+            options["cluster-ports"],
+            day,
+            options["max-credential-ttl"],
+            QUARANTINE if host_access is not None else 0.0,
         )
         clusters, member_credentials = records.clusters, records.member_credentials
         credentials, tokens, v1_tokens = records.credentials, records.tokens, records.v1_tokens
@@ -249,6 +281,7 @@ class Proxy(MultiService):
             keys.fingerprints,
             published,
             day,
+            records.imports,
         )
         api = tower_api(records, tunnels, issuer, day, nodes.status, nodes.check_files, rotations)
 
@@ -287,6 +320,7 @@ class Proxy(MultiService):
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
                 metrics=metrics.page.pieces,
+                imports=ImportPage(issuer, reactor.seconds),
             )
         )
         plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))
@@ -307,7 +341,7 @@ class Proxy(MultiService):
         availability = Availability(reactor, clusters, tunnels)
         recorder = EventRecorder(store, clusters, tunnels, records.events)
         writing = (
-            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
+            periodic(reactor, max(LAST_SEEN_PERIOD, store.quiet_period), last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             *(
                 periodic(reactor, PURGE_PERIOD, purge)
@@ -324,7 +358,14 @@ class Proxy(MultiService):
             *writing,
         )
         self._services: list[Service] = [
-            Revocation(store, clusters, credentials, tunnels, sessions),
+            Revocation(
+                store,
+                clusters,
+                credentials,
+                tunnels,
+                sessions,
+                ClusterDrains(reactor, tunnels, pool.close_idle),
+            ),
             last_seen,
             notices,
             versions,
@@ -350,6 +391,19 @@ class Proxy(MultiService):
             self._services.append(
                 MetricsPort(reactor, metrics.page, options["metrics-host"], options["metrics-port"])
             )
+        self.controller: Controller | None = None
+        if host_access is not None:
+            self.controller = Controller(
+                reactor,
+                host_access,
+                records,
+                KubeconfigIssuer(credentials, users, authority, epoch),
+                epoch,
+                reactors.certificates.set_names,
+                uses_tokens=not options["require-v2"],
+            )
+            self._writers = (self.controller, *self._writers)
+            self._services.append(self.controller)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""
@@ -359,7 +413,8 @@ class Proxy(MultiService):
 
     async def _open(self) -> None:
         await self._admin.renew()
-        await self._records.clusters.assign_ports()
+        if self.controller is None:
+            await self._records.clusters.assign_ports()
         await self._records.member_credentials.reseal()
         await self._rotations.resume()
         given = self._options.given_cluster
@@ -373,6 +428,11 @@ class Proxy(MultiService):
         self._ready = True
         self._log_start()
         self.on_ready()
+
+    @property
+    def host_problems(self) -> Sequence[str]:
+        """Problems of the host cluster, with their cures."""
+        return () if self.controller is None else self.controller.problems
 
     def summary(self) -> str:
         """Return the state of the clusters in one sentence."""

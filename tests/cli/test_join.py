@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from twisted.internet.defer import Deferred
 
 from tests.fakes.cli import CommandTestCase
 from tests.fakes.tunnels import FakeTunnel
@@ -202,12 +203,12 @@ class AgentManifestTests(V1Case):
         """The manifest has the parameters of the join line, and a valid token in a Secret only."""
         out = self.good(*V2_MANIFEST)
         objects = [item for item in yaml.safe_load_all(out) if item is not None]
-        deployment = objects[-1]
-        arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        self.assertIn("--name=alpha", arguments)
-        self.assertIn("--proxy-server=wss://tower.example.org:8443", arguments)
-        self.assertTrue([word for word in arguments if word.startswith("--host-key=SHA256:")])
-        self.assertTrue([word for word in arguments if word.startswith("--ca-hash=sha256:")])
+        (container,) = objects[-1]["spec"]["template"]["spec"]["containers"]
+        options = {each["name"]: each.get("value", "") for each in container["env"]}
+        self.assertEqual(options["TOWER_NAME"], "alpha")
+        self.assertEqual(options["TOWER_PROXY_SERVER"], "wss://tower.example.org:8443")
+        self.assertTrue(options["TOWER_HOST_KEY"].startswith("SHA256:"))
+        self.assertTrue(options["TOWER_CA_HASH"].startswith("sha256:"))
         (secret,) = (item for item in objects if "stringData" in item)
         token = secret["stringData"]["token"]
         self.assertEqual(out.count(token), 1)
@@ -224,6 +225,49 @@ class AgentManifestTests(V1Case):
         self.assertEqual(container["image"], "registry.example/tower:1")
         names = [rule["resourceNames"] for rule in objects["ClusterRole"]["rules"]]
         self.assertEqual(names, [["jane", "joe"], ["dev", "ops"]])
+
+
+class ImportURLTests(V1Case):
+    """`--output-url`."""
+
+    URL = ("join", "alpha", "--output-url")
+
+    def fetched(self, url: str) -> dict[str, dict[str, Any]]:
+        """Return the objects of the manifest at an import URL, by kind."""
+        base, secret = url.strip().rsplit("/", 1)
+        self.assertEqual(base, "https://tower.example.org:8443/import")
+        fetching = Deferred.fromCoroutine(self.issuer.import_manifest(secret))
+        cluster, text = self.successResultOf(fetching)
+        self.assertEqual(cluster, "alpha")
+        return {item["kind"]: item for item in yaml.safe_load_all(text)}
+
+    def test_url(self) -> None:
+        """Standard output is the URL alone; the notes have neither it nor its secret."""
+        out, err = self.said(*self.URL)
+        self.assertEqual(out.count("\n"), 1)
+        self.assertNotIn(out.strip().rsplit("/", 1)[1], err)
+        self.assertIn("kubectl apply -f URL", err)
+        self.assertIn("--ca-file FILE", err)
+        (container,) = self.fetched(out)["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertIn({"name": "TOWER_NAME", "value": "alpha"}, container["env"])
+
+    def test_choices(self) -> None:
+        """Image, users, groups and the token's uses are those that were given."""
+        words = ("--image=registry.example/tower:1", "--impersonate-groups=dev", "--uses=3", "--ttl=2h")
+        objects = self.fetched(self.said(*self.URL, *words)[0])
+        (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(container["image"], "registry.example/tower:1")
+        self.assertEqual(objects["ClusterRole"]["rules"][1]["resourceNames"], ["dev"])
+        values = [record.value for record in self.store.snapshot("jointokens").values()]
+        self.assertEqual(sorted(value["uses"] for value in values), [0, 3])
+        self.assertEqual({value["expires"] for value in values}, {self.clock.seconds() + 7200})
+
+    def test_ca(self) -> None:
+        """With a file for the CA, the note has a complete command."""
+        path = self.mktemp()
+        _, err = self.said(*self.URL, "--ca-file", path)
+        self.assertEqual(Path(path).read_bytes(), self.serving.pem)
+        self.assertIn(f"curl -fsS --cacert {path} URL | kubectl apply -f -", err)
 
 
 class OptionTests(V1Case):
@@ -249,8 +293,14 @@ class OptionTests(V1Case):
                 (*V2_MANIFEST, "--impersonate-groups", "system:masters"),
                 "--impersonate-groups: 'system:masters'",
             ),
+            ((*V2_MANIFEST, "--target", "db"), "--target: 'db'"),
+            ((*V2_MANIFEST, "--kubesphere-service", "a b"), "--kubesphere-service: 'a b'"),
+            (("join", "alpha", "--target", "db=h:1"), "--format manifest"),
+            ((*V1, "--format", "manifest", "--kubesphere-service", "h"), "--protocol v2"),
+            (("join", "alpha", "--output-url", "--format", "env"), "mutually exclusive"),
+            ((*V1, "--output-url"), "--protocol v2"),
             ((*V2_MANIFEST, "--impersonate-groups", " , "), "--impersonate-groups: ''"),
-            ((*V2_MANIFEST, "--image", "x y"), "--image 'x y'"),
+            ((*V2_MANIFEST, "--image", "x y"), "--image: 'x y'"),
             ((*V1, "--format", "env"), "--protocol v2"),
             (("join", "alpha", "--protocol", "v3"), "--protocol"),
             (("join", "alpha", "--token", OLD), "--token"),

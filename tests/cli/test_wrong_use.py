@@ -88,6 +88,7 @@ VALID = {
     "cluster list": "",
     "join": "alpha",
     "kubeconfig": "alpha --user jane",
+    "trusted-caller": "alpha --user kubesphere",
     "admin-kubeconfig": "--user ops",
     "credential list": "",
     "credential revoke": "x",

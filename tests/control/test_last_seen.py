@@ -78,6 +78,25 @@ class LastSeenTests(SynchronousTestCase):
         self.bench.tunnels.remove(other)
         self.assertEqual(self.seen(KEYS[0]), NOW)
 
+    def test_replicas(self) -> None:
+        """One of the replicas with a key is noted while it is connected; another's return writes nothing."""
+        replica = FakeTunnel("alpha", host="edge-2")
+        self.bench.tunnels.add(replica)
+        self.bench.clock.advance(1)
+        version = self.bench.store.version
+        for _ in range(3):
+            self.bench.tunnels.remove(replica)
+            replica = FakeTunnel("alpha", host="edge-2")
+            self.bench.tunnels.add(replica)
+            self.bench.clock.advance(1)
+        self.assertEqual(self.bench.store.version, version)
+        self.assertIsNone(self.seen(KEYS[0]))
+        self.bench.tunnels.remove(self.tunnel)
+        self.bench.clock.advance(1)
+        agent = self.keys.last("alpha", KEYS[0])
+        assert agent is not None
+        self.assertEqual((agent.host, agent.seen), ("edge-2", None))
+
     def test_frozen_agent(self) -> None:
         """A frozen agent was last seen at its last byte."""
         self.bench.clock.advance(100)

@@ -141,10 +141,11 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(word, refusal)
 
     def test_authority(self) -> None:
-        """A CA without its key, and unsupported options, are rejected by name."""
-        for words, wanted in (
-            (("--ca-cert=/nowhere/ca.crt",), "/nowhere/ca.crt"),
-            (("--kubeconfig=x",), "--kubeconfig 'x' is for tower-agent and tower"),
-            (("--leader-elect",), "leader-elect"),
-        ):
-            self.assertIn(wanted, self.refusal(*words))
+        """A CA whose file does not exist is rejected by name."""
+        self.assertIn("/nowhere/ca.crt", self.refusal("--ca-cert=/nowhere/ca.crt"))
+
+    def test_host_cluster(self) -> None:
+        """The options of the host cluster belong to the proxy; the health port is like any other port."""
+        self.assertTrue(self.parse("--store=kubernetes").is_hosted)
+        refusal = self.refusal("--store=kubernetes", "--health-port=8443")
+        self.assertIn("--secure-port '8443' is the same as --health-port", refusal)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
 from tests.fakes.tunnels import FakeTunnel
+from tower.clusters.cluster import DRAIN
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.control.revocation import Revocation
+from tower.tunnels.drains import CHECK_PERIOD, ClusterDrains
 from tower.web.access.authentication import Authenticator
 
 
@@ -28,7 +31,11 @@ class RevocationTests(SynchronousTestCase):
         identity = Authenticator(bench.credentials, bench.clock).authenticate(None, secret.encode())
         self.ended: list[str] = []
         bench.sessions.enter(identity, "alpha", self.ended.append)
-        service = Revocation(bench.store, bench.clusters, bench.credentials, bench.tunnels, bench.sessions)
+        self.closed: list[str] = []
+        drains = ClusterDrains(bench.clock, bench.tunnels, self.closed.append)
+        service = Revocation(
+            bench.store, bench.clusters, bench.credentials, bench.tunnels, bench.sessions, drains
+        )
         service.startService()
         self.addCleanup(service.stopService)
 
@@ -38,6 +45,51 @@ class RevocationTests(SynchronousTestCase):
         self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
         self.assertEqual(self.ended, ["cluster alpha is disabled"])
         self.assertEqual(self.beta.closings, [])
+
+    def disable(self, drain: str) -> None:
+        """Disable alpha with that annotation."""
+        cluster = self.bench.clusters.require("alpha")
+        changed = evolve(cluster, enabled=False, annotations={DRAIN: drain})
+        self.successResultOf(self.bench.clusters.change("alpha", lambda _: changed))
+
+    def test_drain(self) -> None:
+        """With a drain, streams may end first; then the rest is cut."""
+        self.alpha.streams = 2
+        self.disable("30s")
+        self.bench.clock.pump([CHECK_PERIOD] * 5)
+        self.assertEqual((self.alpha.closings, self.ended), ([], []))
+        self.assertEqual(set(self.closed), {"alpha"})
+        self.alpha.streams = 0
+        self.bench.clock.advance(CHECK_PERIOD)
+        self.assertEqual((self.alpha.closings, len(self.ended)), (["cluster alpha is disabled"], 1))
+        self.assertEqual(self.bench.clock.getDelayedCalls(), [])
+
+    def test_drain_ends(self) -> None:
+        """A stream that does not end is cut at the end of the drain; without streams there is no wait."""
+        self.alpha.streams = 1
+        self.disable("2s")
+        self.bench.clock.pump([CHECK_PERIOD] * 9)
+        self.assertEqual(self.alpha.closings, [])
+        self.bench.clock.pump([CHECK_PERIOD] * 2)
+        self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
+
+    def test_drain_without_streams(self) -> None:
+        """Without open streams nothing is waited for."""
+        self.alpha.streams = 0
+        self.disable("30s")
+        self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
+
+    def test_drain_is_cancelled(self) -> None:
+        """Enabling the cluster, or disabling it without a drain, ends the wait; so does a stop."""
+        self.alpha.streams = 1
+        self.disable("30s")
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", True))
+        self.bench.clock.advance(60)
+        self.assertEqual(self.alpha.closings, [])
+        self.disable("30s")
+        self.disable("nonsense")
+        self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
+        self.assertEqual(self.bench.clock.getDelayedCalls(), [])
 
     def test_remove(self) -> None:
         """So does removing it, and its records are forgotten."""

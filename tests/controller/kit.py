@@ -41,24 +41,34 @@ class HostKit:
     """The host, the records, and the issuer of kubeconfigs.
 
     :param folder: for the key of the vault.
+    :param clock: None: a new one.
+    :param store: of another kit; None: a new one.
+    :ivar ignored: names of clusters that get no records.
     :ivar names: what the certificate of each cluster's port has.
     """
 
-    def __init__(self, folder: str, ports: range | None = range(6000, 6010)) -> None:
-        self.clock = Clock()
-        self.clock.advance(NOW)
+    def __init__(
+        self,
+        folder: str,
+        ports: range | None = range(6000, 6010),
+        clock: Clock | None = None,
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.clock = Clock() if clock is None else clock
+        if clock is None:
+            self.clock.advance(NOW)
+        now = self.clock.seconds()
         self.host = FakeHost(self.clock)
         self.host.admission.append(self._admit)
-        self.store = MemoryStore()
-        clock: Any = self.clock
-        vault = Vault(Path(folder), clock.seconds)
-        self.records = Records.of(self.store, vault, ports, clock, DAY, MONTH)
+        self.store = store or MemoryStore()
+        timer: Any = self.clock
+        vault = Vault(Path(folder), timer.seconds)
+        self.records = Records.of(self.store, vault, ports, timer, DAY, MONTH)
         self.clusters = self.records.clusters
-        self.users, self.serving = authority("users", now=NOW), authority("serving", now=NOW)
-        self.issuer = KubeconfigIssuer(
-            self.records.credentials, self.users, self.serving, "kubesphere", ("hosts",), clock.seconds
-        )
+        self.users, self.serving = authority("users", now=now), authority("serving", now=now)
+        self.issuer = KubeconfigIssuer(self.records.credentials, self.users, self.serving, timer.seconds)
         self.names: dict[str, tuple[str, ...]] = {}
+        self.ignored: set[str] = set()
         self._addresses = 0
         self._is_copying = False
         watching = self.host.watch(CLUSTERS, None, "0", self._object_changed)
@@ -166,7 +176,7 @@ class HostKit:
 
     def _value(self, obj: Object) -> Any:
         metadata, spec = obj["metadata"], obj["spec"]
-        if spec["connection"]["type"] != "proxy":
+        if spec["connection"]["type"] != "proxy" or metadata["name"] in self.ignored:
             return None
         known = self.clusters.get(metadata["name"])
         if known is None or known.uid != metadata["uid"]:

@@ -95,6 +95,7 @@ class ApiTestCase(SynchronousTestCase):
         self.accesses, self.clusters = records.member_credentials, records.clusters
         self.ssh: dict[str, SSHStatus] = {}
         self.credentials, self.tokens = records.credentials, records.tokens
+        self.imports = records.imports
         self.v1_tokens, self.agent_keys, self.events = records.v1_tokens, records.agent_keys, records.events
         self.tunnels = Tunnels(clock, clock.seconds)
         self.users, self.serving = authority("users"), authority("serving")
@@ -108,6 +109,7 @@ class ApiTestCase(SynchronousTestCase):
             lambda: [HOST_KEY],
             self.published,
             clock,
+            records.imports,
         )
         state = StateDir(Path(self.mktemp()))
         self.keys = ProxyKeys.load(state, None, NOW)

@@ -13,7 +13,8 @@ from twisted.web.http import HTTPChannel, HTTPFactory, Request
 from tests.fakes.pipes import FakePipe
 from tower.net.pipes import Pipe
 
-Answers = Callable[[Request], tuple[int, bytes]]
+#: Returns status and body of an answer, or None to leave it to the test.
+Answers = Callable[[Request], tuple[int, bytes] | None]
 
 
 class ServedPipe(FakePipe):
@@ -44,19 +45,26 @@ class Member:
 
     :ivar answer: makes what a request gets.
     :ivar requests: all so far.
+    :ivar bodies: of the requests.
     """
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.pipes: list[ServedPipe] = []
         self.requests: list[Request] = []
+        self.bodies: list[bytes] = []
         self.answer: Answers = lambda _: (200, b"{}")
         member = self
 
         class Answering(Request):
             def process(self) -> None:
                 member.requests.append(self)
-                code, body = member.answer(self)
+                member.bodies.append(self.content.read())  # type: ignore[union-attr]
+                self.content.seek(0)  # type: ignore[union-attr]
+                answer = member.answer(self)
+                if answer is None:
+                    return
+                code, body = answer
                 self.setResponseCode(code)
                 self.setHeader(b"content-length", b"%d" % len(body))
                 self.write(body)

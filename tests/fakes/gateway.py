@@ -39,6 +39,10 @@ class Jane:
     groups: tuple[str, ...] = ("dev", "qa")
     token: bytes = b""
     credential: None = None
+    is_trusted_caller: bool = False
+
+    def member_token(self, bearer: bytes | None) -> None:
+        """Return None: it has none."""
 
     def uses(self, bearer: bytes) -> bool:
         """Return whether *bearer* is the token of this identity."""

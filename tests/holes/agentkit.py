@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -84,6 +84,7 @@ class MemoryAgent:
 
     :param tower: where it connects.
     :param pinned: fingerprints that it accepts as the proxy's.
+    :param policy: options of its `HeadPolicy`.
     :ivar dialed: what it was asked to dial, in order: host and port.
     :ivar servers: the connections that it opened.
     :ivar reach: result of a dial: a new `FakePipe`, or an error.
@@ -101,6 +102,7 @@ class MemoryAgent:
         targets: tuple[Target, ...] = (),
         member: APIServer | None = None,
         max_retry: int = 0,
+        policy: Mapping[str, Any] | None = None,
     ) -> None:
         self._begin()
         self._tower = tower
@@ -110,7 +112,7 @@ class MemoryAgent:
         self.outgoing = Outgoing(
             cast(ISocketReactor, tower.machine),
             self.member,
-            HeadPolicy(self.member.upstream),
+            HeadPolicy(self.member.upstream, **(policy or {})),
             Targets(targets),
             Budget(1 << 20),
             connect=self._connect,

@@ -25,6 +25,7 @@ from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
+from tower.v1.token_source import TokenSource
 from tower.v1.uplink import V1Uplink
 from tower.websocket.dialer import Dialer
 from tower.websocket.frames import FrameReader, FrameWriter
@@ -121,7 +122,7 @@ class MemoryV1Agent(MemoryAgent):
         self.old = V1Uplink(
             proxy.clock,
             cast(Dialer, self),
-            Registrar(self.member, "alpha", token, ServiceAddress("ks-apiserver", 80)),
+            Registrar(self.member, "alpha", TokenSource(token), ServiceAddress("ks-apiserver", 80)),
             pinned,
             self.outgoing_v1,
             Budget(32 << 20),

@@ -42,7 +42,7 @@ class ConfigTests(OldProxyTestCase):
         path.write_text("two\n")
         os.utime(path, (1, 1))
         self.assertTrue(agent.member.refresh())
-        self.assertTrue(agent.old.is_stale)
+        self.assertIsNotNone(agent.old.change)
         agent.service.renew()
         self.proxy.wait(2)
         self.assertEqual(agent.tries, 1)
@@ -50,7 +50,7 @@ class ConfigTests(OldProxyTestCase):
         self.proxy.wait(2)
         self.assertEqual([config.bearer for config in self.proxy.configs], [b"two"])
         self.assertEqual((agent.tries, agent.service.state), (2, "connected"))
-        self.assertFalse(agent.old.is_stale)
+        self.assertIsNone(agent.old.change)
 
     def test_hole_19_kubernetes_service(self) -> None:
         """Hole 19: `--kubernetes-service` is the address in the config, and the one to dial."""

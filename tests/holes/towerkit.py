@@ -25,7 +25,9 @@ from tower.control.revocation import Revocation
 from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import ConnectionReactor
+from tower.store.kinds import PORTS
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.tunnels.silence import Silences
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
@@ -106,6 +108,7 @@ class MemoryTower:
             [HOST_KEY],
             keepalive=KEEPALIVE,
             epoch=machine.seconds,
+            allows_member_tokens=lambda name: self.clusters.require(name).allows_member_tokens,
         )
         welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
@@ -139,9 +142,19 @@ class MemoryTower:
             lambda name: self._gateway(KubeSpherePort(name)),
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
+        self._claims = self.store.watch(
+            PORTS, lambda event: self.ports.recheck(event.record.value["cluster"])
+        )
         self.lines: list[Line] = []
         self._services = [
-            Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
+            Revocation(
+                self.store,
+                self.clusters,
+                self.credentials,
+                self.tunnels,
+                self.sessions,
+                ClusterDrains(machine, self.tunnels, self.pool.close_idle),
+            ),
             self.availability,
             V1Warnings(self.clusters, self.tunnels, machine.seconds),
             self.acceptor,
@@ -159,6 +172,7 @@ class MemoryTower:
         for line in self.lines:
             if not line.gone:
                 line.lose()
+        self._claims.stop()
         for service in reversed(self._services):
             service.stopService()
 

@@ -45,11 +45,12 @@ def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
 # Users of the group dev may do everything, as KubeSphere's agents may; jane alone has no rights.
 _DEV = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
 _CLUSTER_ADMIN = {"name": "mighty-agent", "namespace": "tower-system"}
+DEVELOPERS = _everything("developers", _DEV)
 RIGHTS = {
     "apiVersion": "v1",
     "kind": "List",
     "items": [
-        _everything("developers", _DEV),
+        DEVELOPERS,
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _CLUSTER_ADMIN},
         _everything("mighty-agent", {"kind": "ServiceAccount", **_CLUSTER_ADMIN}),
     ],
@@ -212,9 +213,13 @@ class Running:
 
     def start(self) -> None:
         """Build the missing parts, start, and create the rights of the agents and of the users."""
+        self.run()
+        self.member.prepare()
+
+    def run(self) -> None:
+        """Build the missing parts and start."""
         _build()
         self.resume()
-        self.member.prepare()
 
     def resume(self) -> None:
         """Start, with the files of an earlier run if there are any."""

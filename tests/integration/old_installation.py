@@ -153,15 +153,19 @@ class OldInstallation:
             elif replicas == "0":
                 program.stop()
 
-    def move(self, host: str, port: int) -> None:
-        """Point the addresses to another proxy, which serves agents on *port*."""
+    def move(self, host: str, port: int, *, cut: bool = True) -> None:
+        """Point the addresses to another proxy, which serves agents on *port*.
+
+        :param cut: whether connections end, as at a load balancer; DNS leaves them.
+        """
         for relay, target in ((self._agents, port), (self._users, self.port)):
             relay.host, relay.target = host, target
-            relay.cut()
+            if cut:
+                relay.cut()
 
-    def move_back(self) -> None:
+    def move_back_by_dns(self) -> None:
         """Point them to the old proxy."""
-        self.move(LOOPBACK, self.proxy.port)
+        self.move(LOOPBACK, self.proxy.port, cut=False)
 
     def user(self) -> Person:
         """Return a user with an old kubeconfig for alpha."""

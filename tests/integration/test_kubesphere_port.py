@@ -167,7 +167,7 @@ class KubeSpherePortTests(KubeSphereTestCase):
             self.assertEqual(len(ask(port, "GET", "/big")[2]), PlainService.BIG)
 
     def test_untouched(self) -> None:
-        """A header arrives byte for byte, and a WebSocket works."""
+        """A header arrives byte for byte, with the client's address at the end, and a WebSocket works."""
         for _ in self.agents():
             with socket.create_connection((LOOPBACK, self.port + OFFSET), 20) as connection:
                 sent = b"GET /home?x=%2F HTTP/1.1\r\n" + HEAD
@@ -175,7 +175,9 @@ class KubeSpherePortTests(KubeSphereTestCase):
                 came = b""
                 while not came.endswith(b"welcome"):
                     came += connection.recv(65536) or self.fail(f"it ends behind {came!r}")
-                self.assertEqual(self.kubesphere.heads[-1], sent)
+                forwarded = b"X-Forwarded-For: 1.2.3.4"
+                expected = sent.replace(forwarded + b"\r\n", b"")[:-2] + forwarded + b", 127.0.0.1\r\n\r\n"
+                self.assertEqual(self.kubesphere.heads[-1], expected)
                 self.assertEqual(upgraded(connection, "/ws", f"Cookie: {COOKIE}"), WEBSOCKET + b"ping")
 
     def test_without_kubesphere(self) -> None:

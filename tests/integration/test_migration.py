@@ -27,6 +27,7 @@ FIRST = (
     "Take over clusters, ports and tokens",
     "Move the address",
     "Issue kubeconfigs to users and tools",
+    "KubeSphere as a caller",
     "Go back",
     "Authorize the new agent",
     "Start the new agent",
@@ -34,7 +35,12 @@ FIRST = (
     "Go back to the old agent",
     "Only new agents",
 )
-AGENTS_FIRST = "Agents first"
+AGENTS_FIRST = (
+    "Take the old agent's token",
+    "Stop the old agent",
+    "Start the new agent at the old proxy",
+    "Go back to the old agent at the old proxy",
+)
 
 
 class PageTests(SynchronousTestCase):
@@ -42,7 +48,7 @@ class PageTests(SynchronousTestCase):
 
     def test_every_command_is_run(self) -> None:
         """No heading of the page has commands that no test here runs."""
-        self.assertEqual(set(Guide(PAGE, Path(), {}, {}).blocks), {*FIRST, AGENTS_FIRST})
+        self.assertEqual(set(Guide(PAGE, Path(), {}, {}).blocks), {*FIRST, *AGENTS_FIRST})
 
 
 class MigrationTests(SynchronousTestCase):
@@ -64,7 +70,6 @@ class MigrationTests(SynchronousTestCase):
             shutil.copy(member().admin, self.folder / f"{name}.kubeconfig")
         shutil.copy(self.old.proxy.authority, self.folder / "ca.crt")
         shutil.copy(self.old.proxy.authority_key, self.folder / "ca.key")
-        (self.folder / "alpha.token").write_text(f"{TOKENS['alpha']}\n")
         installed = Path(sys.executable).parent
         programs = (kubectls()[-1], installed / "tower", installed / "tower-proxy", installed / "tower-agent")
         ports = self.old.ports
@@ -118,8 +123,10 @@ class MigrationTests(SynchronousTestCase):
         self.take_over()
         self.replace_proxy()
         self.go_back()
+        self.guide.run("Go back", 2)
         self.replace_proxy()
         jane = self.give_kubeconfig()
+        self.call_as_kubesphere()
         self.replace_agent(jane)
         self.only_new(jane)
 
@@ -151,10 +158,13 @@ class MigrationTests(SynchronousTestCase):
         self.assertEqual(self.old.ask_kubesphere(HOST), 200)
 
     def go_back(self) -> None:
-        """The old proxy has what it had."""
+        """The old proxy has what it had; with DNS, once the new one has closed the agents' tunnels."""
         self.guide.run("Go back")
         self.old.settle()
-        self.old.move_back()
+        self.old.move_back_by_dns()
+        self.assertEqual(self.old.proxy.agents(), 0)
+        self.assertEqual(self.tower.status("alpha")["status"].get("agents"), 1)
+        self.guide.run("Go back", 1)
         self.old.proxy.wait_for_agents()
         self.assertWorks(self.old.user())
         self.assertEqual(self.old.ask_kubesphere(), 200)
@@ -167,6 +177,10 @@ class MigrationTests(SynchronousTestCase):
         jane = Person(self.folder / "jane.kubeconfig")
         self.assertWorks(jane)
         return jane
+
+    def call_as_kubesphere(self) -> None:
+        """KubeSphere acts as jane, whose groups have the rights, through the old agent."""
+        self.assertIn(SYSTEM, self.guide.run("KubeSphere as a caller"))
 
     def replace_agent(self, jane: Person) -> None:
         """Both agents serve, then the new one alone, then the old one again, then the new one."""
@@ -215,17 +229,29 @@ class MigrationTests(SynchronousTestCase):
         self.assertFalse((self.folder / "clusters.txt").exists())
 
     def test_agents_first(self) -> None:
-        """Our agent replaces the old one at an old proxy, which then has it alone; and is removed again."""
-        new = self.guide.program("new-agent", AGENTS_FIRST)
+        """Our agent replaces the old one at an old proxy, with never two at a time; and is removed again."""
+        token, stop, start, back = AGENTS_FIRST
+        self.guide.run(token)
+        self.assertEqual((self.folder / "alpha.token").read_text(), TOKENS["alpha"])
+        new = self.guide.program("new-agent", start)
         self.addCleanup(new.stop)
         new.start()
-        self.old.proxy.wait_for_agents(2)
-        self.old.agent.program.stop()
+        wait_for("the warning", lambda: "an old agent next to this one" in new.output())
+        new.stop()
+        self.guide.run(stop)
+        self.old.settle()
+        self.old.proxy.wait_for_agents(0)
+        before = new.output()
+        new.start()
         self.old.proxy.wait_for_agents(1)
         self.assertWorks(self.old.user())
         self.assertEqual(self.old.ask_kubesphere(), 200)
-        self.assertNotIn(TOKENS["alpha"], new.output())
+        logged = new.output()
+        self.assertNotIn("an old agent next to this one", logged.removeprefix(before))
+        self.assertNotIn(TOKENS["alpha"], logged)
         new.stop()
-        self.old.agent.program.start()
+        self.guide.run(back)
+        self.old.settle()
         self.old.proxy.wait_for_agents(1)
         self.assertWorks(self.old.user())
+        self.assertFalse((self.folder / "alpha.token").exists())

@@ -161,6 +161,16 @@ class MemberTests(SynchronousTestCase):
         path.unlink()
         self.assertFalse(member.refresh())
 
+    def test_reload(self) -> None:
+        """A forced reload reports a change only if there is one."""
+        accesses = [KubeAccess("https://10.0.0.1", token=token) for token in ("one", "one", "two")]
+        member = APIServer(lambda: accesses.pop(0))
+        before = member.upstream()
+        self.assertFalse(member.refresh(reload=True))
+        self.assertIs(member.upstream(), before)
+        self.assertTrue(member.refresh(reload=True))
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer two\r\n")
+
     def test_bad_rotation(self) -> None:
         """An invalid change is logged once, and the last valid access stays in use."""
         self.write("token", "one")

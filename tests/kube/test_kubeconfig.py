@@ -43,6 +43,17 @@ class LoadTests(SynchronousTestCase):
         self.path.write_text(yaml.safe_dump(self.content))
         return load_kubeconfig(self.path, context)
 
+    def test_plugin(self) -> None:
+        """A credential plugin is read only for callers that run it."""
+        self.user["exec"] = {"command": "aws"}
+        self.assertIn("credential plugin", self.refusal())
+        access = load_kubeconfig(self.path, allow_plugin=True)
+        self.assertEqual((access.plugin, access.plugin_config), ({"command": "aws"}, None))
+        self.user["exec"] = ["aws"]
+        self.path.write_text(yaml.safe_dump(self.content))
+        error = self.assertRaises(ConfigurationError, load_kubeconfig, self.path, allow_plugin=True)
+        self.assertIn("exec of user 'u' is not a mapping", str(error))
+
     def refusal(self, context: str | None = None) -> str:
         """Return the error: one line with the path and no secret."""
         error = str(self.assertRaises(ConfigurationError, self.load, context))

@@ -9,7 +9,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
-from tower.control.connection_metrics import SlotsCollector
+from tower.control.metrics.connection_metrics import SlotsCollector
 from tower.net.connection_slots import REMINDER, Slot, Slots, prove, source_of
 
 

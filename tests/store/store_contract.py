@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 from tower.store import EVENT_LIMIT, IStore, MemoryStore
+from tower.store.kinds import KINDS
 from tower.store.records import (
     RECORD_LIMIT,
     Create,
@@ -29,9 +31,17 @@ from tower.store.records import (
 
 
 class StoreContract(TestCase):
-    """Subclasses make the store; it is stopped after each test."""
+    """Subclasses make the store; it is stopped after each test.
+
+    :ivar ring: number of events that the store keeps.
+    """
 
     store: IStore
+    ring = EVENT_LIMIT
+
+    def cluster(self, **marks: Any) -> Value:
+        """Return a value for the kind clusters, unique for *marks*; some stores accept no other form."""
+        return marks
 
     async def assert_fails(self, operation: Awaitable[object], kind: type[Exception]) -> Exception:
         """Await *operation* and return the failure, which must be of *kind*."""
@@ -43,71 +53,101 @@ class StoreContract(TestCase):
 
     async def test_create(self) -> None:
         """A record is in the snapshot when the answer comes, and there only once."""
-        made = await self.store.create("clusters", "alpha", {"port": 1})
-        self.assertEqual(made, Record("clusters", "alpha", 1, {"port": 1}))
+        value = self.cluster(port=1)
+        before = self.store.version
+        made = await self.store.create("clusters", "alpha", value)
+        self.assertGreater(made.version, before)
+        self.assertEqual(made, Record("clusters", "alpha", made.version, value))
         self.assertEqual(self.store.get("clusters", "alpha"), made)
         self.assertEqual(dict(self.store.snapshot("clusters")), {"alpha": made})
-        self.assertEqual(self.store.version, 1)
-        error = await self.assert_fails(self.store.create("clusters", "alpha", {}), AlreadyExists)
+        self.assertEqual(self.store.version, made.version)
+        error = await self.assert_fails(self.store.create("clusters", "alpha", self.cluster()), AlreadyExists)
         self.assertIsInstance(error, RecordExists)
         await self.store.create("settings", "alpha", {})
 
     async def test_update(self) -> None:
         """An update replaces the value, if the version is the one read."""
-        await self.store.create("clusters", "alpha", {"a": 1, "b": 2})
-        new = await self.store.update("clusters", "alpha", {"a": 3}, version=1)
-        self.assertEqual((new.version, new.value), (2, {"a": 3}))
-        error = await self.assert_fails(self.store.update("clusters", "alpha", {"a": 4}, version=1), Conflict)
+        old = await self.store.create("clusters", "alpha", self.cluster(a=1, b=2))
+        new = await self.store.update("clusters", "alpha", self.cluster(a=3), version=old.version)
+        self.assertGreater(new.version, old.version)
+        self.assertEqual(new.value, self.cluster(a=3))
+        error = await self.assert_fails(
+            self.store.update("clusters", "alpha", self.cluster(a=4), version=old.version), Conflict
+        )
         self.assertIsInstance(error, RecordChanged)
-        await self.assert_fails(self.store.update("clusters", "beta", {}), RecordMissing)
-        forced = await self.store.update("clusters", "alpha", {"a": 5})
-        self.assertEqual((forced.version, self.store.version), (3, 3))
+        await self.assert_fails(self.store.update("clusters", "beta", self.cluster()), RecordMissing)
+        forced = await self.store.update("clusters", "alpha", self.cluster(a=5))
+        self.assertGreater(forced.version, new.version)
+        self.assertEqual(self.store.version, forced.version)
+
+    async def test_values_of_all_kinds(self) -> None:
+        """Records of all other kinds keep any value, under any name."""
+        value = {"none": None, "n": 1, "x": 1.5, "list": [1, [], {}], "of": {"a": "", "b": False}}
+        for kind in KINDS:
+            if kind == "clusters":
+                continue
+            for name in ("a", "0d-41/SHA256:Ab+/=", "10.0.0.1:22", "[::1]:22", 'a"\\b', "Ä\n", "x" * 300):
+                made = await self.store.create(kind, name, value)
+                self.assertEqual(made.value, value)
+                changed = await self.store.update(kind, name, {"none": None}, made.version)
+                self.assertEqual((changed.name, changed.value), (name, {"none": None}))
+            self.assertEqual(len(self.store.snapshot(kind)), 7)
 
     async def test_unchanged(self) -> None:
         """A write that changes nothing makes no event and no version."""
-        await self.store.create("clusters", "alpha", {"a": 1, "b": [2]})
-        same = await self.store.update("clusters", "alpha", {"b": [2], "a": 1}, version=1)
-        self.assertEqual((same.version, self.store.version), (1, 1))
-        self.assertEqual(self.store.changes("clusters", 1), [])
+        old = await self.store.create("clusters", "alpha", self.cluster(a=1, b=[2]))
+        same = await self.store.update("clusters", "alpha", self.cluster(b=[2], a=1), version=old.version)
+        self.assertEqual((same.version, self.store.version), (old.version, old.version))
+        self.assertEqual(self.store.changes("clusters", old.version), [])
+        port = await self.store.create("ports", "1", {"a": 1, "b": [2, 3.0]})
+        same = await self.store.update("ports", "1", {"b": [2, 3.0], "a": 1}, version=port.version)
+        self.assertEqual((same.version, self.store.version), (port.version, port.version))
 
     async def test_delete(self) -> None:
         """A deletion returns the last value with the version of the deletion."""
-        await self.store.create("clusters", "alpha", {"a": 1})
-        await self.assert_fails(self.store.delete("clusters", "alpha", version=9), Conflict)
-        gone = await self.store.delete("clusters", "alpha", version=1)
-        self.assertEqual((gone.version, gone.value), (2, {"a": 1}))
+        made = await self.store.create("clusters", "alpha", self.cluster(a=1))
+        await self.assert_fails(self.store.delete("clusters", "alpha", version=made.version + 9), Conflict)
+        gone = await self.store.delete("clusters", "alpha", version=made.version)
+        self.assertEqual((gone.version, gone.value), (self.store.version, made.value))
+        self.assertGreater(gone.version, made.version)
         self.assertIsNone(self.store.get("clusters", "alpha"))
         await self.assert_fails(self.store.delete("clusters", "alpha"), NotFound)
 
     async def test_transaction(self) -> None:
         """A transaction answers each operation, and sees what its earlier ones did."""
-        await self.store.create("ports", "1", {"of": "x"})
+        port = await self.store.create("ports", "1", {"of": "x"})
         answers = await self.store.transact(
             [
-                Require("ports", "1", 1),
-                Create("clusters", "alpha", {"n": 1}),
-                Update("clusters", "alpha", {"n": 2}),
+                Require("ports", "1", port.version),
+                Create("clusters", "alpha", self.cluster(n=1)),
+                Update("clusters", "alpha", self.cluster(n=2)),
                 Create("ports", "2", {"of": "x"}),
                 DeleteWhere("ports", "of", "x"),
                 Create("ports", "1", {"of": "y"}),
             ]
         )
-        self.assertEqual(
-            [a and (a.name, a.version) for a in answers][1:4], [("alpha", 2), ("alpha", 3), ("2", 4)]
-        )
+        made, changed, second = answers[1:4]
+        assert made is not None
+        assert changed is not None
+        assert second is not None
+        self.assertEqual([made.name, changed.name, second.name], ["alpha", "alpha", "2"])
+        self.assertLess(made.version, changed.version)
+        self.assertEqual(self.store.get("clusters", "alpha"), changed)
+        self.assertEqual(changed.value, self.cluster(n=2))
+        self.assertEqual(answers[5], self.store.get("ports", "1"))
         self.assertEqual([answers[0], answers[4]], [None, None])
         self.assertEqual({n: r.value for n, r in self.store.snapshot("ports").items()}, {"1": {"of": "y"}})
 
     async def test_transaction_fails_whole(self) -> None:
         """When one operation fails, nothing of its transaction is there."""
-        await self.store.create("clusters", "alpha", {})
+        await self.store.create("clusters", "alpha", self.cluster())
         before = self.store.version
         for last in (
-            Create("clusters", "alpha", {}),
-            Update("clusters", "gone", {}),
-            Delete("clusters", "alpha", 99),
+            Create("clusters", "alpha", self.cluster()),
+            Update("clusters", "gone", self.cluster()),
+            Delete("clusters", "alpha", before + 99),
             Require("clusters", "gone"),
-            Require("clusters", "alpha", 99),
+            Require("clusters", "alpha", before + 99),
         ):
             operations = [Create("ports", "1", {}), last]
             await self.assert_fails(self.store.transact(operations), TowerError)
@@ -116,10 +156,12 @@ class StoreContract(TestCase):
 
     async def test_racing_writers(self) -> None:
         """If several writers use the same version, one succeeds and the others fail."""
-        await self.store.create("clusters", "alpha", {"by": -1})
+        made = await self.store.create("clusters", "alpha", self.cluster(by=-1))
         outcomes: list[object] = []
         writes = [
-            self.store.update("clusters", "alpha", {"by": i}, version=1).addBoth(outcomes.append)
+            self.store.update("clusters", "alpha", self.cluster(by=i), version=made.version).addBoth(
+                outcomes.append
+            )
             for i in range(5)
         ]
         await gatherResults(writes)
@@ -127,30 +169,38 @@ class StoreContract(TestCase):
 
     async def test_events(self) -> None:
         """A watch receives the events of its kind in order; the snapshot has them already."""
-        heard: list[tuple[str, str, int, bool]] = []
+        heard: list[tuple[str, str, bool]] = []
+        versions: list[int] = []
 
         def hear(event: Event) -> None:
             there = self.store.get("clusters", event.record.name) is not None
-            heard.append((event.type, event.record.name, event.record.version, there))
+            heard.append((event.type, event.record.name, there))
+            versions.append(event.record.version)
 
         watch = self.store.watch("clusters", hear)
-        await self.store.transact(
-            [Create("clusters", "a", {}), Create("ports", "1", {}), Create("clusters", "b", {})]
+        a, port, b = await self.store.transact(
+            [
+                Create("clusters", "a", self.cluster()),
+                Create("ports", "1", {}),
+                Create("clusters", "b", self.cluster()),
+            ]
         )
-        await self.store.update("clusters", "a", {"x": 1})
-        await self.store.delete("clusters", "b")
+        assert a is not None
+        assert port is not None
+        assert b is not None
+        self.assertLess(a.version, port.version)
+        self.assertLess(port.version, b.version)
+        updated = await self.store.update("clusters", "a", self.cluster(x=1))
+        deleted = await self.store.delete("clusters", "b")
         watch.stop()
         watch.stop()
         await self.store.delete("clusters", "a")
         self.assertEqual(
             heard,
-            [
-                ("ADDED", "a", 1, True),
-                ("ADDED", "b", 3, True),
-                ("MODIFIED", "a", 4, True),
-                ("DELETED", "b", 5, False),
-            ],
+            [("ADDED", "a", True), ("ADDED", "b", True), ("MODIFIED", "a", True), ("DELETED", "b", False)],
         )
+        self.assertEqual(versions, [a.version, b.version, updated.version, deleted.version])
+        self.assertEqual(versions, sorted(set(versions)))
 
     async def test_watch_that_fails(self) -> None:
         """A watch that raises is logged, and the others receive the event."""
@@ -161,7 +211,7 @@ class StoreContract(TestCase):
 
         self.store.watch("clusters", fail)
         self.store.watch("clusters", heard.append)
-        await self.store.create("clusters", "a", {})
+        await self.store.create("clusters", "a", self.cluster())
         self.assertEqual(len(heard), 1)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
@@ -171,12 +221,12 @@ class StoreContract(TestCase):
 
         def write(event: Event) -> None:
             if event.record.name == "a":
-                self.store.create("clusters", "b", {})
+                self.store.create("clusters", "b", self.cluster())
 
         self.store.watch("clusters", write)
         self.store.watch("clusters", lambda event: heard.append(event.record.name))
-        await self.store.create("clusters", "a", {})
-        await self.store.create("clusters", "c", {})
+        await self.store.create("clusters", "a", self.cluster())
+        await self.store.create("clusters", "c", self.cluster())
         self.assertEqual(heard, ["a", "b", "c"])
 
     async def test_watch_stopped_by_another(self) -> None:
@@ -184,36 +234,47 @@ class StoreContract(TestCase):
         heard: list[Event] = []
         self.store.watch("clusters", lambda event: second.stop())
         second = self.store.watch("clusters", heard.append)
-        await self.store.create("clusters", "a", {})
+        await self.store.create("clusters", "a", self.cluster())
         self.assertEqual(heard, [])
 
     async def test_changes(self) -> None:
         """The events after a version are listed by kind."""
-        await self.store.transact(
-            [Create("clusters", "a", {}), Create("ports", "1", {}), Create("clusters", "b", {})]
+        a, port, _ = await self.store.transact(
+            [
+                Create("clusters", "a", self.cluster()),
+                Create("ports", "1", {}),
+                Create("clusters", "b", self.cluster()),
+            ]
         )
+        assert a is not None
+        assert port is not None
         await self.store.delete("clusters", "a")
-        names = [(event.type, event.record.name) for event in self.store.changes("clusters", 1)]
+        names = [(event.type, event.record.name) for event in self.store.changes("clusters", a.version)]
         self.assertEqual(names, [("ADDED", "b"), ("DELETED", "a")])
-        self.assertEqual(self.store.changes("clusters", 4), [])
-        self.assertEqual(self.store.changes("ports", 2), [])
-        self.assertRaises(Expired, self.store.changes, "clusters", 5)
+        self.assertEqual(self.store.changes("clusters", self.store.version), [])
+        self.assertEqual(self.store.changes("ports", port.version), [])
+        self.assertRaises(Expired, self.store.changes, "clusters", self.store.version + 1)
         self.assertRaises(Expired, self.store.changes, "clusters", -1)
 
     async def test_ring(self) -> None:
         """Older events than the ring holds are expired; another kind's events do not push them out."""
+        start = self.store.version
         await self.store.create("ports", "1", {})
-        await self.store.transact([Create("clusters", f"c{i}", {}) for i in range(EVENT_LIMIT)])
-        self.assertEqual(len(self.store.changes("clusters", 0)), EVENT_LIMIT)
-        await self.store.create("clusters", "more", {})
-        self.assertRaises(Expired, self.store.changes, "clusters", 1)
-        self.assertEqual(len(self.store.changes("clusters", 2)), EVENT_LIMIT)
-        self.assertEqual(len(self.store.changes("ports", 0)), 1)
+        made = await self.store.transact(
+            [Create("clusters", f"c{i}", self.cluster()) for i in range(self.ring)]
+        )
+        first = made[0]
+        assert first is not None
+        self.assertEqual(len(self.store.changes("clusters", start)), self.ring)
+        await self.store.create("clusters", "more", self.cluster())
+        self.assertRaises(Expired, self.store.changes, "clusters", first.version - 1)
+        self.assertEqual(len(self.store.changes("clusters", first.version)), self.ring)
+        self.assertEqual(len(self.store.changes("ports", start)), 1)
 
     async def test_values_are_copies(self) -> None:
         """Later modifications of the caller's value have no effect."""
         value = {"list": [1]}
-        write = self.store.create("clusters", "a", value)
+        write = self.store.create("settings", "a", value)
         value["list"].append(2)
         self.assertEqual((await write).value, {"list": [1]})
 
@@ -226,22 +287,22 @@ class StoreContract(TestCase):
         self.assertEqual((await self._create(odd)).value, odd)
 
     async def _create(self, value: Value) -> Record:
-        return await self.store.create("clusters", "odd", value)
+        return await self.store.create("settings", "odd", value)
 
     async def test_cancelled(self) -> None:
         """Cancelling an answer leaves the store consistent."""
-        write = self.store.create("clusters", "a", {})
+        write = self.store.create("clusters", "a", self.cluster())
         write.addErrback(lambda failure: failure.trap(CancelledError))
         write.cancel()
-        await self.store.create("clusters", "b", {})
+        await self.store.create("clusters", "b", self.cluster())
         self.assertEqual(sorted(self.store.snapshot("clusters")), ["a", "b"])
 
     async def test_stopped(self) -> None:
         """A stop finishes the writes in progress and rejects new ones."""
-        write = self.store.create("clusters", "a", {})
+        write = self.store.create("clusters", "a", self.cluster())
         await self.store.stop()
         self.assertEqual((await write).name, "a")
-        await self.assert_fails(self.store.create("clusters", "b", {}), StoreFailed)
+        await self.assert_fails(self.store.create("clusters", "b", self.cluster()), StoreFailed)
         await self.store.stop()
 
     async def test_view_is_read_only(self) -> None:

@@ -10,7 +10,6 @@ from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, authority, client_context, shake
-from tower.errors import ConfigurationError
 from tower.trust.port_certificates import PortCertificates
 from tower.trust.serving_certificate import LIFETIME, ServingCertificate
 from tower.trust.statedir import StateDir
@@ -120,13 +119,13 @@ class PortCertificatesTests(SynchronousTestCase):
         self.assertIn("port of cluster alpha: 'not a name' is neither", eventAsText(logs[0]))
         self.assertTrue(self.is_accepted("alpha", "a.example"))
 
-    def test_full_disk(self) -> None:
+    def test_no_descriptor(self) -> None:
         """If no certificate can be issued, the port has the front door's, and the failure is logged."""
         self.ports.set_names("alpha", ["a.example"])
 
-        def fail(*_: object) -> None:
-            raise ConfigurationError("cannot write: No space left on device")
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(24, "Too many open files")
 
-        self.patch(self.state, "write", fail)
+        self.patch(self.serving, "context_for", fail)
         self.assertIs(self.ports.context("alpha"), self.serving.context)
-        self.assertEqual(len(self.flushLoggedErrors(ConfigurationError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)

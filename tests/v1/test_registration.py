@@ -17,6 +17,7 @@ from tower.trust.pki import pem_of_key
 from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress
 from tower.v1.config import AgentConfig
 from tower.v1.registration import Registrar
+from tower.v1.token_source import TokenSource
 
 KUBESPHERE = ServiceAddress(*KUBESPHERE_SERVICE)
 
@@ -53,7 +54,7 @@ class RegistrarTests(SynchronousTestCase):
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         }
         path = self.write("kubeconfig", yaml.safe_dump(content).encode())
-        return Registrar(APIServer.from_kubeconfig(path, service), "alpha", "t0ken", KUBESPHERE)
+        return Registrar(APIServer.from_kubeconfig(path, service), "alpha", TokenSource("t0ken"), KUBESPHERE)
 
     def config(self, *arguments: Any, **options: Any) -> AgentConfig:
         """Return what is sent."""

@@ -135,6 +135,18 @@ class V1TunnelTests(SynchronousTestCase):
             self.assertEqual(caught.exception.code, 403)
             self.assertNotIn("bearer-of-alpha", str(caught.exception))
 
+    def test_no_credential(self) -> None:
+        """Without a credential each request fails at once, on every kind of port, with the cure."""
+        for tunnel in (self.made(bearer=b""), self.made(impersonate=False, bearer=b"")):
+            self.assertFalse(tunnel.sent_credential)
+            for plain in (False, True):
+                with self.assertRaises(StatusError) as caught:
+                    rewritten(tunnel, HEAD + JANE + REST, plain)
+                self.assertEqual(caught.exception.code, 502)
+                self.assertIn("alpha cannot be used: its agent", str(caught.exception))
+                self.assertIn("client-key-data", str(caught.exception))
+        self.assertTrue(self.tunnel.sent_credential)
+
     def test_no_impersonation(self) -> None:
         """With --v1-no-impersonation the agent's own credential is used for every authenticated user."""
         tunnel = self.made(impersonate=False)

@@ -36,13 +36,16 @@ class FakeRegistrar:
 
     def __init__(self) -> None:
         self.token = b"b3arer"
+        self.proxy_token = "t0ken"
         self.error: Exception | None = None
 
     def registration(self) -> Registration:
         """Be a `Registrar`."""
         if self.error is not None:
             raise self.error
-        config = AgentConfig(name="alpha", token="t0ken", kubernetes=API_SERVER.decode(), bearer=self.token)
+        config = AgentConfig(
+            name="alpha", token=self.proxy_token, kubernetes=API_SERVER.decode(), bearer=self.token
+        )
         return Registration(config, {API_SERVER.decode(): ServiceAddress("10.0.0.1", 6443)})
 
 
@@ -198,18 +201,22 @@ class V1UplinkTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_stale(self) -> None:
-        """The registration is stale if it has changed, and not if it changed back or cannot be made."""
-        self.assertFalse(self.uplink.is_stale)
+    def test_change(self) -> None:
+        """A changed registration is seen, unless none can be made, or only the proxy's token changed."""
+        self.assertIsNone(self.uplink.change)
         self.proxy()
         connected = self.uplink.connect()
         self.pump()
         self.successResultOf(connected)
-        self.assertFalse(self.uplink.is_stale)
+        self.assertIsNone(self.uplink.change)
+        self.registrar.proxy_token = "t0ken-2"
+        self.assertIsNone(self.uplink.change)
         self.registrar.token = b"other"
-        self.assertTrue(self.uplink.is_stale)
+        change = self.uplink.change
+        assert change is not None
+        self.assertEqual((change.bearer, change.token), (b"other", "t0ken-2"))
         self.registrar.error = ConfigurationError("no more")
-        self.assertFalse(self.uplink.is_stale)
+        self.assertIsNone(self.uplink.change)
         self.over()
 
     def test_impossible(self) -> None:

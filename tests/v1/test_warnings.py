@@ -23,9 +23,17 @@ NOW = 1_790_000_000.0
 class OldTunnel(FakeTunnel):
     """A tunnel that an old agent opened."""
 
-    def __init__(self, name: str, credential_expires: float | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        credential_expires: float | None = None,
+        *,
+        verified_tls: bool = False,
+        sent_credential: bool = True,
+    ) -> None:
         super().__init__(name, "v1:0123456789ab", protocol="kubesphere-v1")
         self.credential_expires = credential_expires
+        self.verified_tls, self.sent_credential = verified_tls, sent_credential
 
 
 class FailingStore(HeldStore):
@@ -175,6 +183,30 @@ class V1WarningsTests(SynchronousTestCase):
         self.assertEqual(one, two)
         for words in ("alpha", "192.0.2.1:4711", "v1:0123456789ab", "without verifying this proxy"):
             self.assertIn(words, one)
+
+    def test_tls(self) -> None:
+        """An agent that connected by TLS has verified the certificate; all of them must have."""
+        self.tunnels.add(OldTunnel("alpha", verified_tls=True))
+        (line,) = self.logged(LogLevel.warn)
+        self.assertIn("has verified this proxy's TLS certificate, not its key, and sent", line)
+        self.assertNotIn("without verifying", line)
+        self.assertIn("verifies this proxy's certificate, but not its key", self.message())
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertIn("does not verify this proxy's key", self.message())
+
+    def test_no_credential(self) -> None:
+        """An agent that sent no credential is not logged as having sent one; the condition names the gap."""
+        for verified_tls, words in ((False, "without verifying"), (True, "has verified this proxy's TLS")):
+            old = OldTunnel("alpha", verified_tls=verified_tls, sent_credential=False)
+            self.tunnels.add(old)
+            line = self.logged(LogLevel.warn)[-1]
+            self.assertIn("it has sent no credential", line)
+            self.assertIn(words, line)
+            self.assertNotIn("the cluster's credential", line)
+            self.assertIn("It sent no credential for the API server", self.message())
+            self.tunnels.remove(old)
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertNotIn("no credential", self.message())
 
     def test_changed_while_written(self) -> None:
         """Changes during a slow write are written after it, and only their final result."""

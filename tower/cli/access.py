@@ -37,6 +37,24 @@ def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     )
 
 
+def trusted_caller(client: TowerClient, options: argparse.Namespace) -> str:
+    """Issue a kubeconfig for a trusted caller of one cluster; print it, or write it to a file."""
+    return _delivered(
+        options,
+        f"tower/{options.name}",
+        lambda: request_kubeconfig(
+            client,
+            options.name,
+            user=options.user,
+            groups=options.group,
+            ttl=options.ttl,
+            via=options.via,
+            auth=options.auth,
+            resource="trustedcallers",
+        ),
+    )
+
+
 def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     """Issue a kubeconfig for an administrator of Tower; print it, or write it to a file."""
     spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
@@ -47,14 +65,22 @@ def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def request_kubeconfig(
-    client: TowerClient, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
+    client: TowerClient,
+    name: str,
+    *,
+    user: str,
+    groups: list[str],
+    ttl: str | None,
+    via: str,
+    auth: str,
+    resource: str = "kubeconfigs",
 ) -> dict[str, Any]:
     """Issue a credential; return its status: `kubeconfig`, `credential` (its id), `expirationTimestamp`."""
     spec: dict[str, Any] = {"user": user, "groups": groups, "via": via, "auth": auth}
     if ttl is not None:
         spec["ttl"] = ttl
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
-    status: dict[str, Any] = call_cluster(client, "POST", name, "/kubeconfigs", body=body)["status"]
+    status: dict[str, Any] = call_cluster(client, "POST", name, f"/{resource}", body=body)["status"]
     return status
 
 

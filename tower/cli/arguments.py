@@ -105,7 +105,7 @@ def _join(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--ca-file",
         metavar="FILE",
-        help="v1: file to write the proxy's CA to; the agent then uses https and verifies the proxy with it",
+        help="file to write the proxy's CA to; v1: the agent then uses https and verifies the proxy with it",
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
@@ -117,6 +117,13 @@ def _join(commands: Commands[Parser]) -> None:
         metavar="IMAGE",
         help=f"image in the manifest (default: {REPOSITORY}, of this version; v1: {IMAGE})",
     )
+    command.add_argument(
+        "--output-url",
+        action="store_const",
+        const=True,
+        help="v2: print a URL of the manifest, for kubectl apply -f, in place of it; it can be fetched once "
+        "within --ttl",
+    )
     for kind in ("users", "groups"):
         command.add_argument(
             f"--impersonate-{kind}",
@@ -124,6 +131,18 @@ def _join(commands: Commands[Parser]) -> None:
             action="append",
             help=f"v2: {kind} that the agent of the manifest can impersonate; repeatable (default: all)",
         )
+    command.add_argument(
+        "--target",
+        metavar="NAME=HOST:PORT",
+        action="append",
+        help="v2: additional target of streams of the agent of the manifest; repeatable",
+    )
+    command.add_argument(
+        "--kubesphere-service",
+        metavar="HOST:PORT",
+        help="v2: KubeSphere API server for the agent of the manifest, such as "
+        "ks-apiserver.kubesphere-system.svc:80",
+    )
     command.set_defaults(run=join.join)
 
 
@@ -134,14 +153,24 @@ def _kubeconfig(commands: Commands[Parser], environ: Mapping[str, str]) -> None:
         "issue a kubeconfig for one user of one cluster",
         "It is valid for that cluster only.  The cluster's RBAC authorizes the user's requests.",
     )
-    config.add_argument("name", metavar="NAME", help="name of the cluster")
-    _grantee(config, environ)
-    config.add_argument(
-        "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
-    )
-    text = "front-door: the proxy's --secure-port, with a path; port: the cluster's own port"
-    choice(config, "--via", text, "front-door", "port")
     config.set_defaults(run=access.kubeconfig)
+    trusted = add_command(
+        commands,
+        "trusted-caller",
+        "issue a kubeconfig for a program that authenticates users itself",
+        "It may act as ANY user and group of that cluster (Impersonate-*) except system identities.  If the "
+        "agent has --allow-member-tokens, it may also use tokens of the cluster's own accounts.  For "
+        "KubeSphere and similar programs, not for users.",
+    )
+    trusted.set_defaults(run=access.trusted_caller)
+    for command in (config, trusted):
+        command.add_argument("name", metavar="NAME", help="name of the cluster")
+        _grantee(command, environ)
+        command.add_argument(
+            "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
+        )
+        text = "front-door: the proxy's --secure-port, with a path; port: the cluster's own port"
+        choice(command, "--via", text, "front-door", "port")
     admin = add_command(
         commands,
         "admin-kubeconfig",

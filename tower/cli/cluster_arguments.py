@@ -5,7 +5,16 @@ from __future__ import annotations
 from tower.cli import clusters
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.ssh import flags as ssh_flags
-from tower.cli.values import FORMS, choice, count, list_options, output_option, watch_option, yes_option
+from tower.cli.values import (
+    FORMS,
+    choice,
+    count,
+    drain,
+    list_options,
+    output_option,
+    watch_option,
+    yes_option,
+)
 
 
 def add_cluster_commands(commands: Commands[Parser]) -> None:
@@ -22,7 +31,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
         (
             "set",
             clusters.change,
-            "change the node settings of a cluster of type ssh",
+            "change the settings of a cluster",
             "An empty value removes a setting; NAME= removes a target.",
         ),
         ("show", clusters.show, "show a cluster, its conditions, and its agents or nodes", ""),
@@ -31,7 +40,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
             "disable",
             clusters.disable,
             "disable a cluster and keep its record",
-            "Closes its tunnels, its port and its users' connections at once.  Credentials are kept.",
+            "Closes its tunnels, port and users' connections, at once or after --drain.  Keeps credentials.",
         ),
         (
             "remove",
@@ -79,6 +88,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
                 type=count,
                 help="the cluster's own port at the proxy (default: a free port of --cluster-ports)",
             )
+        _add_switches(command, name)
         if name in ("add", "set"):
             ssh_flags.add_arguments(command)
         if name == "forget-host-key":
@@ -92,3 +102,22 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
     listing = add_command(inner, "list", "list all clusters")
     list_options(listing)
     listing.set_defaults(run=clusters.list_all)
+
+
+def _add_switches(command: Parser, name: str) -> None:
+    """Add the options of ``disable`` and ``set``."""
+    if name == "disable":
+        command.add_argument(
+            "--drain",
+            metavar="DURATION",
+            type=drain,
+            help="how long requests in progress may continue, at most 10m (default: not at all); no new "
+            "request and no agent is accepted meanwhile",
+        )
+    if name == "set":
+        command.add_argument(
+            "--member-tokens",
+            choices=("allow", "reject"),
+            help="whether trusted callers may use tokens of the cluster's own accounts with KubeSphere "
+            "Tower agents; Tower's agents have --allow-member-tokens",
+        )

@@ -14,6 +14,7 @@ from tower.cli.parser import suggestion
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
+from tower.clusters.cluster import DRAIN, MEMBER_TOKENS
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -97,14 +98,20 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def change(client: TowerClient, options: argparse.Namespace) -> str:
-    """Change the node settings of a cluster of type ssh."""
+    """Change the node settings of a cluster of type ssh, or whether old agents accept members' tokens."""
     changes = ssh_flags.connection(options)
-    if not changes:
+    if not changes and options.member_tokens is None:
         raise UsageFailed("no settings to change: see 'tower cluster set --help'")
+    body: dict[str, Any] = {}
     if "ssh" in changes:
         changes["ssh"] = ssh_flags.with_one_source(changes["ssh"])
+    if changes:
+        body["spec"] = {"connection": changes}
+    if options.member_tokens is not None:
+        allowed = "true" if options.member_tokens == "allow" else None
+        body["metadata"] = {"annotations": {MEMBER_TOKENS: allowed}}
     with ssh_flags.errors_by_flag():
-        call_cluster(client, "PATCH", options.name, body={"spec": {"connection": changes}}, content=_MERGE)
+        call_cluster(client, "PATCH", options.name, body=body, content=_MERGE)
     return f"cluster {options.name} changed"
 
 
@@ -150,7 +157,7 @@ def enable(client: TowerClient, options: argparse.Namespace) -> str:
 
 def disable(client: TowerClient, options: argparse.Namespace) -> str:
     """Disable a cluster and keep its record."""
-    return _switch(client, options.name, on=False)
+    return _switch(client, options.name, on=False, drain=options.drain)
 
 
 def remove(client: TowerClient, options: argparse.Namespace) -> str:
@@ -208,13 +215,17 @@ def forget_host_key(client: TowerClient, options: argparse.Namespace) -> str:
     )
 
 
-def _switch(client: TowerClient, name: str, *, on: bool) -> str:
-    call_cluster(client, "PATCH", name, body={"spec": {"enable": on}}, content=_MERGE)
+def _switch(client: TowerClient, name: str, *, on: bool, drain: str | None = None) -> str:
+    body = {"metadata": {"annotations": {DRAIN: drain}}, "spec": {"enable": on}}
+    call_cluster(client, "PATCH", name, body=body, content=_MERGE)
+    if drain is not None:
+        return f"cluster {name} disabled; requests in progress have up to {drain} to end"
     return f"cluster {name} {'enabled' if on else 'disabled'}"
 
 
 def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     metadata, spec, status = cluster["metadata"], cluster["spec"], cluster.get("status", {})
+    annotations = metadata.get("annotations", {})
     return [
         ("Name", metadata["name"]),
         ("UID", metadata.get("uid")),
@@ -224,6 +235,7 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
         ("Kubernetes version", status.get("kubernetesVersion")),
         ("Last seen", status.get("lastSeen") or "never"),
+        *([("Member tokens", "allowed with old agents")] if annotations.get(MEMBER_TOKENS) == "true" else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`tower join`: the command line, or the manifest, that starts a cluster's agent."""
+"""`tower join`: the command line, the manifest or the URL of it that starts a cluster's agent."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ _ONLY_FOR = {
     "uses": "v2",
     "impersonate_users": "v2",
     "impersonate_groups": "v2",
+    "target": "v2",
+    "kubesphere_service": "v2",
+    "output_url": "v2",
     "token_file": "v1",
-    "ca_file": "v1",
 }
 
 #: Options of manifests.
-_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups")
+_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups", "target", "kubesphere_service")
 
 _DEFAULT_TTL = "1h"
 
@@ -37,31 +39,57 @@ _TOKEN_LIMIT = 4096
 
 
 def join(client: TowerClient, options: argparse.Namespace) -> str:
-    """Return the line or manifest that starts an agent, with a new token or the imported one."""
+    """Return the line, manifest or URL that starts an agent, with a new token or the imported one."""
     for name, protocol in _ONLY_FOR.items():
         if getattr(options, name) is not None and options.protocol != protocol:
             flag = name.replace("_", "-")
             raise UsageFailed(f"--{flag} requires --protocol {protocol}: set that, or omit --{flag}")
     for name in _OF_MANIFESTS:
-        if getattr(options, name) is not None and options.format != "manifest":
+        if getattr(options, name) is not None and options.format != "manifest" and not options.output_url:
             flag = name.replace("_", "-")
             raise UsageFailed(f"--{flag} requires --format manifest: set that, or omit --{flag}")
+    if options.ca_file is not None and options.protocol != "v1" and not options.output_url:
+        raise UsageFailed("--ca-file requires --protocol v1 or --output-url: set one of them, or omit it")
+    if options.output_url and options.format == "env":
+        raise UsageFailed("--output-url and --format env are mutually exclusive: omit one")
     return _join_v1(client, options) if options.protocol == "v1" else _join_v2(client, options)
 
 
 def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
     settings = _settings(options)
-    spec = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
+    spec: dict[str, Any] = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
     if not call_cluster(client, "GET", options.name)["spec"].get("enable", True):
         note(
             f"cluster {options.name} is disabled, so its agents are rejected: "
             f"'tower cluster enable {options.name}' enables it"
         )
+    if options.output_url:
+        given = settings.to_object()
+        if options.image is None:
+            del given["image"]  # the proxy's default is that of its own version
+        return _import_url(_join_token(client, options.name, {**spec, "manifest": given}), options.ca_file)
     status = _join_token(client, options.name, spec)
     if options.format == "manifest":
         return agent_manifest(_joining(options.name, status), settings)
     line = join_line if options.format == "command" else environment_line
     return line(options.name, status)
+
+
+def _import_url(status: dict[str, Any], ca_file: str | None) -> str:
+    """Return the URL; scripts rely on it alone being on standard output."""
+    url: str = status["importURL"]
+    if ca_file is not None:
+        _write_ca(Path(ca_file), status["certificateAuthority"])
+    note(
+        f"the URL contains a secret, can be fetched once, and expires at {status['expirationTimestamp']}: "
+        "in the member cluster, run 'kubectl apply -f URL'"
+    )
+    note(
+        "kubectl verifies the proxy with this machine's CAs only; if the proxy's CA is not one of them, run "
+        f"'curl -fsS --cacert {shlex.quote(ca_file or 'FILE')} URL | kubectl apply -f -'"
+        + ("" if ca_file else "; --ca-file FILE writes that CA")
+    )
+    return url
 
 
 def _settings(options: argparse.Namespace) -> AgentSettings:
@@ -71,7 +99,13 @@ def _settings(options: argparse.Namespace) -> AgentSettings:
     """
     users, groups = _names(options.impersonate_users), _names(options.impersonate_groups)
     try:
-        return AgentSettings(options.image or AGENT_IMAGE, users, groups)
+        return AgentSettings(
+            options.image or AGENT_IMAGE,
+            users,
+            groups,
+            tuple(options.target or ()),
+            options.kubesphere_service or "",
+        )
     except Invalid as e:
         text = str(e)
         for name, flag in _FLAGS.items():
@@ -88,7 +122,9 @@ def _names(lists: list[str] | None) -> tuple[str, ...]:
 _FLAGS = {
     "impersonateUsers": "--impersonate-users",
     "impersonateGroups": "--impersonate-groups",
-    "image ": "--image ",
+    "image: ": "--image: ",
+    "targets: ": "--target: ",
+    "kubesphereService: ": "--kubesphere-service: ",
 }
 
 

@@ -21,12 +21,22 @@ from tower.errors import Invalid, NotFound
 from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.kube.timestamps import timestamp
+from tower.options.values import parse_duration
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS
 from tower.store.records import Create, Record, RecordMissing, Require, Value
 
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
+
+#: Annotation: ``"true"`` lets trusted callers use tokens of the cluster's own accounts through old agents.
+MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
+
+#: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.
+DRAIN = "tower.kubesphere.io/drain"
+
+#: Longest drain, s.
+LONGEST_DRAIN = 600.0
 
 #: Total size limit of labels and annotations, characters (Kubernetes' limit for annotations).
 _METADATA_LIMIT = 256 * 1024
@@ -88,6 +98,19 @@ class Cluster:
     def identities(self) -> SystemIdentities:
         """The proxy's rule for system identities; agents have their own."""
         return NONE_ALLOWED if self.ssh is None else self.ssh.identities
+
+    @property
+    def allows_member_tokens(self) -> bool:
+        """Whether tokens of the cluster's own accounts may pass old agents; new agents have a flag."""
+        return self.annotations.get(MEMBER_TOKENS) == "true"
+
+    @property
+    def drain(self) -> float:
+        """Time that requests have to end when the cluster is disabled, s."""
+        try:
+            return min(parse_duration(self.annotations.get(DRAIN, "0s")), LONGEST_DRAIN)
+        except ValueError:
+            return 0.0
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of type *kind*, or None."""

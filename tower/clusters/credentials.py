@@ -53,6 +53,9 @@ _ATTEMPTS = 10
 
 CredentialKind: TypeAlias = Literal["cert", "token"]
 
+#: ``trusted-caller``: may act as other users of its cluster; see docs/security-model.md.
+CredentialRole: TypeAlias = Literal["user", "trusted-caller"]
+
 
 @frozen
 class Credential:
@@ -65,6 +68,7 @@ class Credential:
     :ivar issued: s since the epoch.
     :ivar expires: s since the epoch.
     :ivar revoked_at: when it was revoked, s since the epoch.
+    :ivar role: of its holder.
     :ivar ended: it has expired; stays so even if the clock is set back.
     """
 
@@ -79,6 +83,12 @@ class Credential:
     expires: float
     revoked_at: float | None = None
     ended: bool = False
+    role: CredentialRole = "user"
+
+    @property
+    def is_trusted_caller(self) -> bool:
+        """Whether its holder may act as other users of the cluster."""
+        return self.role == "trusted-caller"
 
     @property
     def revoked(self) -> bool:
@@ -140,7 +150,7 @@ class Credentials:
 
     @deferred
     async def issue_token(
-        self, cluster: str, user: str, groups: Iterable[str], ttl: float
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float, role: CredentialRole = "user"
     ) -> tuple[Credential, str]:
         """Issue a bearer token; only the result contains it.
 
@@ -151,10 +161,16 @@ class Credentials:
         """
         token = PREFIX + secrets.token_urlsafe(32)
         digest = hashlib.sha256(token.encode()).hexdigest()
-        return await self._register(cluster, user, groups, ttl, "token", digest), token
+        return await self._register(cluster, user, groups, ttl, "token", digest, role), token
 
     def register_certificate(
-        self, cluster: str, user: str, groups: Iterable[str], ttl: float, digest: str
+        self,
+        cluster: str,
+        user: str,
+        groups: Iterable[str],
+        ttl: float,
+        digest: str,
+        role: CredentialRole = "user",
     ) -> Deferred[Credential]:
         """Register a newly signed certificate as a credential.
 
@@ -164,7 +180,7 @@ class Credentials:
         :param ttl: lifetime, s.
         :param digest: SHA-256 of the certificate's DER, hexadecimal.
         """
-        return Deferred.fromCoroutine(self._register(cluster, user, groups, ttl, "cert", digest))
+        return Deferred.fromCoroutine(self._register(cluster, user, groups, ttl, "cert", digest, role))
 
     @deferred
     async def revoke(self, credential_id: str, cluster: str | None = None) -> Credential:
@@ -223,7 +239,14 @@ class Credentials:
         self._watchers.clear()
 
     async def _register(
-        self, cluster: str, user: str, groups: Iterable[str], ttl: float, kind: CredentialKind, digest: str
+        self,
+        cluster: str,
+        user: str,
+        groups: Iterable[str],
+        ttl: float,
+        kind: CredentialKind,
+        digest: str,
+        role: CredentialRole,
     ) -> Credential:
         names = tuple(dict.fromkeys(groups))
         _check_names(user, names)
@@ -241,7 +264,7 @@ class Credentials:
             operations.append(Require("clusters", cluster))
         now = self._clock.seconds()
         credential = Credential(
-            "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl
+            "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl, role=role
         )
         operations.append(Create(CREDENTIALS, credential.id, _encode(credential)))
         if digest in self._by_digest:
@@ -272,7 +295,10 @@ def _check_names(user: str, groups: Iterable[str]) -> None:
 
 
 def _encode(credential: Credential) -> dict[str, Any]:
-    return asdict(credential, filter=lambda attribute, _: attribute.name != "id")
+    value = asdict(credential, filter=lambda attribute, _: attribute.name != "id")
+    if credential.role == "user":
+        del value["role"]  # as in earlier versions
+    return value
 
 
 def _decode(record: Record) -> Credential:

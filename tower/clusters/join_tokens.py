@@ -59,7 +59,7 @@ REVOKED_LIMIT = 1000
 REMEMBERED = 86400.0
 
 #: Tolerance for a clock that was set back since a token was minted, s.
-_SKEW = 300.0
+CLOCK_TOLERANCE = 300.0
 
 _ATTEMPTS = 10
 
@@ -126,7 +126,7 @@ class JoinTokens:
         token = PREFIX + secrets.token_urlsafe(32)
         now = self._clock.seconds()
         value = {"minted": now, "expires": now + ttl, "uses": uses, "enrolled": []}
-        await create_owned(self._store, owner, JOIN_TOKENS, _digest(token), value)
+        await create_owned(self._store, owner, JOIN_TOKENS, digest_of(token), value)
         return token
 
     @deferred
@@ -247,7 +247,7 @@ class JoinTokens:
 
     def _enrolment(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> list[Operation]:
         """Return the operations that enrol the key; none if this token has enrolled it already."""
-        digest = _digest(token)
+        digest = digest_of(token)
         owner = self._store.get(CLUSTERS, cluster)
         record = self._store.get(JOIN_TOKENS, digest)
         if owner is None:
@@ -307,14 +307,15 @@ class JoinTokens:
         ]
 
     def _is_current(self, value: Value) -> bool:
-        return bool(value["minted"] - _SKEW <= self._clock.seconds() < value["expires"])
+        return bool(value["minted"] - CLOCK_TOLERANCE <= self._clock.seconds() < value["expires"])
 
     def _records(self, kind: str, owner: Record) -> list[Record]:
         uid = owner.value["uid"]
         return [r for r in self._store.snapshot(kind).values() if r.value["cluster_uid"] == uid]
 
 
-def _digest(token: str) -> str:
+def digest_of(token: str) -> str:
+    """Return the name of the record of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -10,6 +10,7 @@ from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
@@ -25,6 +26,7 @@ class Records:
     clusters: Clusters
     credentials: Credentials
     tokens: JoinTokens
+    imports: ManifestImports
     v1_tokens: V1Tokens
     agent_keys: AgentKeys
     events: ClusterEvents
@@ -54,6 +56,7 @@ class Records:
             Clusters(store, ports, clock, member_credentials, quarantine),
             Credentials(store, clock, max_ttl),
             JoinTokens(store, clock),
+            ManifestImports(store, clock),
             V1Tokens(store, clock),
             AgentKeys(store, clock),
             ClusterEvents(store, clock),

@@ -69,9 +69,15 @@ class AgentTunnels:
                 keys.host_keys,
                 keepalive=keepalive,
                 epoch=epoch,
+                allows_member_tokens=lambda name: _allows_member_tokens(records, name),
                 impersonate=impersonates,
             ).opened
         notices = V1Warnings(
             records.clusters, tunnels, epoch, impersonate=impersonates, open_ports=options["v1-open-ports"]
         )
         return cls(tunnels, acceptor, AgentEndpoint(reactor, opened), notices)
+
+
+def _allows_member_tokens(records: Records, name: str) -> bool:
+    cluster = records.clusters.get(name)
+    return cluster is not None and cluster.allows_member_tokens

@@ -19,7 +19,8 @@ from tower.store.kinds import SETTINGS
 from tower.store.records import Create, Operation, Update
 from tower.tunnels import Tunnel, Tunnels
 
-#: Interval of `LastSeen.write`, s; after a crash the times are older by this at most.
+#: Interval of `LastSeen.write`, s, unless the store's `quiet_period` is longer; after a crash the times are
+#: older by this at most.
 PERIOD = 300.0
 
 #: Number of the records; a single one would be too large for 10,000 clusters.
@@ -66,7 +67,11 @@ class LastSeen(Service):
     def stopService(self) -> Deferred[None]:
         """Write the times."""
         super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self.write())
+        return Deferred.fromCoroutine(self._last_write())
+
+    async def _last_write(self) -> None:
+        await self.write()
+        await self._keys.flush()
 
     async def write(self) -> None:
         """Write the times that changed, in one transaction."""
@@ -89,8 +94,11 @@ class LastSeen(Service):
         live: dict[str, tuple[Tunnel, LastAgent]] = {}
         for tunnel in self._tunnels.live(cluster):
             name, quiet = tunnel.fingerprint, self._tunnels.quiet_since(tunnel)
+            if name in live and (name not in before or before[name][0] is not tunnel):
+                continue  # replicas share a key: one of them is noted, as long as it is connected
             agent = LastAgent(tunnel.host, tunnel.peer, tunnel.version, quiet)
             live[name] = tunnel, agent
+        for name, (tunnel, agent) in live.items():
             if name not in before or before[name][0] is not tunnel:
                 self._keys.saw(cluster, name, evolve(agent, seen=None))
         for name, (_, agent) in before.items():

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from twisted.python import usage
 
-from tower.control.ssh_options import NodeOptions
+from tower.control.host_options import HostOptions
 from tower.net.load_balancers import read_networks
 from tower.net.port_owner import port_owner
 from tower.options.base import ALLOW_DUMPS, Parameter, flag, parameter
@@ -49,7 +49,7 @@ def _read_megabytes(text: str) -> int:
     return count * 1_000_000
 
 
-class Options(NodeOptions):
+class Options(HostOptions):
     """Options of ``tower-proxy``; see docs/install.md."""
 
     program = "tower-proxy"
@@ -173,7 +173,6 @@ class Options(NodeOptions):
             read_optional_port,
         ),
         parameter("metrics-host", "127.0.0.1", "Listening address of --metrics-port.", read_host),
-        parameter("kubeconfig", None, "Not supported yet: host cluster that stores the records."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
         flag("require-v2", "Reject KubeSphere Tower agents (kubesphere-v1)."),
@@ -194,14 +193,12 @@ class Options(NodeOptions):
             "Create a new SSH host key if its file is missing, although every agent has to join again then.",
         ),
         ALLOW_DUMPS,
-        flag("leader-elect", "Not supported yet: leader election among several proxies."),
     ]
 
     def postOptions(self) -> None:
         """Raise `UsageError` with the options and the cure unless the options go together."""
         super().postOptions()
         for rule in (
-            self._check_later,
             self._check_ca,
             self._check_connections,
             self._check_ports,
@@ -238,13 +235,6 @@ class Options(NodeOptions):
             if self[name] is not None:
                 _check_port(name, self[name], host, self[host])
 
-    def _check_later(self) -> None:
-        if self["kubeconfig"] is not None:
-            text = "is for tower-agent and tower; the proxy keeps its records in --state-dir: omit it"
-            raise OptionError("kubeconfig", self["kubeconfig"], text)
-        if self["leader-elect"]:
-            raise OptionError("leader-elect", "true", "is not supported by this version: omit it")
-
     def _check_ca(self) -> None:
         if (self["ca-cert"] is None) != (self["ca-key"] is None):
             raise usage.UsageError("--ca-cert and --ca-key require each other: give both, or neither")
@@ -267,7 +257,8 @@ class Options(NodeOptions):
 
     def _check_ports(self) -> None:
         """Check that no port is given twice."""
-        single = [name for name in ("port", "secure-port", "metrics-port") if self[name] is not None]
+        names = ("port", "secure-port", "metrics-port", "health-port")
+        single = [name for name in names if self[name] is not None]
         for name in single:
             for ports in ("cluster-ports", "kubesphere-ports"):
                 if self[name] in (self[ports] or ()):

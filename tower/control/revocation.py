@@ -17,6 +17,7 @@ from tower.store import IStore
 from tower.store.kinds import AGENT_KEYS, V1_TOKENS
 from tower.store.records import Event, Watch
 from tower.tunnels import Tunnels
+from tower.tunnels.drains import ClusterDrains
 from tower.web.access.sessions import Sessions
 
 
@@ -32,12 +33,14 @@ class Revocation(Service):
         credentials: Credentials,
         tunnels: Tunnels,
         sessions: Sessions,
+        drains: ClusterDrains,
     ) -> None:
         self._store = store
         self._clusters = clusters
         self._credentials = credentials
         self._tunnels = tunnels
         self._sessions = sessions
+        self._drains = drains
         self._watches: list[Watch] = []
 
     def startService(self) -> None:
@@ -56,12 +59,19 @@ class Revocation(Service):
         for watch in self._watches:
             watch.stop()
         self._watches.clear()
+        self._drains.stop()
 
     def _cluster_changed(self, event: str, cluster: Cluster) -> None:
         if event == "DELETED":
+            self._drains.cancel(cluster.name)
             self._cut(cluster.name, "was removed")
             self._tunnels.forget(cluster.name)
-        elif not cluster.enabled:
+        elif cluster.enabled:
+            self._drains.cancel(cluster.name)
+        elif cluster.drain:
+            self._drains.begin(cluster.name, cluster.drain, lambda: self._cut(cluster.name, "is disabled"))
+        else:
+            self._drains.cancel(cluster.name)
             self._cut(cluster.name, "is disabled")
 
     def _cut(self, name: str, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tower.controller.differences import difference, without_removals
+from tower.controller.objects.differences import difference, without_removals
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object, ResourceType
 

@@ -7,13 +7,21 @@ from typing import Any
 
 from attrs import define, field
 
-from tower.controller.differences import difference
-from tower.controller.host_cluster import HostCluster
-from tower.controller.secret_objects import APPLIED, without_secrets
+from tower.controller.objects.differences import difference
+from tower.controller.objects.host_cluster import HostCluster
+from tower.controller.objects.secret_objects import (
+    APPLIED,
+    EARLIER_TOKEN,
+    KUBECONFIG,
+    TOKEN,
+    without_secrets,
+)
 from tower.errors import Conflict
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import CLUSTERS
+
+_SECRETS = frozenset((KUBECONFIG, TOKEN, EARLIER_TOKEN))
 
 _NOT_FOUND = 404
 
@@ -62,7 +70,7 @@ class ClusterObject:
             raise Conflict(f"cluster {cluster.name} was changed concurrently")
         patch = difference(current, wanted)
         annotations = current["metadata"].get("annotations") or {}
-        if "token" in (patch.get("spec") or {}).get("connection", {}):
+        if not _SECRETS.isdisjoint((patch.get("spec") or {}).get("connection", {})):
             redacted = without_secrets(annotations.get(APPLIED, ""))
             if redacted is not None:
                 patch.setdefault("metadata", {}).setdefault("annotations", {})[APPLIED] = redacted

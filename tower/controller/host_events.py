@@ -16,7 +16,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.controller.host_cluster import HostCluster
+from tower.controller.objects.host_cluster import HostCluster
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.well_known import EVENTS
@@ -41,7 +41,7 @@ EventType: TypeAlias = Literal["Normal", "Warning"]
 
 
 @define(eq=False)
-class _Recent:
+class _Occurrences:
     first: float
     written: float
     count: int = 1
@@ -59,7 +59,7 @@ class HostEvents:
 
     _api: HostAPI
     _now: Callable[[], float]
-    _recent: OrderedDict[str, _Recent] = field(factory=OrderedDict, init=False)
+    _recent: OrderedDict[str, _Occurrences] = field(factory=OrderedDict, init=False)
     _writes: set[Deferred[None]] = field(factory=set, init=False)
 
     def record(self, cluster: HostCluster, kind: EventType, reason: str, message: str) -> None:
@@ -69,7 +69,7 @@ class HostEvents:
         name, now = f"{cluster.name}.{digest[:16]}", self._now()
         recent = self._recent.get(name)
         if recent is None:
-            recent = self._recent[name] = _Recent(now, now)
+            recent = self._recent[name] = _Occurrences(now, now)
             if len(self._recent) > MEMORY:
                 self._recent.popitem(last=False)
         else:
@@ -95,7 +95,13 @@ class HostEvents:
             self._log.failure("cannot write an event", failure)
 
     async def _write(
-        self, name: str, cluster: HostCluster, kind: EventType, reason: str, message: str, recent: _Recent
+        self,
+        name: str,
+        cluster: HostCluster,
+        kind: EventType,
+        reason: str,
+        message: str,
+        recent: _Occurrences,
     ) -> None:
         last = {"count": recent.count, "lastTimestamp": timestamp(recent.written)}
         event: dict[str, Any] = {

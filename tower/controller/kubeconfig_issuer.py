@@ -1,13 +1,14 @@
 """Kubeconfigs of the host's programs for the clusters, such as KubeSphere's: issued, and renewed in time.
 
-The caller has a client certificate, not a token: programs that pass a user's token through keep the caller's
+The caller is a trusted one: it authenticates users itself, and may act as any user of that cluster.  It has a
+client certificate, not a token: programs that pass a user's token through keep the caller's
 identity.  A stamp, which is not secret, identifies the credential and the contents of a kubeconfig.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from attrs import frozen
 
@@ -15,6 +16,9 @@ from tower.clusters.credentials import Credentials
 from tower.errors import NotFound
 from tower.kube.kubeconfig import kubeconfig
 from tower.trust.rotating_authority import AnyAuthority
+
+#: User name of the caller in the clusters.
+CALLER = "kubesphere"
 
 #: Longest lifetime, s; ``--max-credential-ttl`` may be shorter.
 LIFETIME = 30 * 86400.0
@@ -36,7 +40,6 @@ class KubeconfigIssuer:
 
     :param users: signs the caller's certificates.
     :param serving: signs the certificate of the clusters' ports.
-    :param user: name of the caller, with *groups*.
     :param now: returns the time, s since the epoch.
     """
 
@@ -45,15 +48,11 @@ class KubeconfigIssuer:
         credentials: Credentials,
         users: AnyAuthority,
         serving: AnyAuthority,
-        user: str,
-        groups: Sequence[str],
         now: Callable[[], float],
     ) -> None:
         self._credentials = credentials
         self._users = users
         self._serving = serving
-        self._user = user
-        self._groups = groups
         self._now = now
 
     async def issue(self, cluster: str, uid: str, server: str) -> IssuedKubeconfig:
@@ -62,15 +61,15 @@ class KubeconfigIssuer:
         :raise TowerError: the credential cannot be stored.
         """
         lifetime = min(LIFETIME, self._credentials.max_ttl)
-        issued = self._users.client_certificate(self._user, self._groups, cluster, uid, lifetime, self._now())
+        issued = self._users.client_certificate(CALLER, (), cluster, uid, lifetime, self._now())
         credential = await self._credentials.register_certificate(
-            cluster, self._user, self._groups, lifetime, issued.digest
+            cluster, CALLER, (), lifetime, issued.digest, "trusted-caller"
         )
         content = kubeconfig(
             server=server,
             ca_pem=self._serving.pem,
             cluster=cluster,
-            user=self._user,
+            user=CALLER,
             certificate=(issued.certificate_pem, issued.key_pem),
             by_port=True,
         ).encode()

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from tower.clusters.cluster import Cluster, Condition
+from tower.clusters.cluster import Cluster, Condition, check_name
 from tower.clusters.records import Records
 from tower.controller.agent_token import settle_token
 from tower.controller.applier import Applier
 from tower.controller.cluster_object import ClusterObject
-from tower.controller.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
-from tower.controller.host_conditions import (
+from tower.controller.host_events import HostEvents
+from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
+from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
     exported,
@@ -26,10 +28,8 @@ from tower.controller.host_conditions import (
     not_initialized,
     not_joined,
 )
-from tower.controller.host_events import HostEvents
-from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
-from tower.controller.service_objects import (
+from tower.controller.objects.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
+from tower.controller.objects.service_objects import (
     KUBERNETES_PORT,
     KUBESPHERE_PORT,
     SERVICE_NAMES,
@@ -39,6 +39,7 @@ from tower.controller.service_objects import (
     balancer_names,
     certificate_names,
     cluster_ip,
+    kubesphere_port,
     service_name,
     wanted_service,
     wanted_slices,
@@ -48,10 +49,6 @@ from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
 from tower.net.addresses import join_address
 from tower.store.records import RecordChanged
-from tower.web.ports.kubesphere_port import OFFSET
-
-#: Time until the next look at a cluster whose record is not there yet, s.
-RECORD_PAUSE = 1.0
 
 
 @frozen
@@ -64,6 +61,10 @@ class HostObjects:
     cluster: HostCluster | None
     service: Object | None
     slices: Sequence[Object] = ()
+
+
+class RecordPending(Conflict):
+    """The cluster's record does not exist yet."""
 
 
 class NoPort(TowerError):
@@ -95,6 +96,7 @@ class Reconciler:
         self._events = events
         self._set_names = set_names
         self._uses_tokens = uses_tokens
+        self._unwritten: dict[str, ClusterSecrets] = {}  # issued in an attempt that failed afterwards
         self._applier = Applier(api, settings.namespace)
         self._objects = ClusterObject(api)
 
@@ -107,6 +109,7 @@ class Reconciler:
         if cluster is not None and cluster.is_served:
             return await self._serve(cluster, objects)
         self._set_names(name, ())
+        self._unwritten.pop(name, None)
         if cluster is None:
             if self._records.clusters.get(name) is None:
                 await self._remove(objects, is_last=True)
@@ -129,7 +132,8 @@ class Reconciler:
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
         if self._records.clusters.get(name) is None:
-            return RECORD_PAUSE
+            check_name(name)
+            raise RecordPending(f"cluster {name} has no record yet")
         if FINALIZER not in cluster.finalizers:
             cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
         record = await self._settle_port(cluster)
@@ -143,6 +147,7 @@ class Reconciler:
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
         await self._objects.apply(cluster, _with_endpoints(access, service, port))
+        self._unwritten.pop(name, None)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
         external = self._external(cluster, service)
@@ -184,9 +189,7 @@ class Reconciler:
         for each in current.values():
             await self._applier.delete(ENDPOINT_SLICES, each)
 
-    async def _access(
-        self, cluster: HostCluster, record: Cluster, service: Object
-    ) -> tuple[Object, float | None]:
+    async def _access(self, cluster: HostCluster, record: Cluster, service: Object) -> tuple[Object, float]:
         """Return the wanted fields of the cluster's object about kubeconfig and token.
 
         :return: with the time until the kubeconfig must be renewed, s.
@@ -195,26 +198,29 @@ class Reconciler:
         secret = await self._applier.get(SECRETS, service_name(name))
         inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
         held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
+        unwritten = self._unwritten.get(name, ClusterSecrets())
         token, token_id = "", ""
         if self._uses_tokens:
             known_id = cluster.annotations.get(TOKEN_ANNOTATION, "")
             settled = await settle_token(
-                self._records.v1_tokens, name, inside.token or outside.token, known_id
+                self._records.v1_tokens, name, inside.token or outside.token or unwritten.token, known_id
             )
             token, token_id = settled.token, settled.id
-        content, stamp = held.kubeconfig, held.stamp
-        delay = self._issuer.renewal(stamp, content, server)
-        if not delay:
+        kept = max((held, unwritten), key=lambda each: self._renewal(each, server))
+        if not self._renewal(kept, server):
             issued = await self._issuer.issue(name, record.uid, server)
-            content, stamp = issued.content, issued.stamp
-            delay = self._issuer.renewal(stamp, content, server)
-        secrets = ClusterSecrets(content, stamp, token)
+            kept = ClusterSecrets(issued.content, issued.stamp)
+        secrets = self._unwritten[name] = evolve(kept, token=token)
         if not self._settings.is_compatible:
             await self._applier.apply(SECRETS, wanted_secret(cluster, secrets, self._settings), secret)
         elif secret is not None:
             await self._applier.delete(SECRETS, secret)
         await self._issuer.revoke(other.stamp)
-        return secrets_of_object(secrets, token_id, self._settings, cluster), delay
+        wanted = secrets_of_object(secrets, token_id, self._settings, cluster)
+        return wanted, self._renewal(secrets, server)
+
+    def _renewal(self, secrets: ClusterSecrets, server: str) -> float:
+        return self._issuer.renewal(secrets.stamp, secrets.kubeconfig, server)
 
     def _external(self, cluster: HostCluster, service: Object) -> Condition | None:
         """Return the condition of the load balancer; None: there is none."""
@@ -314,7 +320,7 @@ def _with_endpoints(access: Object, service: Object, port: int) -> Object:
             f"https://{join_address(names[0], KUBERNETES_PORT)}" if names else None
         ),
         "kubernetesAPIServerPort": port,
-        "kubesphereAPIServerPort": port + OFFSET,
+        "kubesphereAPIServerPort": kubesphere_port(port),
     }
     return {**access, "spec": {"connection": connection}}
 

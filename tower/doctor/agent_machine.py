@@ -16,7 +16,8 @@ from tower.doctor.tunnel import TunnelChecks
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.member_cures import agent_texts
-from tower.member.member_access import create_checker
+from tower.member.key_secret import KeySecret, KeySecretFailed
+from tower.member.member_access import create_checker, create_client
 from tower.member.options import AGENT_KEY, Options
 from tower.net.tls.ca_pinning import strict_context
 from tower.options.errors import OptionErrors, one_line
@@ -36,6 +37,7 @@ async def examine_agent(
             Finding("options", judged(one_line(each), "correct this option or variable")) for each in errors
         ]
     agent = _AgentMachine(network, options, environ, now)
+    await agent.read_secret()
     found = [Finding("options", ok("valid")), *await examine(agent.courses())]
     is_misset = any(each.check == CLOCK and each.verdict.grade == "FAIL" for each in found)
     # tokens and certificates of the API server would only fail for the same reason
@@ -52,14 +54,31 @@ class _AgentMachine:
         self._options = options
         self._environ = environ
         self._now = now
+        self._secret: KeySecret | None = None
+        self._problem = ""
+
+    async def read_secret(self) -> None:
+        """Read the Secret with the agent's key, if an option names it; nothing is written."""
+        options, reactor = self._options, self._network.reactor
+        if options["key-secret"]:
+            try:
+                client = create_client(reactor, reactor, self._server())
+                secret = KeySecret(reactor, client, options["key-secret"].in_pod(), options["name"])
+                await secret.refresh()
+            except (ConfigurationError, KeySecretFailed) as e:
+                self._problem = str(e)
+            else:
+                self._secret = secret
 
     def courses(self) -> list[Course]:
         """Return the checks of the machine and of the tunnel."""
         options = self._options
-        directory = Directory(options.state_dir, "tower-agent", is_required=False)
+        steps: list[Step] = []
+        if not options["key-secret"]:
+            steps = Directory(options.state_dir, "tower-agent", is_required=False).steps()
         return [
             Course([Step("open files", open_files)]),
-            Course([*directory.steps(), *self._tunnel_steps()]),
+            Course([*steps, *self._tunnel_steps()]),
         ]
 
     def _tunnel_steps(self) -> list[Step]:
@@ -69,12 +88,16 @@ class _AgentMachine:
             cure = f"if it was changed on purpose, take --ca-hash from a new 'tower join {options['name']}'"
         else:
             cure = f"set --ca-hash as in the line that 'tower join {options['name']}' prints"
+        if self._problem:
+            cure = "check --key-secret, and the access to the cluster"
+            return [Step("agent key", lambda: judged(self._problem, cure))]
+        place = self._secret or options.state_dir
         try:
-            state = ReadOnly(options.state_dir)
+            state = self._secret or ReadOnly(options.state_dir)
             text = state.read(AGENT_KEY)
             key = None if text is None else KeyPair.from_openssh(text)
         except (ConfigurationError, ValueError) as e:
-            problem = f"{options.state_dir / AGENT_KEY}: {e}"
+            problem = f"{place}/{AGENT_KEY}: {e}"
             return [Step("agent key", lambda: fail(problem, "restore it, or delete it and join again"))]
         known = KnownProxies(state, options["host-keys"], hashes)
         trust = Trust(
@@ -92,12 +115,9 @@ class _AgentMachine:
     def member_steps(self) -> list[Step]:
         """Return the checks of the API server."""
         options = self._options
-        kubeconfig, service = options["kubeconfig"], options["kubernetes-service"]
+        kubeconfig = options["kubeconfig"]
         try:
-            if kubeconfig:
-                server = APIServer.from_kubeconfig(str(kubeconfig), service)
-            else:
-                server = APIServer.in_cluster(self._environ, service)
+            server = self._server()
         except ConfigurationError as e:
             problem = str(e)
             return [
@@ -113,3 +133,9 @@ class _AgentMachine:
         )
         renewal = f"write a new one to {kubeconfig}" if kubeconfig else "restart the pod"
         return AgentMemberSteps(checker.check, self._now, renewal).steps()
+
+    def _server(self) -> APIServer:
+        kubeconfig, service = self._options["kubeconfig"], self._options["kubernetes-service"]
+        if kubeconfig:
+            return APIServer.from_kubeconfig(str(kubeconfig), service)
+        return APIServer.in_cluster(self._environ, service)

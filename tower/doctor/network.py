@@ -18,13 +18,12 @@ from tower.errors import TowerError
 from tower.kube.apiserver import APIServer
 from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
-from tower.net.connect_proxy import connect_through
-from tower.net.connecting import ConnectFailed, connect
-from tower.net.connection import Connection, ConnectionEnded
+from tower.net.connecting import connect
+from tower.net.connection import Connection
 from tower.net.pipes import Pipe
+from tower.net.proxied_connection import open_connection
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown
-from tower.net.tls.connection import TLSFailed, start_tls
 from tower.reactor.interfaces import ISocketReactor
 
 #: Longest connect, TLS handshake or answer, s.
@@ -128,19 +127,15 @@ class Network:
 
         :raise ConnectFailed: with the failed part.
         """
-        name = server_name or url.host
-        if proxy is None:
-            return await self.connect(
-                self.reactor, url.host, url.port, tls=tls, server_hostname=name, timeout=PATIENCE
-            )
-        pipe = await self.connect(self.reactor, proxy.host, proxy.port, timeout=PATIENCE)
-        await self._within(connect_through(pipe, proxy, url), f"the HTTP proxy {proxy} did not answer")
-        if tls is None:
-            return pipe
-        try:
-            return await start_tls(self.reactor, pipe.detach(), tls, name)
-        except (TLSFailed, ConnectionEnded, OSError) as e:
-            raise ConnectFailed("tls", str(e)) from e
+        return await open_connection(
+            self.reactor,
+            url,
+            proxy,
+            tls=tls,
+            server_name=server_name or url.host,
+            timeout=PATIENCE,
+            connect=self.connect,
+        )
 
     async def chain(self, url: ServerURL, proxy: HTTPProxy | None, name: str = "") -> list[x509.Certificate]:
         """Return the certificates that the server presents, which are not verified.

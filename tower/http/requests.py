@@ -179,6 +179,23 @@ class Fields:
             lines.append(b"%b: %b\r\n" % (name, value))
         return b"".join(lines)
 
+    def split_claims(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Return name and value of each field that claims an identity, and the other lines of `onward`."""
+        claims: list[tuple[bytes, bytes]] = []
+        others = []
+        for line in self.onward.splitlines(keepends=True):
+            if _IDENTITY.match(line):
+                name, _, value = line.partition(b": ")
+                claims.append((name, value.rstrip(b"\r\n")))
+            else:
+                others.append(line)
+        return claims, b"".join(others)
+
+    @property
+    def has_subprotocol_token(self) -> bool:
+        """Whether a WebSocket subprotocol contains a bearer token."""
+        return _carries_token(self.get(b"sec-websocket-protocol") or b"")
+
     def __repr__(self) -> str:
         """Omit the values: some are secret."""
         return f"Fields(host={self.host!r}, body={self.body})"

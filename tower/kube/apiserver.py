@@ -94,13 +94,17 @@ class APIServer:
 
     :param load: returns the current access.
     :param service: `host:port` that takes precedence over the server's address (`--kubernetes-service`).
+    :param allow_proxy: the caller connects through the HTTP proxy of the access.
     :raise ConfigurationError: one line with the file or option and the cure.
     """
 
     _log = Logger()
 
-    def __init__(self, load: Callable[[], KubeAccess], service: str = "") -> None:
+    def __init__(
+        self, load: Callable[[], KubeAccess], service: str = "", *, allow_proxy: bool = False
+    ) -> None:
         self._load = load
+        self._allow_proxy = allow_proxy
         self._service = service
         self._last_error = ""
         access = load()
@@ -181,14 +185,15 @@ class APIServer:
             found.append("the agent has no credential for the API server, which will deny most requests")
         return found
 
-    def refresh(self) -> bool:
+    def refresh(self, *, reload: bool = False) -> bool:
         """Reload changed files; log invalid ones, once, and keep the last valid access.
 
+        :param reload: load also if no file changed.
         :return: whether the access changed.
         """
         try:
             signature = _signature(self._loaded.access)
-            if signature == self._signature:
+            if signature == self._signature and not reload:
                 self._last_error = ""
                 return False
             access = self._load()
@@ -203,11 +208,14 @@ class APIServer:
                 )
             return False
         self._last_error = ""
-        self._loaded, self._signature = loaded, signature
+        self._signature = signature
+        if loaded == self._loaded:
+            return False
+        self._loaded = loaded
         return True
 
     def _build(self, access: KubeAccess, last: _Loaded | None) -> _Loaded:
-        if access.proxy_url:
+        if access.proxy_url and not self._allow_proxy:
             raise ConfigurationError(
                 "proxy-url: not supported: the agent connects to the API server without a proxy; remove it"
             )
@@ -221,7 +229,7 @@ class APIServer:
         token = _token(access)
         if token and scheme == "http":
             raise ConfigurationError(
-                f"server {access.server}: http would send the agent's token unencrypted: use https"
+                f"server {access.server}: http would send the token unencrypted: use https"
             )
         authority = f"[{host}]" if ":" in host else host
         if port != _PORTS[scheme]:
@@ -233,6 +241,7 @@ class APIServer:
             prefix=parts.path.rstrip("/").encode("ascii"),
             host_line=f"Host: {authority}\r\n".encode("ascii"),
             credential_line=f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b"",
+            has_certificate=access.client_certificate is not None,
             token=token.encode("ascii"),
             server_name=access.tls_server_name or host,
             tls=self._context(access, last) if scheme == "https" else None,

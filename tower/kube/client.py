@@ -7,32 +7,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 from twisted.internet import defer
-from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IProtocol, IProtocolFactory, IReactorTime, IStreamClientEndpoint
-from twisted.web.client import (
-    URI,
-    Agent,
-    HTTPConnectionPool,
-    RequestTransmissionFailed,
-    ResponseNeverReceived,
-)
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.client import RequestTransmissionFailed, ResponseNeverReceived
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IResponse
-from zope.interface import implementer
+from twisted.web.iweb import IResponse
 
 from tower.errors import TowerError
 from tower.escaping import reported
-from tower.http.client_bodies import NO_RESPONSE, Body, cause_of, describe_failure, read_body
+from tower.http.client_bodies import NO_RESPONSE, cause_of, describe_failure, read_body
+from tower.http.pipe_agent import PipeAgent
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
-from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 
 #: Timeout of one request, with its answer, s.
@@ -40,9 +32,6 @@ TIMEOUT = 15.0
 
 #: Largest answer, B; 500 nodes with all their images take about 10 MB.
 ANSWER_LIMIT = 32 * 1024 * 1024
-
-#: How long an idle connection is kept, s; it occupies one node's tunnel.
-IDLE = 5
 
 #: Objects per page of a list, and most objects of a list.
 PAGE_SIZE = 500
@@ -53,6 +42,11 @@ JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"
 
 _EXPIRED = 410
+
+T = TypeVar("T")
+
+#: Method, path with prefix and query, and header fields.
+_Head = tuple[bytes, bytes, Headers]
 
 #: Delays in seconds; dates are not used by API servers.
 _SECONDS = re.compile(rb"[0-9]{1,5}")
@@ -109,7 +103,8 @@ class APIClient:
     :param upstream: returns the current `Upstream`; see `tower.kube.apiserver.APIServer.upstream`.
     :param timeout: of each request, s.
     :param limit: of each answer, B.
-    :param persistent: keep connections for `IDLE` s; False: one connection per request.
+    :param persistent: keep connections for some seconds; False: one connection per request.
+    :param kept: most connections that are kept.
     :param program: value of the field ``User-Agent``.
     """
 
@@ -122,6 +117,7 @@ class APIClient:
         timeout: float = TIMEOUT,
         limit: int = ANSWER_LIMIT,
         persistent: bool = True,
+        kept: int = 2,
         program: bytes = b"tower-proxy",
     ) -> None:
         self._reactor = reactor
@@ -129,10 +125,7 @@ class APIClient:
         self._upstream = upstream
         self._timeout = timeout
         self._limit = limit
-        self._pool = HTTPConnectionPool(reactor, persistent)
-        self._pool.cachedConnectionTimeout = IDLE
-        self._pool.retryAutomatically = False  # it retries cancelled requests, without a timeout
-        self._agent: Agent = Agent.usingEndpointFactory(reactor, _PipeEndpoint(open_pipe), self._pool)
+        self._agent = PipeAgent(reactor, open_pipe, kept if persistent else 0)
 
     async def get(self, path: str) -> Any:
         """Return the object at *path*, which may have a query.
@@ -160,13 +153,13 @@ class APIClient:
         while True:
             answer = await self.get(page)
             if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
-                raise APIError("GET", _bare(path), 200, "not a list")
+                raise APIError("GET", bare(path), 200, "not a list")
             items += answer["items"]
             token = (answer.get("metadata") or {}).get("continue")
             if not token:
                 return items
             if not answer["items"] or len(items) > OBJECT_LIMIT:
-                raise APIError("GET", _bare(path), 200, f"endless list, {len(items)} items so far")
+                raise APIError("GET", bare(path), 200, f"endless list, {len(items)} items so far")
             page = f"{first}&continue={quote(str(token), safe='')}"
 
     async def post(
@@ -218,70 +211,54 @@ class APIClient:
         :raise APIError: no answer within the timeout, or too large an answer.
         :raise Invalid: a name does not fit a header field.
         """
+        head = self._head(method, path, user, groups, b"" if body is None else media)
+        doing = self._request(head, body, repeatable=repeatable or body is None)
+        return await self._limited(method, path, doing)
+
+    async def open(self, path: str) -> IResponse:
+        """Return the response of a GET, whose body is still to be delivered.
+
+        :raise APIError: no response head within the timeout.
+        """
+        head = self._head("GET", path, None, (), b"")
+        return await self._limited("GET", path, self._response(head, None, repeatable=True))
+
+    def _head(self, method: str, path: str, user: str | None, groups: Sequence[str], media: bytes) -> _Head:
         upstream = self._upstream()
-        headers = _headers(upstream, user, groups, None if body is None else media)
+        headers = _headers(upstream, user, groups, media)
         headers.setRawHeaders(b"User-Agent", [self._program])
-        target = _ORIGIN + upstream.prefix + path.encode("ascii")
-        answer = Deferred.fromCoroutine(
-            self._request(
-                method.encode("ascii"), target, headers, body, repeatable=repeatable or body is None
-            )
-        )
+        return method.encode("ascii"), upstream.prefix + path.encode("ascii"), headers
+
+    async def _limited(self, method: str, path: str, doing: Coroutine[Deferred[Any], Any, T]) -> T:
+        answer = Deferred.fromCoroutine(doing)
         answer.addTimeout(self._timeout, self._reactor, _timed_out)
         try:
             return await answer
         except NO_RESPONSE as e:
-            raise APIError(method, _bare(path), 0, describe_failure(e), cause_of(e)) from None
+            raise APIError(method, bare(path), 0, describe_failure(e), cause_of(e)) from None
 
-    async def _request(
-        self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
-    ) -> APIResponse:
+    async def _request(self, head: _Head, body: bytes | None, *, repeatable: bool) -> APIResponse:
+        response = await self._response(head, body, repeatable=repeatable)
+        (date,) = response.headers.getRawHeaders(b"date", [b""])[:1]
+        content = await read_body(response, self._limit)
+        return APIResponse(response.code, content, date.decode("ascii", "replace"), retry_after(response))
+
+    async def _response(self, head: _Head, body: bytes | None, *, repeatable: bool) -> IResponse:
         try:
-            response = await self._send(method, target, headers, body)
+            return await self._agent.request(*head, body)
         except (ResponseNeverReceived, RequestTransmissionFailed):
             if not repeatable:
                 raise
-            response = await self._send(method, target, headers, body)
-        (date,) = response.headers.getRawHeaders(b"date", [b""])[:1]
-        body = await read_body(response, self._limit)
-        return APIResponse(response.code, body, date.decode("ascii", "replace"), retry_after(response))
-
-    def _send(
-        self, method: bytes, target: bytes, headers: Headers, body: bytes | None
-    ) -> Deferred[IResponse]:
-        sending = self._agent.request(method, target, headers, None if body is None else Body(body))
-        return _cancellable(sending)
+            return await self._agent.request(*head, body)
 
     def close(self) -> None:
         """Close idle connections."""
-        self._pool.closeCachedConnections()
+        self._agent.close()
 
 
-def _cancellable(doing: Deferred[IResponse]) -> Deferred[IResponse]:
-    """Return a Deferred that fails with `CancelledError` if it is cancelled.
-
-    Twisted's client closes the connection to cancel a request.  A pipe reports that at once, so *doing* fails
-    with a lost connection instead.
-    """
-    is_cancelled = False
-
-    def cancel(_: object) -> None:
-        nonlocal is_cancelled
-        is_cancelled = True
-        doing.cancel()
-
-    def done(outcome: Any) -> None:
-        if not is_cancelled:
-            result.callback(outcome)
-
-    result: Deferred[IResponse] = Deferred(cancel)
-    doing.addBoth(done)
-    return result
-
-
-def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], media: bytes | None) -> Headers:
+def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], media: bytes) -> Headers:
     headers = Headers({b"Accept": [JSON]})
-    if media is not None:
+    if media:
         headers.addRawHeader(b"Content-Type", media)
     lines = upstream.host_line + upstream.credential_line
     if user is not None:
@@ -315,7 +292,7 @@ def value_of(method: str, path: str, answer: APIResponse) -> Any:
     reason = value.get("reason") if isinstance(value, dict) else None
     raise APIError(
         method,
-        _bare(path),
+        bare(path),
         answer.code,
         detail,
         reason=reason if isinstance(reason, str) else "",
@@ -323,33 +300,10 @@ def value_of(method: str, path: str, answer: APIResponse) -> Any:
     )
 
 
-def _bare(path: str) -> str:
+def bare(path: str) -> str:
+    """Return *path* without its query."""
     return path.partition("?")[0]
 
 
 def _timed_out(_result: object, timeout: float) -> None:
     raise defer.TimeoutError(f"it took longer than {timeout:g} s")
-
-
-@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
-@define(eq=False)
-class _PipeEndpoint:
-    """Runs a protocol on a newly opened pipe; the same endpoint for all URLs."""
-
-    _open_pipe: Callable[[], Awaitable[Pipe]]
-
-    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """See `IAgentEndpointFactory`."""
-        return self
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Open a pipe; cancelling cancels the opening."""
-        return connected(Deferred.fromCoroutine(self._open()), protocolFactory, _MEMBER)
-
-    async def _open(self) -> tuple[Pipe, bytes]:
-        return await self._open_pipe(), b""
-
-
-#: The URL's host is unused: the endpoint ignores it, and the head has `Upstream.host_line`.
-_ORIGIN = b"http://member"
-_MEMBER = HostnameAddress(b"member", 80)

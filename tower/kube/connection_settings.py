@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from base64 import urlsafe_b64decode
+from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -76,16 +77,20 @@ def end_of_token(token: bytes) -> float | None:
 
 def lifetime_of_token(token: bytes) -> Lifetime:
     """Return the lifetime of a JWT (RFC 7519 sections 4.1.4 and 4.1.6)."""
+    claims = claims_of_token(token)
+    return Lifetime(_moment(claims.get("iat")), _moment(claims.get("exp")))
+
+
+def claims_of_token(token: bytes) -> dict[str, Any]:
+    """Return the claims of a JWT, which are not verified; none if it is another token."""
     parts = token.split(b".")
     if len(parts) != 3:
-        return Lifetime()
+        return {}
     try:
         claims = json.loads(urlsafe_b64decode(parts[1] + b"==="))
     except (ValueError, RecursionError):
-        return Lifetime()
-    if not isinstance(claims, dict):
-        return Lifetime()
-    return Lifetime(_moment(claims.get("iat")), _moment(claims.get("exp")))
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _moment(claim: object) -> float | None:

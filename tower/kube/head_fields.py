@@ -6,6 +6,7 @@ nothing in it can change or bypass that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from tower.kube.system_identities import AUTHENTICATED, SystemIdentities
 
 _BLANKS = b" \t"
 
+#: A token of an account of the member (RFC 6750 section 2.1).
+BEARER_TOKEN = re.compile(rb"[-A-Za-z0-9._~+/]{1,16384}={0,2}")
+
 _USER = b"Impersonate-User"
 _GROUP = b"Impersonate-Group"
 _UID = b"Impersonate-Uid"
@@ -24,6 +28,8 @@ _EXTRA = b"Impersonate-Extra-"
 # The API server adds this group itself.
 _ADDED = AUTHENTICATED.encode("ascii")
 
+_AUTHORIZATION = b"Authorization"
+_BEARER_SCHEME = b"Bearer "
 _CREDENTIALS = frozenset((b"authorization", b"proxy-authorization"))
 _PROTOCOLS = b"sec-websocket-protocol"
 # Go trims Unicode blanks, so a bearer token may begin anywhere in a list of subprotocols.
@@ -44,6 +50,9 @@ _CREDENTIAL = "the request has a credential; the agent forwards requests with it
 _NO_USER = (
     "the request impersonates no user (Impersonate-User); the agent never uses its own rights for a request"
 )
+_TWO_IDENTITIES = (
+    "the request has a credential and impersonates a user (Impersonate-User): send only one of them"
+)
 _TWO_USERS = "the request impersonates more than one user (Impersonate-User)"
 
 #: Longest part of a name in an error, characters.
@@ -57,25 +66,33 @@ class RefusedHead(PeerError):
 class CheckedFields(NamedTuple):
     """The lines of accepted fields.
 
+    :ivar identity: of the impersonated user, or the member's own token.
     :ivar before: fields before ``Host``.
     :ivar after: fields after ``Host``.
     :ivar upgrade: the request requests a protocol upgrade.
+    :ivar has_token: the request has a token of the member's, which replaces the agent's credential.
     """
 
     identity: list[bytes]
     before: list[bytes]
     after: list[bytes]
     upgrade: bool
+    has_token: bool = False
 
 
-def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> CheckedFields:
+def check_fields(
+    block: bytes, identities: SystemIdentities, why_not: str, member_tokens: str = _CREDENTIAL
+) -> CheckedFields:
     """Check *block*: the lines after the framing, with the final empty line.
 
     Required order: one ``Impersonate-User``, any ``Impersonate-Group``, ``-Uid`` and ``-Extra-…``, then other
     fields with one ``Host``.  The group that the API server adds itself is dropped.
 
+    If tokens of the member are allowed, one ``Authorization`` may replace all ``Impersonate-…`` fields.
+
     :param identities: the cluster's rule for system identities.
     :param why_not: reason or cure in rejections because of it; NAME is replaced by the user or group.
+    :param member_tokens: why tokens of the member are not allowed; empty: they are.
     :raise RefusedHead: with the reason.
     """
     lines = field_lines(block)
@@ -84,12 +101,15 @@ def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> Ch
         raise RefusedHead(FORM)
     names = [name for name, _ in pairs]
     lowered = [name.lower() for name in names]
-    if names[:1] != [_USER]:
+    has_token = names[:1] == [_AUTHORIZATION]
+    if has_token:
+        _check_token(pairs[0][1], lowered, member_tokens)
+    elif names[:1] != [_USER]:
         raise RefusedHead(_without_user(lowered))
-    identity = []
-    count = 0
+    identity = lines[:1] if has_token else []
+    count = len(identity)
     for (name, value), line in zip(pairs, lines, strict=True):
-        if not name.startswith(b"Impersonate-"):
+        if has_token or not name.startswith(b"Impersonate-"):
             break
         if _is_forwarded(name, value, is_first=not count, identities=identities, why_not=why_not):
             identity.append(line)
@@ -98,7 +118,19 @@ def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> Ch
     if b"Host" not in names:
         raise RefusedHead(FORM)
     host = names.index(b"Host")
-    return CheckedFields(identity, lines[count:host], lines[host + 1 :], b"connection" in lowered)
+    upgrade = b"connection" in lowered
+    return CheckedFields(identity, lines[count:host], lines[host + 1 :], upgrade, has_token)
+
+
+def _check_token(value: bytes, lowered: Collection[bytes], refusal: str) -> None:
+    """Check the member's own token, whether it is allowed, and that it is the only claim of an identity."""
+    if refusal:
+        raise RefusedHead(refusal)
+    if _USER.lower() in lowered:
+        raise RefusedHead(_TWO_IDENTITIES)
+    token = value.removeprefix(_BEARER_SCHEME)
+    if token == value or BEARER_TOKEN.fullmatch(token) is None:
+        raise RefusedHead(FORM)
 
 
 def _without_user(lowered: Collection[bytes]) -> str:

@@ -43,6 +43,25 @@ _AUDIT_FIELD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
 _AUDIT_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
 
 
+_OVERRIDDEN = (
+    "the request has a credential, and the agent's own is a client certificate, which would take precedence: "
+    "give the agent a token instead, to use --allow-member-tokens"
+)
+
+
+def refuse_member_tokens() -> str:
+    """Return why requests must not carry a token of the member's own, if its owner does not allow it."""
+    return (
+        "the request has a credential; the agent forwards requests with its own credential only (tokens of "
+        "this cluster's own accounts need an agent with --allow-member-tokens)"
+    )
+
+
+def allow_member_tokens() -> str:
+    """Return an empty text: requests may carry a token of the member's own."""
+    return ""
+
+
 class Rewritten(NamedTuple):
     """A head to send to the API server.
 
@@ -74,11 +93,13 @@ class Upstream:
     :ivar prefix: of all paths, without a trailing slash; usually empty.
     :ivar host_line: the `Host` field, with its line end.
     :ivar credential_line: the `Authorization` field, with its line end; empty with a client certificate.
+    :ivar has_certificate: connections have a client certificate, which takes precedence over any token.
     """
 
     prefix: bytes
     host_line: bytes
     credential_line: bytes = field(repr=False)
+    has_certificate: bool = field(default=False, kw_only=True)
 
     def without_credential(self) -> Upstream:
         """Return the values for a server that is not verified."""
@@ -95,6 +116,7 @@ class HeadPolicy:
     :param identities: rule for system identities, which users may impersonate only if the owner allows it.
     :param impersonate: False drops the users' identity: all requests have the agent's own rights.
     :param why_not: reason or cure in rejections because of *identities*.
+    :param member_tokens: returns why requests must not carry a token of the member's own; empty: they may.
     """
 
     def __init__(
@@ -104,12 +126,14 @@ class HeadPolicy:
         identities: SystemIdentities = NONE_ALLOWED,
         impersonate: bool = True,
         why_not: str = "to allow it, start the agent with --allow-system-identity NAME",
+        member_tokens: Callable[[], str] = refuse_member_tokens,
     ) -> None:
         self._upstream = upstream
         self._last: Upstream | None = None
         self._identities = identities if impersonate else _EVERY
         self._impersonate = impersonate
         self._why_not = why_not
+        self._member_tokens = member_tokens
         self._known: dict[bytes, bytes] = {}  # accepted fields -> fields as sent to `_last`
         self.refused = 0
 
@@ -157,17 +181,18 @@ class HeadPolicy:
         fields = self._known.get(block)
         if fields is not None:
             return fields, False
-        checked = check_fields(block, self._identities, self._why_not)
         upstream = self._last
         assert upstream is not None
-        identity = checked.identity if self._impersonate else []
+        refusal = _OVERRIDDEN if upstream.has_certificate else self._member_tokens()
+        checked = check_fields(block, self._identities, self._why_not, refusal)
+        identity = checked.identity if self._impersonate or checked.has_token else []
         fields = b"%b%b%b%b\r\n" % (
             b"\r\n".join([*identity, *checked.before, b""]),
             upstream.host_line,
             b"\r\n".join([*checked.after, b""]),
-            upstream.credential_line,
+            b"" if checked.has_token else upstream.credential_line,
         )
-        if not checked.upgrade and len(block) <= LONGEST_KNOWN:
+        if not (checked.upgrade or checked.has_token) and len(block) <= LONGEST_KNOWN:
             if len(self._known) >= KNOWN_FIELDS:
                 self._known.clear()
             self._known[block] = fields

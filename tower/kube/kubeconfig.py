@@ -21,6 +21,9 @@ FILE_LIMIT = 4 << 20
 #: Largest kubeconfig in YAML in a request, B: parsing YAML takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
 
+#: Name of the extension with a cluster's settings for credential plugins.
+_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
+
 #: Entries of users that Tower does not support.
 _UNSUPPORTED = {
     "exec": "a credential plugin",
@@ -44,6 +47,8 @@ class KubeAccess:
     :ivar token: bearer token; `token_file`, which may change, takes precedence.
     :ivar tls_server_name: name to verify instead of the URL's host.
     :ivar insecure: the server is not verified.
+    :ivar plugin: entry ``exec`` of the user, unchecked; see `tower.kube.rest.exec_plugin`.
+    :ivar plugin_config: the cluster's settings for the plugin.
     :ivar user: entry of the kubeconfig that has the credential; may be empty.  Not compared.
     :ivar namespace: the context's; may be empty.
     :ivar files: the kubeconfig and the files that it refers to, to detect changes.
@@ -58,19 +63,25 @@ class KubeAccess:
     tls_server_name: str | None = None
     insecure: bool = False
     proxy_url: str | None = None
+    plugin: dict[str, Any] | None = attrs.field(default=None, repr=False)
+    plugin_config: Any = attrs.field(default=None, repr=False)
     user: str = attrs.field(default="", eq=False)
     namespace: str = ""
     files: tuple[Path, ...] = ()
 
 
-def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
+def load_kubeconfig(
+    path: str | Path, context: str | None = None, *, allow_plugin: bool = False
+) -> KubeAccess:
     """Return a context of the kubeconfig at *path*.
 
     :param context: None: its ``current-context``.
+    :param allow_plugin: the caller runs credential plugins.
     :raise ConfigurationError: one line with the file, the entry and the cure.
     """
     path = Path(path)
-    return _KubeconfigReader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path).access(context)
+    reader = _KubeconfigReader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path)
+    return reader.access(context, allow_plugin=allow_plugin)
 
 
 def read_kubeconfig(data: bytes, name: str = "kubeconfig") -> KubeAccess:
@@ -113,7 +124,7 @@ class _KubeconfigReader:
                     ) from None
         return yaml.safe_load(data)
 
-    def access(self, context: str | None) -> KubeAccess:
+    def access(self, context: str | None, *, allow_plugin: bool = False) -> KubeAccess:
         name = context or self._text(self._content, "current-context", "kubeconfig")
         if not name:
             raise self._invalid("has no current-context: choose one with 'kubectl config use-context NAME'")
@@ -126,7 +137,7 @@ class _KubeconfigReader:
         user = self._entry("users", "user", user_name) if user_name else {}
         place = f"user {user_name!r}"
         for key, what in _UNSUPPORTED.items():
-            if user.get(key):
+            if user.get(key) and not (allow_plugin and key == "exec"):
                 raise self._invalid(
                     f"{place} has {what} ({key}), which is not supported: "
                     "give it a token or a client certificate"
@@ -138,6 +149,9 @@ class _KubeconfigReader:
                 f"{place} has only one of client-certificate and client-key: both are required"
             )
         token_file = self._text(user, "tokenFile", place)
+        plugin = user.get("exec") or None
+        if plugin is not None and not isinstance(plugin, dict):
+            raise self._invalid(f"exec of {place} is not a mapping")
         place = f"cluster {cluster_name!r}"
         insecure = cluster.get("insecure-skip-tls-verify", False)
         if not isinstance(insecure, bool):
@@ -152,6 +166,8 @@ class _KubeconfigReader:
             tls_server_name=self._text(cluster, "tls-server-name", place),
             insecure=insecure,
             proxy_url=self._text(cluster, "proxy-url", place),
+            plugin=plugin,
+            plugin_config=_plugin_config(cluster) if plugin is not None else None,
             user=user_name or "",
             namespace=self._text(chosen, "namespace", f"context {name!r}") or "",
             files=tuple(self._files),
@@ -225,6 +241,15 @@ class _KubeconfigReader:
 
     def _invalid(self, text: str) -> ConfigurationError:
         return ConfigurationError(f"{self._name}: {text}")
+
+
+def _plugin_config(cluster: dict[str, Any]) -> Any:
+    """Return the cluster's extension for credential plugins, or None."""
+    extensions = cluster.get("extensions")
+    for entry in extensions if isinstance(extensions, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == _PLUGIN_EXTENSION:
+            return entry.get("extension")
+    return None
 
 
 def _read(path: Path, place: str) -> bytes:

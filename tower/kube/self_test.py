@@ -47,6 +47,8 @@ _BAD = (
     (_PLAIN, _GET + b"Impersonate-User: system:admin\r\n" + _HOST),
     (_PLAIN, _GET + _JANE + _HOST + b"X-Remote-User: root\r\n"),
     (_PLAIN, _GET + _JANE + _HOST + b"Authorization: Bearer y\r\n"),
+    (_PLAIN, _GET + b"Authorization: Bearer y\r\n" + _HOST),
+    (_PLAIN, _GET + b"Authorization: Bearer y\r\n" + _JANE + _HOST),
     (_PLAIN, _GET + b"Content-Length: 1\r\nContent-Length: 2\r\n" + _JANE + _HOST),
     (_PLAIN, _GET + _JANE + _HOST + b"Transfer-Encoding: chunked\r\n"),
     (_PLAIN, _GET + _JANE + _HOST + b"A: b\n"),

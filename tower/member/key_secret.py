@@ -33,7 +33,14 @@ _ATTEMPTS = 5
 
 
 class KeySecretFailed(TowerError):
-    """The Secret cannot be read or written; the text has the cure."""
+    """The Secret cannot be read or written; the text has the cure.
+
+    :ivar permanent: whether the Secret or the rights must be changed.
+    """
+
+    def __init__(self, text: str, *, permanent: bool = True) -> None:
+        super().__init__(text)
+        self.permanent = permanent
 
 
 class KeySecret:
@@ -56,6 +63,9 @@ class KeySecret:
         self._problem = ""
         self.saving = RepeatingTask(reactor, RETRY, self._save, _WRITE_LIMIT)
 
+    def __str__(self) -> str:
+        return f"Secret {self._name}"
+
     @property
     def is_saved(self) -> bool:
         """Whether the Secret has all that was written."""
@@ -69,6 +79,13 @@ class KeySecret:
         """Replace an entry here at once, and in the Secret soon: see `is_saved`."""
         self._files[name] = self._unsaved[name] = data
         self.saving.run_soon()
+
+    async def refresh(self) -> None:
+        """Read the Secret again; nothing is written.
+
+        :raise KeySecretFailed: as `load`.
+        """
+        self._files = {**_entries(await self._get()), **self._unsaved}
 
     async def load(self) -> KeyPair:
         """Read the Secret again, and return its key; a Secret without a key gets a new one.
@@ -87,7 +104,7 @@ class KeySecret:
                     key=key.fingerprint,
                     secret=str(self._name),
                 )
-        raise KeySecretFailed(f"Secret {self._name}: too many concurrent changes")
+        raise KeySecretFailed(f"Secret {self._name}: too many concurrent changes", permanent=False)
 
     def _loaded(self, stored: dict[str, bytes]) -> KeyPair:
         try:
@@ -165,10 +182,16 @@ class KeySecret:
                 f"the agent is not allowed to {verb} Secret {self._name} ({error.message}): {manifest}; "
                 "its Role allows get and patch"
             )
-        return KeySecretFailed(f"cannot {verb} Secret {self._name} with the agent's key: {error}")
+        is_permanent = 400 <= error.code < 500 and error.code not in _TRANSIENT
+        return KeySecretFailed(
+            f"cannot {verb} Secret {self._name} with the agent's key: {error}", permanent=is_permanent
+        )
 
 
 _CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
+
+#: Codes after which a retry may succeed: the token is being replaced; timeout; too many requests.
+_TRANSIENT = frozenset((401, 408, 429))
 
 
 def _entries(secret: dict[str, Any]) -> dict[str, bytes]:

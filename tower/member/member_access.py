@@ -21,6 +21,36 @@ from tower.reactor.interfaces import ISocketReactor
 _PROGRAM = b"tower-agent"
 
 
+def create_client(
+    reactor: IReactorTime,
+    sockets: ISocketReactor,
+    member: APIServer,
+    upstream: Callable[[], Upstream] | None = None,
+    *,
+    tls: Callable[[], ssl.SSLContext | None] | None = None,
+) -> APIClient:
+    """Return a client of *member*.
+
+    :param upstream: returns the values for heads; None: those of *member*, with the agent's own credential.
+    :param tls: returns the TLS context; None: that of *member*.
+    """
+
+    def open_pipe() -> Awaitable[Pipe]:
+        context = member.tls if tls is None else tls()
+        return connect(
+            sockets,
+            member.host,
+            member.port,
+            tls=context,
+            server_hostname=member.server_name,
+            timeout=TIMEOUT,
+        )
+
+    return APIClient(
+        reactor, open_pipe, upstream or member.upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM
+    )
+
+
 def create_checker(
     reactor: IReactorTime,
     sockets: ISocketReactor,
@@ -36,8 +66,12 @@ def create_checker(
         material = member.material
         return CredentialFacts.of(material.certificate, material.token, member.problem)
 
-    unverified = _client(
-        reactor, sockets, member, unverified_context, lambda: member.upstream().without_credential()
+    unverified = create_client(
+        reactor,
+        sockets,
+        member,
+        lambda: member.upstream().without_credential(),
+        tls=unverified_context,
     )
     return MemberChecker(
         reactor,
@@ -49,28 +83,3 @@ def create_checker(
         impersonate=impersonate,
         unverified=unverified,
     )
-
-
-def create_client(reactor: IReactorTime, sockets: ISocketReactor, member: APIServer) -> APIClient:
-    """Return a client of *member* with the agent's credential."""
-    return _client(reactor, sockets, member, lambda: member.tls, member.upstream)
-
-
-def _client(
-    reactor: IReactorTime,
-    sockets: ISocketReactor,
-    member: APIServer,
-    tls: Callable[[], ssl.SSLContext | None],
-    upstream: Callable[[], Upstream],
-) -> APIClient:
-    def open_pipe() -> Awaitable[Pipe]:
-        return connect(
-            sockets,
-            member.host,
-            member.port,
-            tls=tls(),
-            server_hostname=member.server_name,
-            timeout=TIMEOUT,
-        )
-
-    return APIClient(reactor, open_pipe, upstream, timeout=TIMEOUT, limit=CHECK_LIMIT, program=_PROGRAM)

@@ -136,6 +136,10 @@ class Options(EnvironmentOptions):
             "allow-system-identities",
             "Insecure: allow ALL system identities: system:masters, nodes, service accounts, ...",
         ),
+        flag(
+            "allow-member-tokens",
+            "Let trusted callers of the proxy send requests with tokens of this cluster's own accounts.",
+        ),
         flag("no-impersonation", "Insecure: give ALL users the agent's own rights."),
         flag(
             "insecure-v1-any-host-key",
@@ -252,6 +256,7 @@ class Options(EnvironmentOptions):
         for name, is_given in (
             ("no-impersonation", self["no-impersonation"]),
             ("allow-system-identities", self["allow-system-identities"]),
+            ("allow-member-tokens", self["allow-member-tokens"]),
             ("allow-system-identity", self["allowed-identities"]),
         ):
             if is_given:

@@ -112,18 +112,18 @@ class Reconnecting(Service):
             self._backoff.reset()
             self._try()
 
-    def renew(self) -> None:
+    def renew(self, limit: float = RENEWAL) -> None:
         """Reconnect, because the data that the agent sent to the proxy has changed.
 
         The tunnel is closed before the next one is opened, as the proxy uses the first one's data while it is
-        open.  It is closed when its streams have ended, after at most `RENEWAL`; until then it accepts
-        new streams.
+        open.  It is closed when its streams have ended, after at most *limit* s; until then it accepts new
+        streams.
         """
         if self._trying is not None:
             self._renew_next = True
         elif self._tunnel is not None and self._renewing is None:
-            self._log.info("reconnecting when all streams have ended, within {limit:g} s", limit=RENEWAL)
-            self._retire(self._tunnel, self._clock.seconds() + RENEWAL)
+            self._log.info("reconnecting when all streams have ended, within {limit:.0f} s", limit=limit)
+            self._retire(self._tunnel, self._clock.seconds() + limit)
 
     def _retire(self, tunnel: SSHTunnel, until: float) -> None:
         """Close *tunnel* when it is idle, or at the time *until*, unless it was replaced already."""

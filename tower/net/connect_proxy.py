@@ -35,7 +35,11 @@ class _ConnectAnswer:
         self._proxy = proxy
         self._head = b""
         self._settled = False
-        self.done: Deferred[None] = Deferred(lambda _: pipe.abort())
+        self.done: Deferred[None] = Deferred(self._canceled)
+
+    def _canceled(self, _: object) -> None:
+        self._settled = True
+        self._pipe.abort()
 
     def start(self, request: bytes) -> None:
         """Send the request."""

@@ -118,11 +118,20 @@ def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
     text = environ.get(variable) or ""
     if not text or _exempt(url, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return None
+    return parse_proxy(text, kind, variable)
+
+
+def parse_proxy(text: str, what: str, variable: str = "") -> HTTPProxy:
+    """Read the URL of an HTTP proxy; the scheme may be omitted.
+
+    :param what: name of the setting, for errors.
+    :raise ConfigurationError: it is not such a URL.
+    """
     if "://" not in text:
         text = f"http://{text}"
-    parts, host, port = _split(text, kind, "http://proxy.example.com:3128")
+    parts, host, port = _split(text, what, "http://proxy.example.com:3128")
     if parts.scheme != "http":
-        raise ConfigurationError(f"{kind} {_shown(text)!r}: only http:// proxies are supported")
+        raise ConfigurationError(f"{what} {_shown(text)!r}: only http:// proxies are supported")
     credential = b""
     if parts.username is not None:
         login = unquote_to_bytes(parts.username) + b":" + unquote_to_bytes(parts.password or "")

@@ -25,7 +25,7 @@ from tower.logs.program_log import ProgramLog, twistd_output
 from tower.net.addresses import is_wildcard
 from tower.options.command_line import CommandLine
 from tower.options.errors import OptionError, OptionErrors, one_line, one_line_errors
-from tower.options.values import read_secret_file
+from tower.options.values import FileSecret, read_secret_file
 from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
 
 Parameter: TypeAlias = tuple[str, str | None, str | None, str, Callable[[str], object]]
@@ -196,12 +196,19 @@ class EnvironmentOptions(usage.Options):
 
         Flags take precedence over the environment.  Empty: standard input was empty.  None: not set.
         """
-        names = (name, f"{name}-file")
+        value = self._secret(name)
+        return None if value is None else str(value).strip()
+
+    def secret_file(self, name: str) -> str:
+        """Return the path of the file that `secret` was read from; empty: from no file that can be reread."""
+        value = self._secret(name)
+        return value.path if isinstance(value, FileSecret) else ""
+
+    def _secret(self, name: str) -> object:
         for source in ("flag", "environment"):
-            for key in names:
+            for key in (name, f"{name}-file"):
                 if self.given.get(key) == source:
-                    value = self[key]
-                    return None if value is None else str(value).strip()
+                    return self[key]
         return None
 
     def forget_secret(self, name: str) -> None:

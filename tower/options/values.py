@@ -192,7 +192,16 @@ def read_file(text: str) -> Path:
         raise ValueError(f"cannot be read ({e.strerror}): name a readable file") from e
 
 
-def read_secret_file(text: str) -> str:
+class FileSecret(str):
+    """A secret that was read from a file.
+
+    :ivar path: of the file; empty: it was standard input.
+    """
+
+    path: str = ""
+
+
+def read_secret_file(text: str) -> FileSecret:
     """Return the secret in a file, without surrounding whitespace.
 
     ``-`` is standard input, which may be empty: a restarted program has read it before.
@@ -206,7 +215,9 @@ def read_secret_file(text: str) -> str:
         raise ValueError("is not text: name a file with only the secret in it") from None
     if (not secret and text != "-") or len(data) > SECRET_FILE_LIMIT:
         raise ValueError("is empty or too large: name a file with only the secret in it")
-    return secret
+    found = FileSecret(secret)
+    found.path = "" if text == "-" else text
+    return found
 
 
 def _read_some(path: str) -> bytes:

@@ -11,6 +11,7 @@ sessions carry the client's certificate, with TLS 1.2 and 1.3.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Sequence
 
@@ -30,9 +31,6 @@ RENEWAL_PERIOD = 60.0
 
 #: File in the state directory: key, certificate, and the CAs up to the root.
 STATE_FILE = "serving.pem"
-
-#: File of a certificate of `ServingCertificate.context_for`, for as long as it is loaded.
-_PORT_FILE = "port.pem"
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not define.
 _NO_CHECK_TIME = 0x200000
@@ -134,16 +132,15 @@ class ServingCertificate:
 
         :param is_open: whether the context requests no client certificate.
         :return: with the time in s since the epoch.
-        :raise ConfigurationError: the state directory cannot be written.
+        :raise OSError: there is no memory or no descriptor left.
         """
         now = self._now()
         issued = self._authority.server_certificate([*self._names, *names], LIFETIME, now)
         context = _server_context(None if is_open else self._users)
-        self._state.write(_PORT_FILE, issued.key_pem + issued.certificate_pem + self._authority.pem)
-        try:
-            context.load_cert_chain(self._state.path / _PORT_FILE, password="")
-        finally:
-            (self._state.path / _PORT_FILE).unlink(missing_ok=True)
+        with open(os.memfd_create("certificate"), "wb") as file:  # only files can be loaded
+            file.write(issued.key_pem + issued.certificate_pem + self._authority.pem)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
         return context, now + max((issued.not_after - now) * 2 / 3, RENEWAL_PERIOD)
 
     def _issue(self) -> None:

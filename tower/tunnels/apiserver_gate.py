@@ -27,6 +27,10 @@ from tower.reactor.timers import Clock
 from tower.tunnels.live import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
 
+_NO_TOKENS = (
+    "the request has a credential, and this kind of cluster does not support tokens of its own accounts"
+)
+
 _REPLACED = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 
 
@@ -39,6 +43,8 @@ class APIServerGate:
     :param identities: rule for system identities; see `tower.kube.head_policy.HeadPolicy`.
     :param impersonate: False gives all users the credential's own rights.
     :param why_not: cure in rejections because of *identities*.
+    :param member_tokens: see `tower.kube.head_policy.HeadPolicy`.
+    :param unusable: why all requests fail, and the cure; empty: they do not.
     :ivar draining: set it when another gate replaces this one: requests in progress finish, and no new
         request uses it.
     """
@@ -51,13 +57,19 @@ class APIServerGate:
     _identities: SystemIdentities = field(default=NONE_ALLOWED, kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
     _why_not: str = field(kw_only=True)
+    _member_tokens: Callable[[], str] = field(default=lambda: _NO_TOKENS, kw_only=True)
+    _unusable: str = field(default="", kw_only=True)
     draining: bool = field(default=False, init=False)
     _policy: HeadPolicy = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Make the policy."""
         self._policy = HeadPolicy(
-            self._upstream, identities=self._identities, impersonate=self._impersonate, why_not=self._why_not
+            self._upstream,
+            identities=self._identities,
+            impersonate=self._impersonate,
+            why_not=self._why_not,
+            member_tokens=self._member_tokens,
         )
 
     def secure(self, channel: TunnelChannel) -> Deferred[Any]:
@@ -97,8 +109,10 @@ class APIServerGate:
         """Return a request's head for the API server, with the credential.
 
         :param plain: do not add impersonation headers.
-        :raise StatusError: the policy rejects the request.
+        :raise StatusError: the policy rejects the request, or the API server cannot be used.
         """
+        if self._unusable:
+            raise StatusError(502, self._unusable)
         if plain:
             return self._with_credential(head)
         rewritten = self._policy.rewrite(head)

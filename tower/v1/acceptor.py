@@ -30,6 +30,7 @@ class V1AgentAcceptor:
     :param host_keys: the first is used.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
+    :param allows_member_tokens: returns whether a cluster allows tokens of its own accounts.
     :param impersonate: False: all users act with the agents' own credentials.
     """
 
@@ -41,6 +42,7 @@ class V1AgentAcceptor:
     _host_keys: Sequence[KeyPair]
     _keepalive: float = field(kw_only=True)
     _epoch: Callable[[], float] = field(kw_only=True)
+    _allows_member_tokens: Callable[[str], bool] = field(default=lambda _: False, kw_only=True)
     _impersonate: bool = field(default=True, kw_only=True)
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
@@ -49,7 +51,8 @@ class V1AgentAcceptor:
         check = partial(self._check, slot)
         ssh = V1ServerTransport(self._acceptor.wheel, self._host_keys[0], check, keepalive=self._keepalive)
         slot.attach(ssh)
-        return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
+        authenticated = partial(self._authenticated, getattr(pipe, "tls", None) is not None)
+        return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, authenticated, self._text_received)
 
     def _text_received(self) -> None:
         self._acceptor.rejections.log(
@@ -64,19 +67,31 @@ class V1AgentAcceptor:
         slot.acquire(config.name, "")
         return token
 
-    def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, AgentRejected | None]:
+    def _authenticated(
+        self, verified_tls: bool, agent: V1Agent, tunnel: SSHTunnel
+    ) -> tuple[V1Tunnel, AgentRejected | None]:
         config = agent.config
         self._acceptor.open_up(
             tunnel, agent.name, agent.fingerprint, shortened(config.version, VERSION_LIMIT)
         )
         if agent.credential.is_missing:
             self._log.warn(
-                "agent of {cluster} at {peer} sent no credential for its API server, which will reject "
-                "nearly all requests: old agents do not read the files that a kubeconfig names",
+                "agent of {cluster} at {peer} sent no credential for its API server, so requests are "
+                "rejected: old agents do not read the files that a kubeconfig names: put the credential "
+                "itself into it, and restart the agent",
                 cluster=agent.name,
                 peer=tunnel.peer,
             )
         refusal = self._tokens.refusal(agent.name, agent.fingerprint)
         if refusal is None:
             self._tokens.connected(agent.name, agent.fingerprint)
-        return V1Tunnel(tunnel, agent, self._clock, self._epoch, impersonate=self._impersonate), refusal
+        opened = V1Tunnel(
+            tunnel,
+            agent,
+            self._clock,
+            self._epoch,
+            impersonate=self._impersonate,
+            verified_tls=verified_tls,
+            allows_member_tokens=partial(self._allows_member_tokens, agent.name),
+        )
+        return opened, refusal

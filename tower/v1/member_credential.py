@@ -66,7 +66,8 @@ class MemberCredential:
             credential_line = b"Authorization: Bearer %b\r\n" % token
             self.facts = CredentialFacts.of(b"", token)
         self.is_missing = not self.facts.kind
-        self.upstream = Upstream(b"", f"Host: {self.address}\r\n".encode("ascii"), credential_line)
+        host_line = f"Host: {self.address}\r\n".encode("ascii")
+        self.upstream = Upstream(b"", host_line, credential_line, has_certificate=has_certificate)
 
     def __repr__(self) -> str:
         """Return a text without the credential."""

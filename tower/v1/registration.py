@@ -11,6 +11,7 @@ from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
+from tower.v1.token_source import TokenSource
 
 _SENT = (
     "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which can use "
@@ -34,13 +35,14 @@ class Registration:
 class Registrar:
     """Makes registrations from the current state of the member.
 
+    :param token: the cluster's token at the proxy, read for each registration.
     :param kubesphere: the KubeSphere API server, which uses plain HTTP.
     :raise ConfigurationError: an old proxy cannot connect to such a member.
     """
 
     _member: APIServer
     _cluster: str
-    _token: str = field(repr=False)
+    _token: TokenSource
     _kubesphere: ServiceAddress
 
     def __attrs_post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Registrar:
         config = AgentConfig(
             version=__version__,
             name=self._cluster,
-            token=self._token,
+            token=self._token.read(),
             kubernetes=str(called),
             kubesphere=str(self._kubesphere),
             authority=material.authority or b"",

@@ -33,6 +33,16 @@ _KUBESPHERE_PORT = 80
 #: Why system identities are rejected.
 _NO_SYSTEM = "no option allows it for agents of kubesphere-v1"
 
+_NO_TOKENS = (
+    "the request has a credential, and cluster {cluster} does not allow tokens of its own accounts: "
+    "'tower cluster set {cluster} --member-tokens allow' allows them to trusted callers"
+)
+_NO_CREDENTIAL = (
+    "cluster {cluster} cannot be used: its agent, of kubesphere-v1, sent no credential for the API server; "
+    "old agents do not read the files that a kubeconfig names: put client-certificate-data and "
+    "client-key-data into the agent's kubeconfig, or run it in a pod with a service account, and restart it"
+)
+
 _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
 
 
@@ -41,6 +51,9 @@ class V1Tunnel:
 
     :param epoch: returns the time of day, s since the epoch.
     :param impersonate: False: all users act with the agent's own credential.
+    :param verified_tls: whether the agent connected by TLS, for which old agents verify the certificate.
+    :param allows_member_tokens: returns whether the cluster allows tokens of its own accounts.
+    :ivar sent_credential: whether the agent sent a credential for its API server.
     :ivar credential_expires: when the agent's credential for its API server expires, s since the epoch; None:
         never, or unknown.
     """
@@ -61,6 +74,8 @@ class V1Tunnel:
         epoch: Callable[[], float],
         *,
         impersonate: bool = True,
+        verified_tls: bool = False,
+        allows_member_tokens: Callable[[], bool] = lambda: False,
     ) -> None:
         self._tunnel = tunnel
         credential = agent.credential
@@ -75,7 +90,10 @@ class V1Tunnel:
             credential.resumption,
             impersonate=impersonate,
             why_not=_NO_SYSTEM,
+            member_tokens=lambda: "" if allows_member_tokens() else _NO_TOKENS.format(cluster=agent.name),
+            unusable=_NO_CREDENTIAL.format(cluster=agent.name) if credential.is_missing else "",
         )
+        self.sent_credential, self.verified_tls = not credential.is_missing, verified_tls
         self.credential_expires = credential.facts.lifetime.end
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since

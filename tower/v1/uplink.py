@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.logger import Logger
 
 from tower.conch.transport.limits import TransportLimits
@@ -34,6 +34,7 @@ class V1Uplink:
     :param pinned: fingerprints of the proxy's host key; None accepts every key.
     :param keepalive: interval of keepalives, s.
     :param epoch: returns the time of day, s since the epoch.
+    :ivar sent: the last registration that was sent.  Secret.
     """
 
     _reactor: Clock
@@ -45,15 +46,21 @@ class V1Uplink:
     _keepalive: float = field(kw_only=True)
     _epoch: Callable[[], float] = field(kw_only=True)
     _limits: TransportLimits | None = field(default=None, kw_only=True)
-    _sent: AgentConfig | None = field(default=None, init=False)
+    sent: AgentConfig | None = field(default=None, init=False, repr=False)
 
     @property
-    def is_stale(self) -> bool:
-        """Whether the registration has changed since it was sent."""
+    def change(self) -> AgentConfig | None:
+        """The registration, if it has changed since it was sent.
+
+        The token for the proxy does not count: proxies check it in new registrations only.
+        """
+        if self.sent is None:
+            return None
         try:
-            return self._sent is not None and self._sent != self._registrar.registration().config
+            current = self._registrar.registration().config
         except ConfigurationError:
-            return False  # no better one can be sent
+            return None  # no better one can be sent
+        return None if evolve(current, token=self.sent.token) == self.sent else current
 
     @deferred
     async def connect(self) -> SSHTunnel:
@@ -62,7 +69,7 @@ class V1Uplink:
         :raise TowerError: through the Deferred, with a text for the owner.
         """
         registration = self._registrar.registration()
-        self._sent = registration.config
+        self.sent = registration.config
         pipe, leftover = await self._dialer.dial(KUBESPHERE_V1)
         config = registration.config
         ssh = V1ClientTransport(

@@ -33,8 +33,25 @@ _INSECURE = (
     "An agent speaks kubesphere-v1: it does not verify this proxy's key, it sends its credentials for the "
     "API server to any server that answers, and only a token authenticates it as this cluster's agent."
 )
+_OVER_TLS = (
+    "An agent speaks kubesphere-v1 over TLS: it verifies this proxy's certificate, but not its key, it sends "
+    "its credentials for the API server to any server with a certificate that it trusts, and only a token "
+    "authenticates it as this cluster's agent."
+)
+_NO_CREDENTIAL = "It sent no credential for the API server, so requests are rejected."
 _NO_IMPERSONATION = "All users act with the agent's own credential (--v1-no-impersonation)."
 _OPEN_PORT = "The cluster's port does not authenticate clients (--v1-open-ports)."
+
+#: Log texts: by whether the agent verified TLS, and whether it sent a credential.
+_RISKS = {
+    (False, True): "it has sent the cluster's credential without TLS, so without verifying this proxy",
+    (
+        True,
+        True,
+    ): "it has verified this proxy's TLS certificate, not its key, and sent the cluster's credential",
+    (False, False): "it connected without TLS, so without verifying this proxy; it has sent no credential",
+    (True, False): "it has verified this proxy's TLS certificate, not its key; it has sent no credential",
+}
 
 #: Most clusters named in a log line.
 _NAMED = 10
@@ -124,18 +141,21 @@ class V1Warnings(Service):
             if tunnel not in self._warned:
                 self._warned.add(tunnel)
                 self._log.warn(
-                    "agent of {cluster} at {peer} (token {token}) speaks kubesphere-v1: it has sent the "
-                    "cluster's credential without verifying this proxy",
+                    "agent of {cluster} at {peer} (token {token}) speaks kubesphere-v1: {risk}",
                     cluster=tunnel.name,
                     peer=tunnel.peer,
                     token=tunnel.fingerprint,
+                    risk=_RISKS[_has_verified_tls(tunnel), _has_sent_credential(tunnel)],
                 )
 
     def _verdict(self, old: Sequence[Tunnel]) -> _Verdict:
         if not old:
             return "True", "TowerV2", _SECURE
         ends = [end for end in map(_credential_expiry, old) if end is not None]
-        texts = [_INSECURE, *([self._expiry(min(ends))] if ends else []), *self._open]
+        texts = [_OVER_TLS if all(map(_has_verified_tls, old)) else _INSECURE]
+        if not all(map(_has_sent_credential, old)):
+            texts.append(_NO_CREDENTIAL)
+        texts += [*([self._expiry(min(ends))] if ends else []), *self._open]
         return "False", "KubeSphereV1", "  ".join(texts)
 
     def _expiry(self, end: float) -> str:
@@ -155,6 +175,16 @@ def _credential_expiry(tunnel: Tunnel) -> float | None:
     """Return when an old agent's credential expires, s since the epoch; None: never, or unknown."""
     end: float | None = getattr(tunnel, "credential_expires", None)
     return end
+
+
+def _has_verified_tls(tunnel: Tunnel) -> bool:
+    """Return whether an old agent connected by TLS; False if unknown."""
+    return bool(getattr(tunnel, "verified_tls", False))
+
+
+def _has_sent_credential(tunnel: Tunnel) -> bool:
+    """Return whether an old agent sent a credential; True if unknown."""
+    return bool(getattr(tunnel, "sent_credential", True))
 
 
 def _current(cluster: Cluster) -> _Verdict | None:

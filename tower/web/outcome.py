@@ -36,6 +36,7 @@ class Relay:
     :ivar plain: do not impersonate; the target authenticates the user from the user's own header fields.
     :ivar scope: path that the answer's cookies are confined to, without a final slash; fields that affect a
         whole host are dropped.  ``b""``: the host serves this cluster only, so neither applies.
+    :ivar names_client: append the client's address to ``X-Forwarded-For`` of a plain request.
     """
 
     cluster: str
@@ -43,6 +44,7 @@ class Relay:
     target: str = "kubernetes"
     plain: bool = False
     scope: bytes = b""
+    names_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)

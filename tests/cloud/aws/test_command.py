@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
-from twisted.python.failure import Failure
 
 from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import AWSTestCase
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import KEY, OTHER_ROLE, SECRET
+from tests.fakes.programs import FakeProgram
 from tower.cloud.aws.command import OUTPUT_LIMIT, TIMEOUT, Command
 from tower.cloud.aws.credentials import NoCredentials
 from tower.cloud.errors import CloudError
@@ -24,51 +23,20 @@ from tower.cloud.errors import CloudError
 GOOD = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET}
 
 
-class Process:
-    """A program that is not really run."""
-
-    def __init__(self, protocol: Any, program: str, words: list[str], environ: dict[str, str]) -> None:
-        self.protocol = protocol
-        self.program = program
-        self.words = words
-        self.environ = environ
-        self.signals: list[str] = []
-        self.stdin_closed = self.lost = False
-        protocol.makeConnection(self)
-
-    def closeStdin(self) -> None:
-        """See ``IProcessTransport``."""
-        self.stdin_closed = True
-
-    def signalProcess(self, signal: str) -> None:
-        """See ``IProcessTransport``."""
-        if self.signals:
-            raise ProcessExitedAlready
-        self.signals.append(signal)
-
-    def loseConnection(self) -> None:
-        """See ``IProcessTransport``."""
-        self.lost = True
-
-    def end(self, status: int | None = 0) -> None:
-        """End the program."""
-        self.protocol.processEnded(
-            Failure(ProcessDone(0) if status == 0 else ProcessTerminated(status, None if status else 9))
-        )
-
-
 class Processes(PumpedClock):
     """A clock that runs programs: each writes what is wanted, and ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.runs: list[Process] = []
+        self.runs: list[FakeProgram] = []
         self.writes: bytes | None = json.dumps(GOOD).encode()
         self.status: int | None = 0
 
-    def spawnProcess(self, protocol: Any, program: str, words: list[str], environ: dict[str, str]) -> Process:
+    def spawnProcess(
+        self, protocol: Any, program: str, words: list[str], environ: dict[str, str]
+    ) -> FakeProgram:
         """See ``IReactorProcess``."""
-        run = Process(protocol, program, words, environ)
+        run = FakeProgram(protocol, program, words, environ)
         self.runs.append(run)
         if self.writes is not None:
             protocol.errReceived(b"stderr-secret")
@@ -215,7 +183,7 @@ class BoundsTest(CommandTestCase):
         self.processes.writes = None
         self.command = Command(as_reactor(self.clock), self.environ)
 
-    def run_it(self) -> tuple[Deferred[Any], Process]:
+    def run_it(self) -> tuple[Deferred[Any], FakeProgram]:
         """Begin."""
         asked = Deferred.fromCoroutine(self.command.credentials(sys.executable, "it"))
         return asked, self.processes.runs[-1]

@@ -98,7 +98,11 @@ class FakeHost:
             (place for place in self._stored.items if place[0] == resource),
             key=lambda it: (it[1] or "", it[2]),
         )
-        return [copy.deepcopy(self._stored.items[it]) for it in places if namespace in (None, it[1])]
+        return [
+            copy.deepcopy(self._stored.items[it])
+            for it in places
+            if it[1] is None or namespace in (None, it[1])
+        ]
 
     def object(self, resource: ResourceType, name: str, namespace: str | None = None) -> Object | None:
         """Return a copy of a stored object, or None."""
@@ -316,8 +320,7 @@ class FakeHost:
             code, message, retry_after = failure.error
             raise self._error(verb, place, code, message, retry_after=retry_after)
         if resource in self.missing:
-            text = "the server could not find the requested resource"
-            raise self._error(verb, place, 404, text, "NotFound")
+            raise self._error(verb, place, 404, "404 page not found")
         return doing()
 
     async def _limited(self, verb: str, place: Place, waiting: Deferred[None]) -> None:

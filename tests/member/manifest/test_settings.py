@@ -33,6 +33,35 @@ class SettingsTests(SynchronousTestCase):
         error = self.assertRaises(Invalid, AgentSettings, users=("jane",))
         self.assertIn("requires impersonateGroups", str(error))
 
+    def test_object(self) -> None:
+        """The JSON object is read as the same settings; missing fields have their defaults."""
+        settings = AgentSettings("tower:1", ("jane",), ("dev", "ops"), ("db=10.0.0.5:5432",), "ks:80")
+        self.assertEqual(AgentSettings.parse(settings.to_object()), settings)
+        self.assertEqual(AgentSettings.parse({}), AgentSettings())
+
+    def test_invalid_object(self) -> None:
+        """Anything else is an error that begins with the path of the field."""
+        for value, text in (
+            ([], "spec.manifest: must be an object"),
+            ({"replicas": 3}, "spec.manifest.replicas: unknown; the fields are image"),
+            ({"image": 1}, "spec.manifest.image: must be a string"),
+            ({"kubesphereService": 80}, "spec.manifest.kubesphereService: must be a string"),
+            ({"kubesphereService": "a b"}, "spec.manifest.kubesphereService: 'a b'"),
+            ({"targets": ["db"]}, "spec.manifest.targets: 'db' is not NAME=HOST:PORT"),
+            ({"targets": ["kubernetes=h:1"]}, "spec.manifest.targets: 'kubernetes=h:1'"),
+            ({"targets": ["a=h:1,b=h:2"]}, "spec.manifest.targets: 'h:1,b=h:2'"),
+            (
+                {"targets": ["kubesphere=h:1"], "kubesphereService": "h"},
+                "spec.manifest.kubesphereService: the",
+            ),
+            ({"image": "a b"}, "spec.manifest.image: 'a b'"),
+            ({"impersonateGroups": "dev"}, "spec.manifest.impersonateGroups: must be a list of strings"),
+            ({"impersonateGroups": [1]}, "spec.manifest.impersonateGroups: must be a list of strings"),
+            ({"impersonateUsers": ["jane"]}, "spec.manifest.impersonateUsers: requires impersonateGroups"),
+        ):
+            error = self.assertRaises(Invalid, AgentSettings.parse, value, "spec.manifest.")
+            self.assertTrue(str(error).startswith(text), str(error))
+
     def test_secret(self) -> None:
         """The token is not shown."""
         joining = Joining("alpha", "tower-t0ken", "wss://t", [], [])

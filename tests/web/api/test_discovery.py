@@ -51,7 +51,7 @@ class DiscoveryTests(SynchronousTestCase):
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],
-                ["status", "agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
+                ["status", "agents", "jointokens", "kubeconfigs", "trustedcallers", "nodes", "hostkeys"],
             )
             media, body = discovery.api_versions(accept)
             (core,) = body["items"]

@@ -17,6 +17,9 @@ from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 from tower.web.ports.kubesphere_port import KubeSpherePort
 
+#: The field that a KubeSphere port adds.
+CLIENT = b"X-Forwarded-For: 192.0.2.7"
+
 HEAD = (
     b"POST /login?x=%2F HTTP/1.1\r\n",
     b"Host: ks.example:30880\r\n",
@@ -71,12 +74,14 @@ class KubeSpherePortTests(SynchronousTestCase):
         self.user = self.kit.user
 
     def test_untouched(self) -> None:
-        """Every field is forwarded unchanged, identities and credentials too; nothing is added."""
+        """Every field is forwarded unchanged, identities and credentials too; only the address is added."""
         self.user.deliver(b"".join(HEAD) + b"Content-Length: 3\r\n\r\nabc")
         self.assertEqual(self.kit.tunnel.targets, ["kubesphere"])
-        line, *fields = HEAD
+        line, host, _, *fields = HEAD
+        address = b"X-Forwarded-For: 203.0.113.9, 192.0.2.7\r\n"
         self.assertEqual(
-            self.kit.pipe.taken(), line + b"Content-Length: 3\r\n" + b"".join(fields) + b"\r\nabc"
+            self.kit.pipe.taken(),
+            line + b"Content-Length: 3\r\n" + host + b"".join(fields) + address + b"\r\nabc",
         )
         self.kit.pipe.deliver(ok(b"{}", b"Set-Cookie: token=abc", b"Location: http://ks.example:30880/x"))
         answer = self.user.taken()
@@ -94,7 +99,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         """Requests of all users share the channels, but only those to KubeSphere."""
         for fields in ((), (b"Cookie: a=b",), (b"Authorization: Basic YTpi",)):
             self.user.deliver(get(b"/kapis", *fields))
-            self.assertEqual(self.kit.pipe.taken(), get(b"/kapis", *fields))
+            self.assertEqual(self.kit.pipe.taken(), get(b"/kapis", *fields, CLIENT))
             self.kit.pipe.deliver(ok())
             self.user.taken()
         self.assertEqual(self.kit.tunnel.targets, ["kubesphere"])
@@ -107,7 +112,9 @@ class KubeSpherePortTests(SynchronousTestCase):
         )
         self.assertEqual(
             self.kit.pipe.taken(),
-            b"PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: tower:8443\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            b"PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: tower:8443\r\n"
+            + CLIENT
+            + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
         )
 
     def test_websocket(self) -> None:
@@ -115,7 +122,7 @@ class KubeSpherePortTests(SynchronousTestCase):
         fields = (b"Sec-WebSocket-Key: a", b"Sec-WebSocket-Protocol: x", b"Cookie: token=a")
         self.user.deliver(get(b"/ws", b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", *fields))
         self.assertEqual(
-            self.kit.pipe.taken(), get(b"/ws", *fields, b"Connection: Upgrade", b"Upgrade: websocket")
+            self.kit.pipe.taken(), get(b"/ws", *fields, CLIENT, b"Connection: Upgrade", b"Upgrade: websocket")
         )
         switched = b"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: b\r\n"
         upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -384,7 +391,7 @@ class RewritingTests(SynchronousTestCase):
         kit = Kit(KubeSpherePort("alpha"))
         kit.tunnel.rewrite = self.machine
         kit.user.deliver(get(b"/kapis"))
-        self.assertEqual((kit.pipe.taken(), self.machine.seen), (get(b"/kapis"), []))
+        self.assertEqual((kit.pipe.taken(), self.machine.seen), (get(b"/kapis", CLIENT), []))
 
     def test_agents_that_lend_nothing(self) -> None:
         """On an open port, an agent without its own credential rejects anonymous requests."""

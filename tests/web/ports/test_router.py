@@ -100,6 +100,7 @@ class RouterTestCase(SynchronousTestCase):
             ssh_tunnel=lambda: self.problem,
             kubelets=kubelets.get,
             metrics=lambda: succeed([b"tower_up ", b"1.0\n"]),
+            imports=lambda request: Response(200, b"imported " + request.path),
         )
         self.plain = PlainPort(take, lambda: self.problem)
         self.port = ClusterPort(chain, "alpha", generation)
@@ -133,6 +134,15 @@ class RouterTestCase(SynchronousTestCase):
 
 class FrontDoorTests(RouterTestCase):
     """The front door."""
+
+    def test_import_urls(self) -> None:
+        """An import URL needs no credential; a path that only resembles one is not served by its page."""
+        answer = self.ask(self.front, b"/import/s3cret")
+        self.assertEqual(answer.body, b"imported /import/s3cret")
+        self.assertEqual(self.asked, [])
+        for path in (b"/import", b"/imports/x", b"/clusters/import/x"):
+            with contextlib.suppress(TowerError):
+                self.assertNotIsInstance(self.ask(self.front, path), Response)
 
     def test_clusters(self) -> None:
         """The path after the cluster's name is the cluster's, byte for byte."""

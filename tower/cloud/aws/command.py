@@ -9,17 +9,13 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
-from typing import Any
 
 from twisted.internet import defer
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
-from twisted.internet.protocol import ProcessProtocol
-from twisted.python.failure import Failure
 
 from tower.cloud.aws.credentials import NoCredentials, read_process_credentials
 from tower.cloud.aws.signing import AWSCredentials
 from tower.reactor.interfaces import IReactor
+from tower.reactor.program_run import ProgramFailed, ProgramRun
 
 #: Timeout of the program, s.
 TIMEOUT = 20.0
@@ -53,7 +49,7 @@ class Command:
         program = shutil.which(words[0], path=self._environ.get("PATH")) if words else None
         if program is None:
             raise NoCredentials(f"{what}: the program was not found in PATH")
-        run = _ProgramRun()
+        run = ProgramRun(OUTPUT_LIMIT)
         try:
             self._reactor.spawnProcess(run, program, words, dict(self._environ))
         except (OSError, TypeError) as e:
@@ -63,51 +59,6 @@ class Command:
             written = await run.ended.addTimeout(TIMEOUT, self._reactor)
         except defer.TimeoutError:
             raise NoCredentials(f"{what}: the program did not end within {TIMEOUT:g} s") from None
-        except _ProgramFailed as e:
+        except ProgramFailed as e:
             raise NoCredentials(f"{what}: {e}") from None
         return read_process_credentials(written, what)
-
-
-class _ProgramFailed(Exception):
-    """The program failed; the text has no secrets."""
-
-
-class _ProgramRun(ProcessProtocol):
-    """One run; *ended* fires with the output, and cancelling it kills the program."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.ended: Deferred[bytes] = Deferred(lambda _: self._kill())
-        self._written = b""
-
-    def connectionMade(self) -> None:
-        self.transport.closeStdin()
-
-    def outReceived(self, data: bytes) -> None:
-        self._written += data
-        if len(self._written) > OUTPUT_LIMIT and not self.ended.called:
-            self._kill()
-            self.ended.errback(_ProgramFailed(f"it wrote more than {OUTPUT_LIMIT} B"))
-
-    def errReceived(self, data: bytes) -> None:
-        """Discard it."""
-
-    def processEnded(self, reason: Failure) -> None:
-        if self.ended.called:
-            return
-        if reason.check(ProcessDone):
-            self.ended.callback(self._written)
-            return
-        error = reason.value
-        status = error.exitCode if isinstance(error, ProcessTerminated) else None
-        result = "it was killed" if status is None else f"it failed with status {status}"
-        self.ended.errback(_ProgramFailed(f"{result}; run it manually to see why"))
-
-    def _kill(self) -> None:
-        self._written = b""
-        try:
-            self.transport.signalProcess("KILL")
-        except ProcessExitedAlready:
-            pass
-        self.transport.loseConnection()

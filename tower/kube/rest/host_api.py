@@ -11,6 +11,9 @@ from attrs import frozen
 #: An object of the API, as JSON.
 Object = dict[str, Any]
 
+#: Types of changes, and a bookmark.
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
 #: Default time after which the server ends a watch, s.
 WATCH_TIME = 300
 
@@ -60,7 +63,7 @@ class ResourceType:
 class WatchEvent:
     """A change of an object; a bookmark's object has only its version."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    type: EventType
     object: Object
 
     @property

@@ -18,7 +18,8 @@ from tower.escaping import quoted
 from tower.kube.request_info import parse_request_info
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit import ANONYMOUS_USER
-from tower.web.access.audit_formats import moment
+from tower.web.access.audit_formats import TRUSTED_CALLER, moment
+from tower.web.access.trusted_callers import Acting, acting
 from tower.web.gateway.measurements import Observation
 from tower.web.request_kind import request_kind
 
@@ -49,7 +50,7 @@ _Entry: TypeAlias = tuple[
     float,
     str,
     bytes | None,
-    tuple[str, str | None, str, str, bytes, bytes, bytes],
+    tuple[str, str | None, str, str, bytes, bytes, bytes, Acting | None],
     int,
     bool,
     int,
@@ -97,6 +98,7 @@ class AccessLog:
                     request.method,
                     request.target,
                     request.fields.upgrade,
+                    None if identity is None else acting(identity, request.fields),
                 ),
                 request.code,
                 request.by_member,
@@ -144,7 +146,7 @@ class AccessLog:
 
 def _line(entry: _Entry, offset: float) -> str:
     began, ended, request_id, trace, facts, code, by_member, up, down, aborted = entry
-    shared = _shared if len(facts[-2]) <= _LONGEST_CACHED else _shared.__wrapped__
+    shared = _shared if len(facts[-3]) <= _LONGEST_CACHED else _shared.__wrapped__
     end = f',"aborted":"{aborted}"' if aborted else ""
     if trace is not None:
         end += _trace(trace)
@@ -157,7 +159,14 @@ def _line(entry: _Entry, offset: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _shared(
-    address: str, user: str | None, cluster: str, target: str, method: bytes, path: bytes, upgrade: bytes
+    address: str,
+    user: str | None,
+    cluster: str,
+    target: str,
+    method: bytes,
+    path: bytes,
+    upgrade: bytes,
+    facts: Acting | None,
 ) -> str:
     """Return the keys that equal requests of one client share; *path* includes the query."""
     prefix = _PREFIX.match(path)
@@ -165,6 +174,7 @@ def _shared(
     fields = {
         "address": address,
         "user": ANONYMOUS_USER if user == "" else user,
+        **({} if facts is None else _caller(facts)),
         "cluster": cluster,
         "target": target,
         "method": method.decode("ascii", "replace"),
@@ -178,6 +188,12 @@ def _shared(
         "kind": request_kind(method, path, upgrade),
     }
     return "".join(f'"{name}":{quoted(value)},' for name, value in fields.items() if value)
+
+
+def _caller(facts: Acting) -> dict[str, str]:
+    """Return the keys about a trusted caller's request."""
+    token = "true" if facts.by_token else ""
+    return {"role": TRUSTED_CALLER, "impersonatedUser": facts.user, "memberToken": token}
 
 
 def _trace(value: bytes) -> str:

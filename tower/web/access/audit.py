@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tower.store.audit_log import AuditLog
 from tower.web.access.audit_formats import Format
+from tower.web.access.trusted_callers import acting
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
 
@@ -57,6 +58,7 @@ class Entry:
     :ivar cluster: empty for Tower's own API.
     :ivar address: the client's IP address.
     :ivar impersonated: requested user and group, None each if not requested.
+    :ivar acting: the facts about a trusted caller's request; None: the user is another.
     :ivar upgrades: whether the request changes the protocol.
     """
 
@@ -64,6 +66,7 @@ class Entry:
         "_answer",
         "_audit",
         "_over",
+        "acting",
         "address",
         "agent",
         "cluster",
@@ -105,6 +108,7 @@ class Entry:
             if fields.foreign
             else (None, None)
         )
+        self.acting = acting(identity, fields)
         self.upgrades = bool(fields.upgrade)
         self.id = request.request_id
 

@@ -25,6 +25,11 @@ AGENT_LIMIT = 1024
 #: Annotations of events.
 CLUSTER = "cluster.kubesphere.io/name"
 CREDENTIAL = "cluster.kubesphere.io/credential"
+ROLE = "cluster.kubesphere.io/credential-role"
+MEMBER_TOKEN = "cluster.kubesphere.io/member-token"  # noqa: S105 - only whether there is one
+
+#: Role in the logs; others have none there.
+TRUSTED_CALLER = "trusted-caller"
 
 # Longer values are not cached, which bounds the cache's memory.
 _LONGEST_CACHED = 256
@@ -111,10 +116,11 @@ def _event(entry: Entry, stage: str, status: str, now: float) -> bytes:
     return (
         '{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",'
         f'"auditID":"{entry.id}","stage":"{stage}",{line.fields}'
-        f'"user":{_user(entry.user, entry.groups)},{_sender(entry.address, entry.agent)}'
+        f'"user":{_user(entry.user, entry.groups)},{_impersonated(entry)}'
+        f"{_sender(entry.address, entry.agent)}"
         f'{line.object}{status}"requestReceivedTimestamp":"{begin}",'
         f'"stageTimestamp":"{begin if now == entry.received else moment(now)}"'
-        f"{_annotations(entry.cluster, entry.credential)}}}\n"
+        f"{_annotations(entry.cluster, entry.credential, *_caller(entry))}}}\n"
     ).encode("utf-8", "replace")
 
 
@@ -162,9 +168,22 @@ def _agent(agent: bytes) -> str:
     return f'"userAgent":{_quoted(text)},' if text else ""
 
 
+def _impersonated(entry: Entry) -> str:
+    acting = entry.acting
+    if acting is None or not acting.user:
+        return ""
+    return f'"impersonatedUser":{_user(acting.user, acting.groups)},'
+
+
+def _caller(entry: Entry) -> tuple[str, str]:
+    """Return the annotations about a trusted caller."""
+    acting = entry.acting
+    return ("", "") if acting is None else (TRUSTED_CALLER, "true" if acting.by_token else "")
+
+
 @lru_cache(maxsize=1024)
-def _annotations(cluster: str, credential: str) -> str:
-    parts = {CLUSTER: cluster, CREDENTIAL: credential}
+def _annotations(cluster: str, credential: str, role: str = "", by_token: str = "") -> str:
+    parts = {CLUSTER: cluster, CREDENTIAL: credential, ROLE: role, MEMBER_TOKEN: by_token}
     fields = ",".join(f'"{name}":{_quoted(value)}' for name, value in parts.items() if value)
     return f',"annotations":{{{fields}}}' if fields else ""
 

@@ -30,6 +30,8 @@ GROUPS_LIMIT = 64
 # Prefix of names that Tower reserves.
 _OWN = "tower:"
 
+_TOKEN_PREFIX = PREFIX.encode()
+
 # Kubernetes adds this group to every user, so it grants nothing more.
 _EVERY_USER = ("group", AUTHENTICATED)
 
@@ -44,7 +46,18 @@ class Identity:
 
     def uses(self, bearer: bytes) -> bool:
         """Return whether a request's bearer token is for Tower, so that it must not be forwarded."""
-        return self.credential.kind != "cert" or bearer.startswith(PREFIX.encode())
+        return self.credential.kind != "cert" or bearer.startswith(_TOKEN_PREFIX)
+
+    @property
+    def is_trusted_caller(self) -> bool:
+        """Whether the user may act as others in the cluster, or with a token of the member's."""
+        return self.credential.is_trusted_caller
+
+    def member_token(self, bearer: bytes | None) -> bytes | None:
+        """Return *bearer*, if it is a token of the member's that a trusted caller uses."""
+        if bearer is None or not self.is_trusted_caller or self.uses(bearer):
+            return None
+        return bearer
 
 
 @attrs.frozen
@@ -57,6 +70,10 @@ class AnonymousIdentity:
     user: str = ""
     groups: tuple[str, ...] = ()
     credential: None = None
+    is_trusted_caller: bool = False
+
+    def member_token(self, bearer: bytes | None) -> None:
+        """Return None: the target authenticates the user from the user's own header fields."""
 
     def uses(self, bearer: bytes) -> bool:
         """Return False: Tower does not use the token."""

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tower.clusters import Cluster
 from tower.errors import Forbidden, NotFound
+from tower.kube.canonical_head import write_trusted_fields
 from tower.kube.status import StatusError
 from tower.web.access.authentication import (
     Authenticates,
@@ -128,9 +129,30 @@ class Authorization:
         return NotFound(f"cluster {cluster} not found: 'tower cluster list' shows all")
 
 
-def reject_impersonation(request: Request, _cluster: str) -> None:
-    """Reject impersonation headers: a request with them must not run as its own user instead."""
-    if foreign := request.fields.foreign:
+def check_claims(request: Request, _cluster: str) -> None:
+    """Reject claims of another identity: a request with them must not run as its own user instead.
+
+    A trusted caller may impersonate a user, or use one token of the member's, in the usual forms.
+    """
+    identity: Any = request.identity
+    fields = request.fields
+    if identity.is_trusted_caller:
+        token = identity.member_token(fields.bearer)
+        if (token is not None or fields.foreign) and fields.has_subprotocol_token:
+            raise Forbidden(
+                "a trusted caller's bearer token is not accepted as a WebSocket subprotocol: "
+                "send it as Authorization",
+                "impersonation",
+            )
+        if fields.foreign and fields.get(b"authorization") is not None and fields.bearer is None:
+            raise Forbidden(
+                "a request that impersonates a user (Impersonate-*) must not have another credential: "
+                "omit Authorization",
+                "impersonation",
+            )
+        write_trusted_fields(fields, b"", b"", token)
+        return
+    if foreign := fields.foreign:
         name = foreign.decode("latin-1")
         raise Forbidden(
             f"the header {name} is not accepted: Tower does not support impersonation "
@@ -146,7 +168,7 @@ def authentication_chain(authenticator: Authenticates) -> FilterChain:
 
 def user_chain(authenticator: Authenticates, find: FindCluster) -> FilterChain:
     """Return the chain of the front door and of the clusters' own ports."""
-    return FilterChain(Authentication(authenticator), _audit, Authorization(find), reject_impersonation)
+    return FilterChain(Authentication(authenticator), _audit, Authorization(find), check_claims)
 
 
 def _audit(request: Request, cluster: str) -> None:

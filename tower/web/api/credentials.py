@@ -90,6 +90,7 @@ def _credential(credential: Credential, labels: Mapping[str, str]) -> Object:
             "user": credential.user,
             "groups": list(credential.groups),
             "auth": credential.kind,
+            "role": credential.role,
             "expirationTimestamp": timestamp(credential.expires),
         },
     }
@@ -107,5 +108,6 @@ CREDENTIAL_COLUMNS = (
     Column("Groups", "Groups of the user.", lambda item, _: ",".join(item["spec"]["groups"])),
     Column("Auth", "Credential type: certificate or token.", lambda item, _: item["spec"]["auth"]),
     Column("Expires", "Time of expiry.", _expires),
+    Column("Role", "user or trusted-caller.", lambda item, _: item["spec"]["role"]),
     age_column(),
 )

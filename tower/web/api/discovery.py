@@ -68,6 +68,7 @@ RESOURCES = (
     Resource("clusters/agents", "", "Agent", ("delete", "get")),
     Resource("clusters/jointokens", "", "JoinToken", ("create",)),
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),
+    Resource("clusters/trustedcallers", "", "Kubeconfig", ("create",)),
     Resource("clusters/nodes", "", "Node", ("get",)),
     Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
     Resource("agents", "agent", "Agent", ("list",)),

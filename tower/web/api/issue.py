@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tower.clusters import Cluster
+from tower.clusters.credentials import CredentialRole
 from tower.errors import Invalid
 from tower.kube.timestamps import timestamp
+from tower.member.manifest.settings import AgentSettings
 from tower.options.values import parse_duration
 from tower.web.api.calls.call import Call
 from tower.web.api.issuer import Auth, Grant, Issuer, Via
@@ -24,17 +26,19 @@ class JoinTokensApi:
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
-        spec = await read_spec(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
+        spec = await read_spec(call, below, "JoinToken", {"ttl", "uses", "protocol", "token", "manifest"})
         if _choice(spec, "protocol", ("v2", "v1")) == "v1":
             return await self._v1(cluster, spec)
         _reject(spec, ("token",), "only v1 agents may use an existing token: add protocol v1")
         uses = spec.get("uses", 1)
         if isinstance(uses, bool) or not isinstance(uses, int):
             raise Invalid(f"spec.uses: {uses!r}: must be a number, at least 1")
-        ttl = _ttl(spec)
-        invitation = await self._issuer.invitation(
-            cluster.name, DEFAULT_TOKEN_TTL if ttl is None else ttl, uses
-        )
+        given = _ttl(spec)
+        ttl = DEFAULT_TOKEN_TTL if given is None else given
+        if (manifest := spec.get("manifest")) is not None:
+            settings = AgentSettings.parse(manifest, "spec.manifest.")
+            return await self._import_url(cluster, ttl, uses, settings)
+        invitation = await self._issuer.invitation(cluster.name, ttl, uses)
         return created_response(
             "JoinToken",
             cluster.name,
@@ -48,8 +52,21 @@ class JoinTokensApi:
             },
         )
 
+    async def _import_url(self, cluster: Cluster, ttl: float, uses: int, settings: AgentSettings) -> Outcome:
+        made = await self._issuer.import_url(cluster.name, ttl, uses, settings)
+        return created_response(
+            "JoinToken",
+            cluster.name,
+            {
+                "importURL": made.url,
+                "certificateAuthority": made.ca_pem.decode("ascii"),
+                "expirationTimestamp": timestamp(made.expires),
+            },
+        )
+
     async def _v1(self, cluster: Cluster, spec: dict[str, Any]) -> Outcome:
         _reject(spec, ("ttl", "uses"), "v1 tokens do not expire, because v1 agents cannot renew them")
+        _reject(spec, ("manifest",), "import URLs are for v2 agents: omit protocol v1")
         token = spec.get("token")
         if token is not None and not isinstance(token, str):
             raise Invalid("spec.token: must be a string")
@@ -68,10 +85,14 @@ class JoinTokensApi:
 
 
 class KubeconfigsApi:
-    """`clusters/<name>/kubeconfigs`: a POST issues a credential; only its answer contains it."""
+    """`clusters/<name>/kubeconfigs`: a POST issues a credential; only its answer contains it.
 
-    def __init__(self, issuer: Issuer) -> None:
+    `clusters/<name>/trustedcallers` is the same with another *role* of the credential.
+    """
+
+    def __init__(self, issuer: Issuer, role: CredentialRole = "user") -> None:
         self._issuer = issuer
+        self._role: CredentialRole = role
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.clusters.Below`."""
@@ -80,7 +101,9 @@ class KubeconfigsApi:
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
             raise Invalid("spec.groups: must be a list of strings")
         via = cast(Via, _choice(spec, "via", ("front-door", "port")))
-        grant = await self._issuer.kubeconfig(cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec))
+        grant = await self._issuer.kubeconfig(
+            cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec), self._role
+        )
         return _granted(grant, cluster.name)
 
 

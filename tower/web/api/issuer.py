@@ -9,11 +9,14 @@ from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Cluster, Clusters
-from tower.clusters.credentials import ADMINS, Credential, Credentials
+from tower.clusters.credentials import ADMINS, Credential, CredentialRole, Credentials
 from tower.clusters.join_tokens import MAX_TTL, JoinTokens
+from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.errors import ConfigurationError, Conflict, Invalid
 from tower.kube.kubeconfig import kubeconfig
+from tower.member.manifest.manifest import agent_manifest
+from tower.member.manifest.settings import AgentSettings, Joining
 from tower.net.addresses import is_wildcard, join_address
 from tower.options.base import public_host
 from tower.options.values import format_duration
@@ -22,6 +25,9 @@ from tower.web.access.authentication import check_grant
 
 #: Default lifetime of a kubeconfig, s; less if the proxy's limit is lower.
 DEFAULT_TTL = 8 * 3600.0
+
+#: Path of import URLs on the front door, before the secret.
+IMPORT_PATH = "/import/"
 
 Via: TypeAlias = Literal["front-door", "port"]
 Auth: TypeAlias = Literal["cert", "token"]
@@ -110,6 +116,19 @@ class V1Invitation:
     ca_pem: bytes
 
 
+@frozen
+class ImportURL:
+    """The URL of an agent's manifest, which can be fetched once.
+
+    :ivar expires: expiry of the URL and of the manifest's join token, s since the epoch.
+    :ivar ca_pem: the CA of the front door's certificate.
+    """
+
+    url: str = field(repr=False)
+    expires: float
+    ca_pem: bytes
+
+
 @define(eq=False, repr=False)
 class Issuer:
     """Issues credentials.
@@ -119,6 +138,7 @@ class Issuer:
     :param serving: signs the front door's certificate.
     :param host_keys: returns the fingerprints of the proxy's SSH host keys, the one in use first.
     :param clock: its ``seconds()`` count from the epoch.
+    :ivar imports: import URLs of agents' manifests.
     """
 
     _clusters: Clusters
@@ -130,6 +150,7 @@ class Issuer:
     _host_keys: Callable[[], Sequence[str]]
     published: Published
     _clock: IReactorTime
+    imports: ManifestImports
 
     async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
         """Issue a token with which *uses* agents may join a cluster within *ttl* s.
@@ -142,6 +163,31 @@ class Issuer:
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
         return Invitation(token, server, list(self._host_keys()), self._serving.hashes, expires)
+
+    async def import_url(self, name: str, ttl: float, uses: int, settings: AgentSettings) -> ImportURL:
+        """Return a URL of the manifest of a cluster's agent; for *ttl* and *uses*, see `invitation`.
+
+        :raise TowerError: the cluster does not exist, or a value is invalid.
+        """
+        self._require_agents(name)
+        _check_ttl(ttl, MAX_TTL, "the limit for join tokens")
+        base = f"https://{self.published.authority()}{IMPORT_PATH}"
+        expires = self._clock.seconds() + ttl
+        secret = await self.imports.create(name, ttl, uses, settings.to_object())
+        return ImportURL(base + secret, expires, self._serving.pem)
+
+    async def import_manifest(self, secret: str) -> tuple[str, str]:
+        """Return the cluster and the manifest of an import URL, which ends it.
+
+        :raise NotFound: there is no such URL.
+        :raise ImportEnded: it was fetched or has expired.
+        """
+        server = f"wss://{self.published.authority()}"
+        fetched = await self.imports.fetch(secret)
+        joining = Joining(
+            fetched.cluster, fetched.token, server, list(self._host_keys()), self._serving.hashes
+        )
+        return fetched.cluster, agent_manifest(joining, AgentSettings.parse(fetched.settings))
 
     async def v1_invitation(self, name: str, token: str | None = None) -> V1Invitation:
         """Issue a token with which ``kubesphere-v1`` agents may join a cluster.
@@ -167,17 +213,19 @@ class Issuer:
         ttl: float | None = None,
         via: Via = "front-door",
         auth: Auth = "cert",
+        role: CredentialRole = "user",
     ) -> Grant:
         """Return a kubeconfig for one user of one cluster.
 
         :param ttl: lifetime, s; None: `DEFAULT_TTL`, or the proxy's limit if that is lower.
+        :param role: ``trusted-caller``: the user may act as others in the cluster.
         :raise TowerError: the cluster does not exist, or a value is invalid.
         """
         cluster = self._clusters.require(name)
         allowing = name if cluster.type == "ssh" else ""
         check_grant(user, groups, cluster.identities, allowing)
         server = self._server(cluster, via)
-        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
+        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port", role=role)
 
     async def admin_kubeconfig(self, user: str, ttl: float | None = None, auth: Auth = "cert") -> Grant:
         """Return a kubeconfig for Tower's own API.
@@ -198,6 +246,7 @@ class Issuer:
         auth: Auth,
         *,
         by_port: bool = False,
+        role: CredentialRole = "user",
     ) -> Grant:
         name, uid = (cluster.name, cluster.uid) if cluster is not None else ("", "")
         if ttl is None:
@@ -207,9 +256,11 @@ class Issuer:
         if auth == "cert":
             issued = self._users.client_certificate(user, groups, name, uid, ttl, self._clock.seconds())
             certificate = (issued.certificate_pem, issued.key_pem)
-            credential = await self._credentials.register_certificate(name, user, groups, ttl, issued.digest)
+            credential = await self._credentials.register_certificate(
+                name, user, groups, ttl, issued.digest, role
+            )
         else:
-            credential, token = await self._credentials.issue_token(name, user, groups, ttl)
+            credential, token = await self._credentials.issue_token(name, user, groups, ttl, role)
         text = kubeconfig(
             server=server,
             ca_pem=self._serving.pem,

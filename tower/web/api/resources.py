@@ -45,6 +45,7 @@ def tower_api(
         "agents": agents,
         "jointokens": join_tokens,
         "kubeconfigs": KubeconfigsApi(issuer),
+        "trustedcallers": KubeconfigsApi(issuer, "trusted-caller"),
         "nodes": nodes,
         "hostkeys": host_keys,
     }

@@ -224,6 +224,8 @@ class ProxyClient:
         target = relative_target(request.target, relay.prefix)
         identity = request.identity
         user = identity.user if identity is not None else ""
+        if request.fields.foreign:
+            user = (request.fields.get(b"impersonate-user") or b"").decode("utf-8", "replace")
         read = bytes(body[: head.body]) if is_short else b""
         what = member_error(head.code, read, request.method, target, relay, self.upstream, user)
         if what:
@@ -365,9 +367,10 @@ class ProxyClient:
     @property
     def _uses_tower_credential(self) -> bool:
         """Whether the agent or the proxy added a credential to the request, in place of the user's own."""
-        relay = self.factory.relay
+        relay, request = self.factory.relay, self.request
         if not relay.plain:
-            return True
+            identity = request.identity
+            return identity is None or identity.member_token(request.fields.bearer) is None
         return self.upstream.rewrite is not None and relay.target != KUBERNETES
 
     @property

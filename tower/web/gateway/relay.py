@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from tower.errors import Unauthorized
+from tower.errors import Forbidden, Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
@@ -27,6 +27,8 @@ from tower.web.outcome import Relay
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
+
+_ONLY_KUBERNETES = "a trusted caller impersonates users at the API server only: omit Impersonate-* fields"
 
 #: Cure of a failed request that the cluster may have received.
 _CHECK_EFFECT = "check whether the request had an effect, then retry"
@@ -67,8 +69,12 @@ class ProxyClientFactory(Exchange):
         if identity is not session.identity or relay.cluster != session.cluster:
             channel.enter(identity, relay.cluster)
         if plain:
+            if fields.foreign and identity.is_trusted_caller:
+                raise Forbidden(_ONLY_KUBERNETES, "impersonation")
             bearer = fields.bearer
-            lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.uses(bearer))
+            address = channel.peer.address if relay.names_client else ""
+            own = bearer is None or not identity.uses(bearer)
+            lines = plain_fields(fields, relay.target, bearer=own, client=address)
         else:
             lines = session.write(fields)
             if id_line := request.id_line:

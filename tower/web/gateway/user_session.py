@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tower.http.requests import Fields
-from tower.kube.canonical_head import forwarding_lines, identity_lines, write_fields
+from tower.kube.canonical_head import (
+    forwarding_lines,
+    identity_lines,
+    write_fields,
+    write_trusted_fields,
+)
 from tower.net.connection import Connection
 from tower.net.connection_slots import prove
 from tower.web.gateway.memory_loan import Loan
@@ -87,8 +92,13 @@ class UserSession:
         """
         if fields is not self._fields:
             assert self._writer is not None, "there was no session"
-            identity = identity_lines(self._writer.user, self._writer.groups)
-            self._lines = write_fields(fields, identity, self._peer.forwarding)
+            writer, forwarding = self._writer, self._peer.forwarding
+            identity = identity_lines(writer.user, writer.groups)
+            self._lines = (
+                write_trusted_fields(fields, identity, forwarding, writer.member_token(fields.bearer))
+                if writer.is_trusted_caller
+                else write_fields(fields, identity, forwarding)
+            )
             self._fields = fields
         return self._lines
 

@@ -8,7 +8,7 @@ port: `KubernetesPorts` here, and `tower.web.ports.kubesphere_port.KubeSpherePor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from attrs import define, field, frozen
 from twisted.application.internet import TCPServer
@@ -26,6 +26,9 @@ from tower.web.gateway.gateway import Gateway
 
 #: The condition that reports whether a cluster's port is open.
 PORT_OPEN = "KubernetesAPIServerPortOpen"
+
+#: How long after a drain the port's connections are cut, s: the drain's end cuts them with the reason.
+_DRAIN_END = 1.0
 
 
 @frozen
@@ -53,11 +56,20 @@ class PortClosed:
     """The reason why a cluster has no port.
 
     :ivar always_report: set the condition; otherwise only a condition that exists already is updated.
+    :ivar grace: how long requests may continue after the port is closed, s.
     """
 
     reason: str
     message: str
     always_report: bool = False
+    grace: float = 0.0
+
+    @classmethod
+    def of_disabled(cls, cluster: Cluster) -> Self:
+        """Return the reason of a disabled cluster, whose drain ends first."""
+        grace = cluster.drain + _DRAIN_END if cluster.drain else 0.0
+        message = "The port is closed because the cluster is disabled."
+        return cls("ClusterDisabled", message, grace=grace)
 
 
 class PortPolicy(Protocol):
@@ -103,7 +115,7 @@ class KubernetesPorts:
         """See `PortPolicy.port_of`."""
         port = self._clusters.listening_port(cluster)
         if port is None and not cluster.enabled:
-            return PortClosed("ClusterDisabled", "The port is closed because the cluster is disabled.")
+            return PortClosed.of_disabled(cluster)
         if port is None and self._clusters.ports is not None:
             return PortClosed("NoPort", "The cluster has no port yet.")
         if port is None:
@@ -219,6 +231,7 @@ class ClusterProxies(MultiService):
         wanted = None if removed else self._policy.port_of(cluster)
         proxy = self._proxies.get(cluster.name)
         if proxy is not None and proxy.spec != wanted:
+            proxy.grace = wanted.grace if isinstance(wanted, PortClosed) else 0.0
             self._close(proxy, cluster.name)
         if isinstance(wanted, PortClosed):
             if wanted.always_report or cluster.condition(self._policy.condition) is not None:

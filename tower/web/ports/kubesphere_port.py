@@ -1,7 +1,7 @@
 """The clusters' KubeSphere ports: plain HTTP to the API server of each cluster's KubeSphere.
 
 Other parts of KubeSphere use these ports, as they did with KubeSphere Tower.  The ports do not authenticate
-clients and do not change headers: KubeSphere has its own login.  They are off by default
+clients, and change no header but ``X-Forwarded-For``: KubeSphere has its own login.  They are off by default
 (``--kubesphere-ports``) and listen on the loopback address by default (``--kubesphere-host``).
 """
 
@@ -27,10 +27,14 @@ OFFSET = 10_000
 
 
 class KubeSpherePort:
-    """The router of one KubeSphere port: relays every request unchanged to the cluster's KubeSphere."""
+    """The router of one KubeSphere port: relays every request to the cluster's KubeSphere.
+
+    Requests are not changed, except that ``X-Forwarded-For`` gets the client's address, as in KubeSphere
+    Tower.
+    """
 
     def __init__(self, cluster: str) -> None:
-        self._relay = Relay(cluster, target=KUBESPHERE, plain=True)
+        self._relay = Relay(cluster, target=KUBESPHERE, plain=True, names_client=True)
 
     def __call__(self, request: Request) -> Relay:
         """Return the relay to KubeSphere."""
@@ -69,7 +73,7 @@ class KubeSpherePorts:
         if ports is None:
             return PortClosed("Off", "KubeSphere ports are off; --kubesphere-ports opens them.")
         if not cluster.enabled:
-            return PortClosed("ClusterDisabled", "The port is closed because the cluster is disabled.")
+            return PortClosed.of_disabled(cluster)
         if cluster.kubernetes_port is None or not self._clusters.owns_port(cluster):
             return PortClosed(
                 "NoPort",
@@ -86,6 +90,6 @@ class KubeSpherePorts:
             )
         text = (
             f"KubeSphere is served on port {port} of {self._host} by plain HTTP: clients are not "
-            "authenticated, and headers are not changed"
+            "authenticated, and only X-Forwarded-For is changed"
         )
         return PortSpec(port, self._host, self._reactor, self._gateway, "PortOpen", f"{text}.", text)

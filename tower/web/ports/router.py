@@ -23,6 +23,7 @@ from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
+from tower.web.ports.import_page import IMPORTS, ServeImport, no_imports
 from tower.web.ports.metrics_page import MakePieces, page_maker
 from tower.web.ports.plain_port import (
     OK,
@@ -99,6 +100,7 @@ class FrontDoor(_ClusterRouter):
     :param api: answers requests to Tower's own API that passed *chain*.
     :param ready: returns whether requests can be served; for `/readyz`.
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
+    :param imports: answers requests to import URLs.
     :param metrics: returns the pieces of the page `/metrics` for administrators; None: there is none.
     """
 
@@ -114,6 +116,7 @@ class FrontDoor(_ClusterRouter):
         ssh_tunnel: Check = no_problem,
         kubelets: FindKubelets = no_kubelets,
         metrics: MakePieces | None = None,
+        imports: ServeImport = no_imports,
     ) -> None:
         super().__init__(chain, generation)
         self._authenticate = authenticate
@@ -123,6 +126,7 @@ class FrontDoor(_ClusterRouter):
         self._ssh_tunnel = ssh_tunnel
         self._kubelets = kubelets
         self._metrics = metrics
+        self._imports = imports
         self._routes: dict[bytes, _Route] = {}
 
     def _route(self, request: Request) -> Answer:
@@ -151,6 +155,8 @@ class FrontDoor(_ClusterRouter):
 
     def _own(self, request: Request, path: bytes) -> Answer:
         """Answer a request to Tower itself."""
+        if path.startswith(IMPORTS):
+            return self._imports(request)
         _plain(path)
         if path in PROBES:
             return self._probe(request, path)

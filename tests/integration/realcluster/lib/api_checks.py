@@ -171,31 +171,28 @@ def label(b: Bench) -> None:
 def delete(b: Bench) -> None:
     for cascade in ("background", "foreground"):
         b.kubectl.run("create", "-f", "-", stdin=b.configmap(cascade))
-        b.kubectl.run(
-            "delete",
-            "cm",
-            cascade,
-            "-n",
-            b.namespace,
-            f"--cascade={cascade}",
-            "--wait=false",
-        )
+    # Makes the deletion wait, also in clusters with a garbage collector.
+    owner = b.kubectl.json("get", "cm", "foreground", "-n", b.namespace)["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "foreground", "uid": owner["uid"]}
+    held = json.loads(b.configmap("dependent"))
+    held["metadata"]["finalizers"] = ["example.org/hold"]
+    held["metadata"]["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
+    b.kubectl.run("create", "-f", "-", stdin=json.dumps(held).encode())
+    for cascade in ("background", "foreground"):
+        options = (f"--cascade={cascade}", "--wait=false")
+        b.kubectl.run("delete", "cm", cascade, "-n", b.namespace, *options)
     b.kubectl.run("get", "cm", "background", "-n", b.namespace, code=1)
     seen = b.kubectl.json("get", "cm", "foreground", "-n", b.namespace)["metadata"]
     expect(
         seen.get("deletionTimestamp") and seen["finalizers"] == ["foregroundDeletion"],
         seen,
     )
-    b.kubectl.run(
-        "patch",
-        "cm",
-        "foreground",
-        "-n",
-        b.namespace,
-        "-p",
-        '{"metadata":{"finalizers":null}}',
-    )
-    b.kubectl.run("wait", "--for=delete", "cm/foreground", "-n", b.namespace, "--timeout=10s")
+    for name in ("foreground", "dependent"):
+        patch = '{"metadata":{"finalizers":null}}'
+        b.kubectl.run("patch", "cm", name, "-n", b.namespace, "-p", patch)
+    b.kubectl.run("delete", "cm", "dependent", "-n", b.namespace, "--ignore-not-found", "--wait=false")
+    for name in ("foreground", "dependent"):
+        b.kubectl.run("wait", "--for=delete", f"cm/{name}", "-n", b.namespace, "--timeout=10s")
 
 
 @CHECKS.add("900 KiB object")

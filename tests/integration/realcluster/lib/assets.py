@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
-BINARIES = ("etcd", "kube-apiserver", "kubelet-standin", "kubectl")
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler", "enter")  # for `up --controllers` alone
+BINARIES = ("etcd", "kube-apiserver", "kubelet-standin", "kubectl", *CONTROLLERS)
+SHARED = {"kubelet-standin": ("entry",), "enter": ("entry",)}  # packages of ours that a command imports
 CONVENTION = ("etcd", "kube-apiserver", "kubectl")  # contents of KUBEBUILDER_ASSETS
 
 
@@ -20,15 +23,34 @@ class BuildError(Exception):
     """A binary could not be built; the message has the reason."""
 
 
+def base() -> Path:
+    """Return the directory of all versions' binaries."""
+    if given := os.environ.get("REALCLUSTER_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "realcluster"
+
+
+def sources(name: str) -> list[Path]:
+    """Return the files here from which a command is built."""
+    folders = [f"cmd/{name}", *SHARED.get(name, ())]
+    return [
+        HOME / "go.mod",
+        HOME / "go.sum",
+        *(path for each in folders for path in HOME.glob(f"{each}/*.go")),
+    ]
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Return a name for the content of files."""
+    summed = hashlib.sha256()
+    for path in sorted(set(paths)):
+        summed.update(path.relative_to(HOME).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return summed.hexdigest()[:12]
+
+
 def cache() -> Path:
     """Return the directory of the binaries that this version of the module builds."""
-    digest = hashlib.sha256()
-    for path in sorted([HOME / "go.mod", HOME / "go.sum", *HOME.glob("cmd/*/*.go")]):
-        digest.update(path.relative_to(HOME).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    base = os.environ.get("REALCLUSTER_CACHE")
-    if not base:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "realcluster"
-    return Path(base) / digest.hexdigest()[:12]
+    return base() / digest(path for name in BINARIES for path in sources(name))
 
 
 def kubernetes_version() -> str:
@@ -36,10 +58,11 @@ def kubernetes_version() -> str:
     return re.search(r"k8s\.io/kubernetes (v\S+)", (HOME / "go.mod").read_text())[1]
 
 
-def build(*, bare: bool = False) -> tuple[Path, Path | None]:
+def build(*, bare: bool = False, controllers: bool = False) -> tuple[Path, Path | None]:
     """Build what is missing; return the directory of CONVENTION's binaries and the path of the stand-in.
 
-    With `bare` there is no stand-in, so that nothing is built where KUBEBUILDER_ASSETS is complete.
+    With `bare` there is no stand-in, so that nothing is built where KUBEBUILDER_ASSETS is complete.  With
+    `controllers`, the binaries of CONTROLLERS are next to the stand-in.
     """
     directory = cache()
     directory.mkdir(parents=True, exist_ok=True)
@@ -48,16 +71,27 @@ def build(*, bare: bool = False) -> tuple[Path, Path | None]:
     wanted = [name for name in BINARIES if not (complete and name in CONVENTION)]
     if bare:
         wanted.remove("kubelet-standin")
+    if not controllers:
+        wanted = [name for name in wanted if name not in CONTROLLERS]
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = [name for name in wanted if not (directory / name).exists()]
         for number, name in enumerate(missing, 1):
-            build_one(directory, name, f"[{number}/{len(missing)}]")
+            provide(directory, name, f"[{number}/{len(missing)}]")
     return (given if complete else directory), None if bare else directory / "kubelet-standin"
 
 
-def build_one(directory: Path, name: str, progress: str) -> None:
-    """Build one command into `directory`."""
+def provide(directory: Path, name: str, progress: str) -> None:
+    """Link a command into `directory`; it is built if no other version has the same sources."""
+    built = base() / "commands" / f"{name}-{digest(sources(name))}"
+    if not built.exists():
+        built.parent.mkdir(exist_ok=True)
+        build_one(built, name, progress)
+    os.link(built, directory / name)
+
+
+def build_one(path: Path, name: str, progress: str) -> None:
+    """Build one command."""
     go = shutil.which("go")
     if not go:
         raise BuildError("there is no go on PATH; building needs Go 1.26 or newer")
@@ -71,7 +105,7 @@ def build_one(directory: Path, name: str, progress: str) -> None:
         "gitTreeState": "clean",
     }
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamps.items())
-    unfinished = directory / f".{name}"
+    unfinished = path.with_name(f".{path.name}")
     command = [
         go,
         "build",
@@ -85,8 +119,8 @@ def build_one(directory: Path, name: str, progress: str) -> None:
     began = time.monotonic()
     if subprocess.run(command, check=False, cwd=HOME).returncode:
         raise BuildError(f"{name} was not built")
-    unfinished.rename(directory / name)
-    size = (directory / name).stat().st_size / 2**20
+    unfinished.rename(path)
+    size = path.stat().st_size / 2**20
     print(f"{time.monotonic() - began:.0f} s, {size:.0f} MiB", file=sys.stderr)
 
 

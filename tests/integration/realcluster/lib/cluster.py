@@ -18,7 +18,9 @@ from .authority import Authority, encoded, write_private
 
 START_TIMEOUT = 60.0  # seconds until a part must be ready
 STOP_TIMEOUT = 5.0  # seconds that a part gets after SIGTERM
-PARTS = ("etcd", "kube-apiserver", "kubelet-standin")
+PARTS = ("etcd", "kube-apiserver", "kubelet-standin", "network")  # what has a port
+SERVICES = "10.0.0.0/24"
+API_SERVICE = "10.0.0.1"  # the Service kubernetes
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
@@ -30,6 +32,24 @@ AUDIT_POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
+}
+
+# The controllers that the objects of usual charts and manifests require.
+CONTROLLERS = (
+    *("clusterrole-aggregation", "cronjob", "daemonset", "deployment", "disruption", "endpoints"),
+    *("endpointslice", "endpointslice-mirroring", "garbage-collector", "job", "namespace"),
+    *("persistentvolume-binder", "persistentvolume-protection", "persistentvolumeclaim-protection"),
+    *("pod-garbage-collector", "replicaset", "replicationcontroller", "resourcequota"),
+    *("root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token", "statefulset"),
+    "ttl-after-finished",
+)
+
+STORAGE = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "realcluster/directory",  # the stand-in's
 }
 
 Flags = dict[str, object]
@@ -62,17 +82,28 @@ class Cluster:
     """A cluster named `name` in `directory`; its binaries are taken from `assets` and `standin`.
 
     Without a stand-in for the kubelet it has no node, and so no pods run.  With `rsa` the API server's
-    certificate has the kind of key that kubeadm makes.
+    certificate has the kind of key that kubeadm makes.  With `controllers`, objects such as Deployments have
+    their effects, and pods are isolated; `images` is a file with substitutes for images.
     """
 
     def __init__(
-        self, name: str, directory: Path, assets: Path, standin: Path | None, *, rsa: bool = False
+        self,
+        name: str,
+        directory: Path,
+        assets: Path,
+        standin: Path | None,
+        *,
+        rsa: bool = False,
+        controllers: bool = False,
+        images: Path | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
         self._assets = assets
         self._standin = standin
         self._rsa = rsa
+        self._controllers = controllers
+        self._images = images
         self._info = directory / "info.json"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._authority = Authority(directory / "pki", f"{name}-ca")
@@ -117,6 +148,11 @@ class Cluster:
             # It gets a chance to end what its pods have started.
             self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM)
 
+    def _start_controllers(self) -> None:
+        """Start the programs that do not wait for the API server themselves."""
+        for flags in (self._manager_flags(), self._scheduler_flags()):
+            self._spawn(self._standin.with_name(str(flags.pop("program"))), flags, signal.SIGKILL)
+
     def _etcd_flags(self, etcd: str) -> Flags:
         return {
             "data-dir": self.directory / "etcd",
@@ -129,7 +165,10 @@ class Cluster:
 
     def _apiserver_flags(self, etcd: str) -> Flags:
         issue = self._authority.issue
-        names = f"IP:{HOST},DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc"
+        names = (
+            f"IP:{HOST},IP:{API_SERVICE},DNS:localhost,"
+            "DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc"
+        )
         serving, serving_key = issue(
             "kube-apiserver", "/CN=kube-apiserver", "serverAuth", names, rsa=self._rsa
         )
@@ -139,11 +178,14 @@ class Cluster:
             "clientAuth",
         )
         front, front_key = issue("front-proxy-client", "/CN=front-proxy-client", "clientAuth")
-        accounts, accounts_key = issue("service-accounts", "/CN=service-accounts", "clientAuth")
+        accounts, accounts_key = self._accounts()
         policy = self.directory / "audit-policy.json"
         policy.write_text(json.dumps(AUDIT_POLICY))
         ca = self._authority.certificate
+        # It waits for accounts that a controller makes.
+        without = {} if self._controllers else {"disable-admission-plugins": "ServiceAccount"}
         return {
+            **without,
             "etcd-servers": etcd,
             "bind-address": HOST,
             "advertise-address": HOST,
@@ -166,11 +208,43 @@ class Cluster:
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": accounts,
             "service-account-signing-key-file": accounts_key,
-            "service-cluster-ip-range": "10.0.0.0/24",
+            "service-cluster-ip-range": SERVICES,
             "endpoint-reconciler-type": "none",  # it refuses loopback addresses
-            "disable-admission-plugins": "ServiceAccount",  # it waits for accounts that a controller makes
             "audit-policy-file": policy,
             "audit-log-path": self.directory / "audit.log",
+            "profiling": "false",
+        }
+
+    def _accounts(self) -> tuple[Path, Path]:
+        """Return the certificate and key for tokens of service accounts."""
+        return self._authority.issue("service-accounts", "/CN=service-accounts", "clientAuth")
+
+    def _part_kubeconfig(self, part: str) -> Path:
+        """Write the kubeconfig of a part, which has all rights."""
+        return self._write_kubeconfig(
+            part, *self._authority.issue(part, f"/O=system:masters/CN=system:{part}", "clientAuth")
+        )
+
+    def _manager_flags(self) -> Flags:
+        return {
+            "program": "kube-controller-manager",
+            "kubeconfig": self._part_kubeconfig("kube-controller-manager"),
+            "controllers": ",".join(f"{name}-controller" for name in CONTROLLERS),
+            "root-ca-file": self._authority.certificate,
+            "service-account-private-key-file": self._accounts()[1],
+            "leader-elect": "false",
+            "secure-port": "0",
+            "profiling": "false",
+            "kube-api-qps": "200",
+            "kube-api-burst": "400",
+        }
+
+    def _scheduler_flags(self) -> Flags:
+        return {
+            "program": "kube-scheduler",
+            "kubeconfig": self._part_kubeconfig("kube-scheduler"),
+            "leader-elect": "false",
+            "secure-port": "0",
             "profiling": "false",
         }
 
@@ -178,7 +252,17 @@ class Cluster:
         names = f"IP:{HOST},DNS:{self.node},DNS:metrics.kube-system.svc"
         serving, serving_key = self._authority.issue("kubelet", f"/CN={self.node}", "serverAuth", names)
         client = self._authority.issue("node", f"/O=system:masters/CN=system:node:{self.node}", "clientAuth")
+        isolation: Flags = {}
+        if self._controllers:
+            isolation = {
+                "network-address": f"{HOST}:{self._ports['network']}",
+                "service-cidr": SERVICES,
+                "service-address": f"{API_SERVICE}:443",
+            }
+            if self._images:
+                isolation["images"] = self._images
         return {
+            **isolation,
             "kubeconfig": self._write_kubeconfig("node", *client),
             "node-name": self.node,
             "port": self._ports["kubelet-standin"],
@@ -194,6 +278,11 @@ class Cluster:
         (self.directory / "ca.crt").write_bytes(self._authority.certificate.read_bytes())
         self._wait("kube-apiserver", self._apiserver_ready)
         self._api.apply("/api/v1/namespaces", "Namespace", {"metadata": {"name": "demo"}})
+        if self._controllers:
+            self._start_controllers()
+            self._api.apply("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", STORAGE)
+            account = "/api/v1/namespaces/default/serviceaccounts/default"
+            self._wait("kube-controller-manager", lambda: self._api.get(account) != {})
         if self._standin:
             self._create_pods()
         self._write_info()
@@ -201,6 +290,8 @@ class Cluster:
     def _create_pods(self) -> None:
         """Create the first pods and the metrics API, and wait for them."""
         for pod in first_pods():
+            if self._controllers:
+                pod["spec"]["hostNetwork"] = True  # the matrix uses ports of this machine
             self._api.apply("/api/v1/namespaces/default/pods", "Pod", pod)
         self._register_metrics()
         self._wait("kubelet-standin", self._pods_ready)
@@ -300,6 +391,8 @@ class Cluster:
             "ports": self._ports,
             "paths": {path: str(self.directory / path) for path in paths},
         }
+        if self._controllers:
+            info["network"] = f"http://{HOST}:{self._ports['network']}"
         self._info.write_text(json.dumps(info, indent=1) + "\n")
 
     def ended(self) -> str | None:

@@ -56,6 +56,16 @@ def _join_token() -> dict[str, Any]:
             "uses": number("Number of agents that may join with it; default 1."),
             "protocol": text("Protocol of the agents: v2 (default) or v1."),
             "token": text("For v1, a token that the agents have already."),
+            "manifest": object_schema(
+                "Settings of the agent's manifest; the answer has the URL of that manifest, and no token.",
+                {
+                    "image": text("Image with tower-agent."),
+                    "impersonateUsers": texts("Users that the agent may impersonate; default all."),
+                    "impersonateGroups": texts("Groups that the agent may impersonate; default all."),
+                    "targets": texts("Additional targets of streams, NAME=HOST:PORT."),
+                    "kubesphereService": text("HOST:PORT of the KubeSphere API server."),
+                },
+            ),
         },
     )
     status = object_schema(
@@ -66,7 +76,8 @@ def _join_token() -> dict[str, Any]:
             "secureProxyServer": text("For v1, URL with TLS for the agents."),
             "hostKeys": texts("Fingerprints of the proxy's SSH host keys."),
             "caHash": text("Hash of the CA of the proxy's certificate."),
-            "certificateAuthority": text("For v1, the CA of the proxy's certificate, PEM."),
+            "certificateAuthority": text("For v1 and an import URL, the CA of the proxy's certificate, PEM."),
+            "importURL": text("Secret URL of the agent's manifest, which can be fetched once."),
             "agent": text("For v1, ID of the token."),
             "expirationTimestamp": text("Time of expiry.", format="date-time"),
         },
@@ -138,6 +149,7 @@ def _credential() -> dict[str, Any]:
             "user": text("Its user."),
             "groups": texts("Groups of the user."),
             "auth": text("cert or token."),
+            "role": text("user, or trusted-caller: may act as other users of the cluster."),
             "expirationTimestamp": text("Time of expiry.", format="date-time"),
         },
     )

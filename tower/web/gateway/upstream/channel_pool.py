@@ -229,6 +229,13 @@ class ChannelPool:
             if not shelf:
                 del self._shelves[key]
 
+    def close_idle(self, cluster: str) -> None:
+        """Close the idle channels of *cluster*."""
+        for key in [key for key in self._shelves if key[0] == cluster]:
+            shelf = self._shelves.pop(key)
+            while shelf:
+                shelf.pop().discard()
+
     def stop(self) -> None:
         """Close all idle channels."""
         shelves, self._shelves = self._shelves, {}

@@ -1,0 +1,160 @@
+"""Two proxies of one host cluster, real programs: one leads, and the other takes over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from pathlib import Path
+
+from tests.integration.harness import Tower, TowerTestCase
+from tests.integration.member import Running, kubectls
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, is_ready, run, wait_for
+
+CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
+LEASE, RENEW, RETRY = 8.0, 5.0, 1.0  # s; shorter than the defaults, to save time
+SLACK = 15.0  # s for a loaded machine
+
+
+class HostedTower(Tower):
+    """One of several proxies with the same host cluster and ports.
+
+    :ivar health_port: the only port of a standby.
+    """
+
+    def __init__(self, folder: Path, number: int, kubeconfig: Path, first: HostedTower | None = None) -> None:
+        self.health_port = free_port()
+        super().__init__(folder)
+        self.number, self._kubeconfig, self._starts = number, kubeconfig, 0
+        self.state = folder / f"state-{number}"
+        if first is not None:
+            self.port, self.secure_port = first.port, first.secure_port
+            self.cluster_ports, self.agents = first.cluster_ports, first.agents
+        self.renew()
+
+    def renew(self) -> None:
+        """Prepare another start with an empty state directory, as of a new pod."""
+        self._starts += 1
+        self.state = self.folder / f"state-{self.number}-{self._starts}"
+        self.proxy = self.proxy_program(
+            f"--kubeconfig={self._kubeconfig}",
+            f"--health-port={self.health_port}",
+            f"--leader-elect-lease-duration={LEASE:g}s",
+            f"--leader-elect-renew-deadline={RENEW:g}s",
+            f"--leader-elect-retry-period={RETRY:g}s",
+            name=f"proxy-{self.number}-{self._starts}",
+        )
+
+    def start(self) -> None:
+        """Start the proxy, and wait until it leads or waits."""
+        self.proxy.start()
+        wait_for(f"readiness of {self.proxy.name}", self.ready)
+
+    def ready(self) -> bool:
+        """Return whether its pod would be ready."""
+        if not self.proxy.running():
+            raise AssertionError(f"{self.proxy.name} ended: {self.proxy.tail()}")
+        return is_ready(self.health_port, "/readyz")
+
+    @property
+    def role(self) -> str:
+        """First line of the verbose health page."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}/readyz?verbose") as answer:
+            text: str = answer.read().decode()
+        return text.splitlines()[0]
+
+
+class LeaderTests(TowerTestCase):
+    """A host cluster, two proxies, and an agent of the same cluster.
+
+    :ivar leader: serves.
+    :ivar standby: waits.
+    """
+
+    def setUp(self) -> None:
+        """Start all parts."""
+        super().setUp()
+        self.standby = HostedTower(self.folder, 2, self.kubeconfig, self.leader)
+        self.addCleanup(self.standby.stop)
+        self.standby.start()
+        self.agent = self.leader.add("alpha", self.running.member.agent)
+        self.jane = self.leader.kubeconfig("alpha", "jane", "--group", "dev")
+
+    def new_tower(self) -> Tower:
+        """Start the host cluster; return the first proxy."""
+        (self.folder / "host").mkdir()
+        self.running = Running(self.folder / "host", "--bare")
+        self.addCleanup(self.running.halt)
+        self.running.start()
+        self.running.member.kubectl("apply", "-f", str(CRDS))
+        self.running.member.kubectl("create", "namespace", "kubesphere-system")
+        self.kubeconfig = self.running.member.admin
+        self.leader = HostedTower(self.folder, 1, self.kubeconfig)
+        return self.leader
+
+    def works(self) -> bool:
+        """Return whether kubectl gets an answer through the proxy that leads."""
+        argv = [str(kubectls()[-1]), f"--kubeconfig={self.jane}", "get", "namespace", "demo", "-o", "name"]
+        return run(argv).stdout.strip() == b"namespace/demo"
+
+    def takeover(self, began: float, limit: float) -> float:
+        """Wait until the standby serves users with the agent that reconnected; exchange the roles.
+
+        :return: the time since *began*, s.
+        """
+        wait_for("kubectl through the other proxy", self.works, limit + SLACK)
+        passed = time.monotonic() - began
+        self.assertTrue(self.standby.role.startswith("leader: "), self.standby.role)
+        self.leader, self.standby = self.standby, self.leader
+        return passed
+
+    def renew_standby(self) -> None:
+        """Start the stopped proxy again, with nothing on its disk."""
+        self.standby.renew()
+        self.standby.start()
+        self.assertTrue(self.standby.role.startswith("standby: "), self.standby.role)
+
+    def test_take_over(self) -> None:
+        """The standby takes over after SIGTERM and SIGKILL; keys, records and agents stay."""
+        self.assertTrue(self.works())
+        self.assertTrue(self.leader.role.startswith("leader: "), self.leader.role)
+        self.assertIn("holds the Lease kubesphere-system/tower", self.standby.role)
+
+        began = time.monotonic()
+        self.leader.proxy.ask_to_end()
+        self.takeover(began, 3.0)
+        self.assertTrue(self.standby.proxy.stop(), self.standby.proxy.tail())
+        self.assertIn("released the Lease", self.standby.proxy.output())
+        self.assertIn("is stopping; reconnecting", self.agent.program.output())
+
+        self.renew_standby()
+        (item,) = json.loads(self.leader.tower("cluster", "list", "-o", "json"))["items"]
+        self.assertEqual(item["metadata"]["name"], "alpha")
+        began = time.monotonic()
+        self.leader.proxy.kill()
+        passed = self.takeover(began, LEASE + RETRY + 1.0)
+        self.assertGreater(passed, LEASE - RETRY - 1.0)
+        self.assertTrue(self.agent.program.running())
+
+        self.renew_standby()
+        self.frozen_server()
+
+    def frozen_server(self) -> None:
+        """Freeze the API server: the leader stops within the renew deadline, and one leads again later."""
+        pid = self.running.member.info["pids"]["kube-apiserver"]
+        began = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_for("the end of serving", lambda: not is_ready(self.leader.port, "/health"), RENEW + SLACK)
+            code = self.leader.proxy.wait()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertLess(time.monotonic() - began, RENEW + RETRY + SLACK)
+        self.assertEqual(code, 1)
+        self.assertIn("lost the Lease kubesphere-system/tower", self.leader.proxy.output())
+        self.takeover(began, LEASE)
+        for program in (self.leader.proxy, self.standby.proxy):
+            self.assertNotIn("Traceback", program.output())

@@ -1,0 +1,1 @@
+"""Collectors of the metrics of the proxy; `tower.control.metrics.proxy_metrics` lists all."""

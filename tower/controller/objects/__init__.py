@@ -1,0 +1,5 @@
+"""Objects of a cluster in the host, as pure functions of the wish of its users: sans-IO.
+
+Start with `tower.controller.objects.host_cluster`, the view of a ``Cluster`` object.  The others return the
+wanted Service, Secret and conditions, and the difference between a wanted and a current object.
+"""

@@ -1,0 +1,127 @@
+"""The Secret with a cluster's kubeconfig and token, and the same in the cluster's object.
+
+By default the object only refers to the Secret, because all users who may list clusters can read it.  For
+KubeSphere's console both are in the object.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from tower.controller.objects.host_cluster import (
+    SECRET_ANNOTATION,
+    STAMP_ANNOTATION,
+    TOKEN_ANNOTATION,
+    HostCluster,
+)
+from tower.controller.objects.service_objects import CLUSTER_LABEL, HostSettings, service_name
+from tower.kube.rest.host_api import Object
+
+#: Keys of the Secret.
+KUBECONFIG = "kubeconfig"
+TOKEN = "token"  # noqa: S105 - a name
+
+#: Earlier name of the token in the object.
+EARLIER_TOKEN = "proxyToken"  # noqa: S105 - a name
+
+#: Annotation in which ``kubectl apply`` keeps the applied object.
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@frozen
+class ClusterSecrets:
+    """A cluster's kubeconfig with its stamp, and its token; empty: there is none."""
+
+    kubeconfig: bytes = b""
+    stamp: str = ""
+    token: str = ""
+
+    @classmethod
+    def of_secret(cls, secret: Mapping[str, Any] | None) -> ClusterSecrets:
+        """Return what is in a Secret."""
+        if secret is None:
+            return cls()
+        data = secret.get("data") or {}
+        annotations = secret["metadata"].get("annotations") or {}
+        token = _decoded(data.get(TOKEN)).decode("utf-8", "replace")
+        return cls(_decoded(data.get(KUBECONFIG)), annotations.get(STAMP_ANNOTATION, ""), token)
+
+    @classmethod
+    def of_cluster(cls, cluster: HostCluster) -> ClusterSecrets:
+        """Return what is in the cluster's object."""
+        stamp = cluster.annotations.get(STAMP_ANNOTATION, "")
+        token = cluster.text(TOKEN) or cluster.text(EARLIER_TOKEN)
+        return cls(_decoded(cluster.text(KUBECONFIG)), stamp, token)
+
+
+def wanted_secret(cluster: HostCluster, secrets: ClusterSecrets, settings: HostSettings) -> Object:
+    """Return the Secret with *secrets*; keys without a value are None."""
+    name = service_name(cluster.name)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {"app": name, "app.kubernetes.io/name": name, CLUSTER_LABEL: cluster.name},
+            "annotations": {STAMP_ANNOTATION: secrets.stamp or None},
+            "ownerReferences": [cluster.owner],
+        },
+        "data": {KUBECONFIG: _encoded(secrets.kubeconfig), TOKEN: _encoded(secrets.token.encode())},
+    }
+
+
+def secrets_of_object(
+    secrets: ClusterSecrets, token_id: str, settings: HostSettings, cluster: HostCluster
+) -> Object:
+    """Return the fields of the cluster's object about *secrets*; None: a field must go.
+
+    :param token_id: empty: there is no token.
+    """
+    reference = f"{settings.namespace}/{service_name(cluster.name)}"
+    is_inside = settings.is_compatible
+    return {
+        "metadata": {
+            "annotations": {
+                TOKEN_ANNOTATION: token_id or None,
+                SECRET_ANNOTATION: None if is_inside else reference,
+                STAMP_ANNOTATION: (secrets.stamp or None) if is_inside else None,
+            }
+        },
+        "spec": {
+            "connection": {
+                "kubeconfig": _encoded(secrets.kubeconfig) if is_inside else None,
+                "token": (secrets.token or None) if is_inside else None,
+                EARLIER_TOKEN: None,
+            }
+        },
+    }
+
+
+def without_secrets(applied: str) -> str | None:
+    """Return the text of the annotation `APPLIED` without secrets; None if it has none."""
+    try:
+        value = json.loads(applied)
+        connection = value["spec"]["connection"]
+        found = [key for key in (KUBECONFIG, TOKEN, EARLIER_TOKEN) if connection.pop(key, None) is not None]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return json.dumps(value, separators=(",", ":")) + "\n" if found else None
+
+
+def _encoded(data: bytes) -> str | None:
+    return base64.b64encode(data).decode("ascii") if data else None
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except binascii.Error:
+        return b""

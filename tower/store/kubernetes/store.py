@@ -1,0 +1,330 @@
+"""The store in a host cluster: records are objects, reads are from memory.
+
+Watches bring the changes of other programs; answers bring those of this store, to which only one process may
+write.  Versions of records follow the host's resource versions, so they increase across restarts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic
+
+from attrs import evolve, frozen
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from tower.errors import Invalid
+from tower.kube.client import APIError
+from tower.kube.rest.host_api import HostAPI
+from tower.store.kubernetes.committer import Committer, HostConflict
+from tower.store.kubernetes.host_cache import HostCache, SeenChange
+from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
+from tower.store.kubernetes.host_followers import HostFollowers
+from tower.store.kubernetes.host_writer import HostWriter
+from tower.store.kubernetes.object_codec import ObjectCodec, normal
+from tower.store.kubernetes.orphans import Orphans
+from tower.store.kubernetes.transaction_log import Key, TransactionLog, Written
+from tower.store.records import (
+    Create,
+    Event,
+    Operation,
+    Record,
+    RecordChanged,
+    RecordExists,
+    StoreFailed,
+    Update,
+    Value,
+)
+from tower.store.store import IStore, Plan
+
+#: Most transactions that wait for the host cluster; more are rejected.
+QUEUE_LIMIT = 1000
+
+#: Attempts of a transaction that conflicts with other programs' writes.
+_ATTEMPTS = 10
+
+#: See `IStore.quiet_period`, s: with agents that reconnect every 30 s, a cluster costs the host fewer than 5
+#: writes in 10 minutes.
+QUIET_PERIOD = 900.0
+
+#: Longest time in which a stop finishes the writes in progress, s; the next start finishes others.
+STOP_TIME = 1.5
+
+#: Delays until an interrupted transaction is tried again, s: the first, and the longest.
+_FIRST_RETRY, _LAST_RETRY = 1.0, 30.0
+
+
+@frozen
+class _Waiting:
+    """A transaction that waits.
+
+    :ivar since: when it was added, s of the monotonic clock.
+    """
+
+    operations: list[Operation]
+    answer: Deferred[list[Record | None]]
+    since: float
+
+
+class KubernetesStore(IStore):
+    """Records in one namespace of a host cluster; clusters are cluster-scoped objects.
+
+    Use `load`.
+    """
+
+    quiet_period = QUIET_PERIOD
+
+    def __init__(
+        self,
+        api: HostAPI,
+        namespace: str,
+        codecs: Iterable[ObjectCodec],
+        reactor: IReactorTime,
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._codecs = {codec.kind: codec for codec in codecs}
+        self._cache = HostCache(self.get)
+        self._writer = HostWriter(api, namespace)
+        self._transactions = TransactionLog(api, namespace, self._codecs, self._writer, reactor)
+        self._committer = Committer(self._transactions, self._writer, self._codecs)
+        self._followers = HostFollowers(
+            api, namespace, self._codecs.values(), self._cache, self._observe, reactor
+        )
+        self._orphans = Orphans(self, self._cache.owners, reactor)
+        self._queue: deque[_Waiting] = deque()
+        self._working: Deferred[None] | None = None
+        self._flight: frozenset[Key] = frozenset()
+        self._held: list[Callable[[], Iterator[SeenChange]]] = []
+        self._retry: IDelayedCall | None = None
+        self._retry_delay = _FIRST_RETRY
+        self._stopped: Deferred[None] | None = None
+
+    @classmethod
+    async def load(
+        cls,
+        api: HostAPI,
+        namespace: str,
+        codecs: Iterable[ObjectCodec],
+        reactor: IReactorTime,
+    ) -> KubernetesStore:
+        """Finish interrupted transactions, and return the store with all records.
+
+        Only one process may do this at a time: the leader.
+
+        :param codecs: of all kinds of records.
+        :raise StoreFailed: interrupted transactions cannot be finished; the text names the cause.
+        """
+        store = cls(api, namespace, codecs, reactor)
+        try:
+            await store._load()
+        except BaseException:
+            store._followers.stop()
+            raise
+        return store
+
+    @property
+    def failures(self) -> list[str]:
+        """Current errors of reading from the host cluster, with their cures."""
+        return self._followers.failures
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """See `IStore.transact`.  Canceling the answer does not undo the write.
+
+        After `StoreFailed` without an answer of the API server, the write may still happen.
+        """
+        if self._stopped is not None:
+            return fail(StoreFailed("the store has stopped"))
+        if len(self._queue) >= QUEUE_LIMIT:
+            return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the host cluster: retry later"))
+        # They are written later, when the caller may have modified the originals.
+        copies = [
+            evolve(o, value=normal(o.value)) if isinstance(o, Create | Update) else o for o in operations
+        ]
+        answer: Deferred[list[Record | None]] = Deferred()
+        # The caller may cancel its answer, but not this one.
+        written: Deferred[list[Record | None]] = Deferred()
+        written.addCallbacks(answer.callback, answer.errback)
+        self._queue.append(_Waiting(copies, written, monotonic()))
+        self._work()
+        return answer
+
+    def stop(self) -> Deferred[None]:
+        """See `IStore.stop`; takes `STOP_TIME` at most."""
+        if self._stopped is None:
+            self._stopped = Deferred.fromCoroutine(self._stop())
+        answer: Deferred[None] = Deferred()
+        self._stopped.chainDeferred(answer)
+        return answer
+
+    async def _load(self) -> None:
+        try:
+            for transaction in await self._transactions.unfinished():
+                await self._transactions.resolve(transaction)
+        except (APIError, Invalid) as e:
+            raise StoreFailed(f"cannot finish the transactions of an earlier run: {e}") from e
+        await self._followers.start()
+        self._version = max(self._version, self._followers.version)
+        self._forget_past()
+        self._orphans.sweep()
+
+    def _work(self) -> None:
+        """Write the waiting transactions, one after another."""
+        if self._working is None:
+            self._working = Deferred.fromCoroutine(self._write_all())
+            self._working.addBoth(self._worked)
+
+    def _worked(self, _: object) -> None:
+        self._working = None
+        self._retry_later()
+
+    async def _write_all(self) -> None:
+        while self._queue:
+            waiting = self._queue.popleft()
+            try:
+                await self._settle()
+                answers = await self._commit(waiting.operations)
+            except CancelledError:
+                waiting.answer.errback(StoreFailed("the store has stopped"))
+            except Exception as e:  # noqa: BLE001 - it is the caller's
+                waiting.answer.errback(e)
+            else:
+                waiting.answer.callback(answers)
+            finally:
+                self.write_times.observe(monotonic() - waiting.since)
+
+    async def _commit(self, operations: list[Operation]) -> list[Record | None]:
+        for _ in range(_ATTEMPTS):
+            plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
+            answers = plan.run(operations)
+            changes = [self._change(*change) for change in net_changes(plan.events, self.get)]
+            if not changes:
+                return answers
+            try:
+                await self._write(changes)
+            except HostConflict as e:
+                await self._refresh(e.change)
+                continue
+            return self._answers(plan, answers)
+        raise RecordChanged(changes[0].kind, changes[0].name)
+
+    def _change(self, kind: str, name: str, value: Value | None) -> RecordChange:
+        seen = self._cache.get(self._codecs[kind], name)
+        if seen is not None and seen.record is None:
+            raise RecordExists(kind, name)  # Tower ignores its object
+        return RecordChange(kind, name, value, "" if seen is None else seen.stored.uid)
+
+    async def _write(self, changes: Sequence[RecordChange]) -> None:
+        """Write *changes*, and publish them together; events of their objects wait meanwhile."""
+        known: dict[Key, StoredObject | None] = {}
+        for change in changes:
+            seen = self._cache.get(self._codecs[change.kind], change.name)
+            known[change.kind, change.name] = None if seen is None else seen.stored
+        names = {(kind, self._codecs[kind].object_name(name)) for kind, name in known}
+        ordered = sorted(changes, key=lambda change: not self._codecs[change.kind].is_shared)
+        self._flight = frozenset(names)
+        try:
+            written = await self._committer.commit(ordered, known)
+        except StoreFailed:
+            if not self._committer.is_interrupted:
+                self._land()
+            raise
+        except BaseException:
+            self._land()
+            raise
+        else:
+            self._publish(self._changes_of({key: written[key] for key in known}))
+            self._land()
+
+    def _answers(self, plan: Plan, answers: list[Record | None]) -> list[Record | None]:
+        """Return the *answers* of a committed plan, with the records as written."""
+        last = {(event.record.kind, event.record.name): event for event in plan.events}
+
+        def current(record: Record) -> Record:
+            event = last.get((record.kind, record.name))
+            if event is None or event.record is not record:
+                return record  # unchanged, or changed again by a later operation
+            found = self.get(record.kind, record.name)
+            return found or evolve(record, version=self.version)
+
+        return [None if record is None else current(record) for record in answers]
+
+    async def _refresh(self, change: RecordChange) -> None:
+        """Read the object of a conflict, because its event may arrive later."""
+        codec = self._codecs[change.kind]
+        try:
+            obj = await self._writer.read(codec, change.name)
+        except APIError as e:
+            raise StoreFailed(f"cannot read {change.kind} {change.name} of the host cluster: {e}") from e
+        if obj is not None:
+            self._publish(self._cache.see(codec, obj))
+        else:
+            self._publish(self._cache.remove(codec, change.name))
+
+    async def _settle(self) -> None:
+        """Finish an interrupted transaction."""
+        if self._committer.is_interrupted:
+            self._publish(self._changes_of(await self._committer.settle()))
+            self._land()
+            self._retry_delay = _FIRST_RETRY
+
+    def _land(self) -> None:
+        """Publish the events that waited for the end of a transaction."""
+        self._flight = frozenset()
+        held, self._held = self._held, []
+        for change_of in held:
+            self._publish(change_of())
+
+    def _retry_later(self) -> None:
+        if self._committer.is_interrupted and self._retry is None and self._stopped is None:
+            self._retry = self._reactor.callLater(self._retry_delay, self._retry_now)
+            self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
+
+    def _retry_now(self) -> None:
+        self._retry = None
+        self.transact([]).addErrback(lambda failure: failure.trap(StoreFailed))
+
+    def _changes_of(self, written: Written) -> Iterator[SeenChange]:
+        for (kind, name), obj in written.items():
+            codec = self._codecs[kind]
+            yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
+
+    def _observe(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
+        if (kind, name) in self._flight:
+            self._held.append(change_of)
+        else:
+            self._publish(change_of())
+
+    def _publish(self, changes: Iterator[SeenChange]) -> None:
+        """Apply changes of records to the snapshot, and notify the watches."""
+        version, events, is_orphaned = self.version, [], False
+        for change in changes:
+            version = max(version + 1, change.version)
+            events.append(Event(change.type, Record(change.kind, change.name, version, change.value)))
+            is_orphaned = is_orphaned or bool(change.owner)
+        self._apply(events)
+        if is_orphaned and self._stopped is None:
+            self._orphans.sweep()
+
+    async def _stop(self) -> None:
+        self._orphans.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+        if self._working is not None:
+            done: Deferred[None] = Deferred()
+            self._working.addBoth(lambda _: done.callback(None))
+            timer = self._reactor.callLater(STOP_TIME, self._give_up)
+            await done
+            if timer.active():
+                timer.cancel()
+        self._followers.stop()
+
+    def _give_up(self) -> None:
+        waiting, self._queue = self._queue, deque()
+        if self._working is not None:
+            self._working.cancel()
+        for each in waiting:
+            each.answer.errback(StoreFailed("the store has stopped"))
