@@ -32,11 +32,11 @@ class PluginCommand:
     :ivar where: the entry, for errors.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = field(repr=False)
     environ: tuple[tuple[str, str], ...] = field(repr=False)
     version: str
     hint: str
-    input: str
+    input: str = field(repr=False)
     where: str
 
     @property

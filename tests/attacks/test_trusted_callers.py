@@ -1,4 +1,4 @@
-"""19: a trusted caller acts as no more than it was issued for, at either end."""
+"""A trusted caller acts as no more than it was issued for, at either end."""
 
 from __future__ import annotations
 
