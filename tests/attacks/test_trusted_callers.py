@@ -225,6 +225,9 @@ class ProxyTests(TrustedCallerTestCase):
         agent = self.agent(policy={"member_tokens": allow_member_tokens})
         target = b"/clusters/alpha/targets/kubesphere/kapis"
         self.assertEqual(status_of(self.ask(*ALICE, target=target, port=None)), 403)
+        stream = (b"Connection: Upgrade", b"Upgrade: Tower-Stream")
+        answer = self.ask(*ALICE, *stream, target=b"/clusters/alpha/targets/wiki", port=None)
+        self.assertEqual(status_of(answer), 403)
         self.assertEqual(agent.dialed, [])
 
     def test_revoked(self) -> None:
