@@ -2,308 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+import yaml
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader.fenced_host import FencedHost
-from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
-from tower.controller.leader.leader_label import LABEL, LeaderLabel
+from tower.control.proxy_options import Options
+from tower.controller.controller import HostAccess
+from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.leader.sole_leader import SoleLeader
-from tower.controller.leader.state_secret import StateSecret
+from tower.controller.objects.service_objects import LEADER_SELECTOR
 from tower.errors import ConfigurationError
-from tower.hosted import HostedProxy
-from tower.kube.rest.well_known import LEASES, PODS, SECRETS
+from tower.hosted import replica
 from tower.reactor.signals import Reloads
-from tower.store import IStore, MemoryStore
+from tower.store import IStore
 from tower.trust.statedir import StateDir
 
-NAMESPACE = "kubesphere-system"
-KEY = "ssh_host_ed25519_key"
+KUBECONFIG = {
+    "clusters": [{"name": "host", "cluster": {"server": "https://192.0.2.1:6443"}}],
+    "users": [{"name": "tower", "user": {"token": "a-token"}}],
+    "contexts": [{"name": "host", "context": {"cluster": "host", "user": "tower"}}],
+    "current-context": "host",
+}
 
 
-class ServedProxy(Service):
-    """A proxy whose stop the test controls."""
-
-    def __init__(self, state: StateDir, store: IStore) -> None:
-        self.state, self.store = state, store
-        self.on_ready: Callable[[], None] = lambda: None
-        self.grace = 10.0
-        self.hand_over: Callable[[], Awaitable[None]] | None = None
-        self.drained: Deferred[None] = Deferred()
-        self.stops = 0
-        if state.read(KEY) is None:
-            state.write(KEY, b"a new key")
-
-    def stopService(self) -> Deferred[None]:
-        """Hand over, then wait for the test."""
-        super().stopService()
-        self.stops += 1
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        if self.hand_over is not None:
-            await self.hand_over()
-        if self.grace:
-            await self.drained
-
-    def summary(self) -> str:
-        """Return its state."""
-        return "2 clusters"
-
-
-class Replica:
-    """A replica in a pod.
-
-    :ivar proxy: the last one that was created.
-    :ivar ends: exit codes with which it ended.
-    """
-
-    def __init__(self, host: FakeHost, reactor: Any, name: str, state: StateDir) -> None:
-        self.host, self.state = host, state
-        self.proxy: ServedProxy | None = None
-        self.ends: list[object] = []
-        self.is_ready = 0
-        host.put(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}})
-        self.election = LeaderElection(
-            host, reactor, name, NAMESPACE, ElectionTimes(), epoch=reactor.seconds, chance=lambda: 0.5
-        )
-        self.api = FencedHost(host, lambda: self.election.is_leader)
-        self.hosted = HostedProxy(
-            reactor,
-            self.election,
-            state,
-            StateSecret(self.api, NAMESPACE, state, name),
-            LeaderLabel(self.api, NAMESPACE, name),
-            self._load,
-            self._create,
-            Reloads(),
-            fail=lambda _: self.ends.append("failed"),
-            end=self.ends.append,
-        )
-        self.hosted.on_ready = self._ready
-        self.hosted.startService()
-
-    async def _load(self) -> IStore:
-        await self.api.list(SECRETS, NAMESPACE)
-        return MemoryStore()
-
-    def _create(self, store: IStore) -> ServedProxy:
-        self.proxy = ServedProxy(self.state, store)
-        return self.proxy
-
-    def _ready(self) -> None:
-        self.is_ready += 1
-
-
-class HostedProxyTests(SynchronousTestCase):
-    """Replicas of one proxy."""
+class ReplicaTests(SynchronousTestCase):
+    """A replica that is made, and not started."""
 
     def setUp(self) -> None:
-        """Make the API server."""
+        """Write a kubeconfig."""
+        self.kubeconfig = Path(self.mktemp())
+        self.kubeconfig.write_text(yaml.safe_dump(KUBECONFIG))
+        self.state = StateDir(Path(self.mktemp()))
         self.reactor: Any = MemoryReactorClock()
-        self.host = FakeHost()
-        self.replicas: list[Replica] = []
+        self.access: list[HostAccess] = []
 
-    def replica(self, name: str) -> Replica:
-        """Start a replica."""
-        made = Replica(self.host, self.reactor, name, StateDir(Path(self.mktemp())))
-        self.replicas.append(made)
-        return made
+    def make(self, *words: str, **environ: str) -> HostedProxy:
+        """Return the replica with these options and variables."""
+        options = Options({})
+        options.parse([f"--kubeconfig={self.kubeconfig}", *words])
+        return replica(options, self.reactor, self.state, self.create, environ)
 
-    def tearDown(self) -> None:
-        """Stop all."""
-        self.host.thaw()
-        for each in self.replicas:
-            if each.proxy is not None and not each.proxy.drained.called:
-                each.proxy.drained.callback(None)
-            if each.hosted.running:
-                each.hosted.stopService()
+    def create(self, store: IStore, access: HostAccess, reloads: Reloads) -> Any:
+        """Keep what a proxy would get."""
+        self.access.append(access)
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self.reactor.pump([0.1] * round(seconds * 10))
+    def settings(self, *words: str, **environ: str) -> Any:
+        """Return the controller's settings."""
+        self.make(*words, **environ)._create(None)  # type: ignore[arg-type]
+        return self.access.pop().settings
 
-    def leading(self, name: str) -> tuple[Replica, ServedProxy]:
-        """Return a replica that serves, and its proxy."""
-        replica = self.replica(name)
-        proxy = replica.proxy
-        assert proxy is not None
-        proxy.on_ready()
-        return replica, proxy
+    def test_identity(self) -> None:
+        """Each start has another identity, which begins with the name of the pod."""
+        identities = {self.make(POD_NAME="tower-1")._secret._identity for _ in range(2)}
+        self.assertEqual(len(identities), 2)
+        for identity in identities:
+            self.assertTrue(identity.startswith("tower-1_"), identity)
 
-    def holder(self) -> object:
-        """Return the holder of the Lease."""
-        lease = self.host.object(LEASES, "tower", NAMESPACE)
-        assert lease is not None
-        return lease["spec"]["holderIdentity"]
-
-    def labeled(self) -> list[str]:
-        """Return the pods with the leader's label."""
-        pods = self.host.objects(PODS, NAMESPACE)
-        return [each["metadata"]["name"] for each in pods if LABEL in (each["metadata"].get("labels") or {})]
-
-    def test_first_leader(self) -> None:
-        """The first replica saves its new keys before it starts, and serves with the label on its pod."""
-        replica = self.replica("a")
-        proxy = replica.proxy
-        assert proxy is not None
-        secret = self.host.object(SECRETS, "tower-state", NAMESPACE)
-        assert secret is not None
-        self.assertEqual(set(secret["data"]), {KEY, "secrets.key"})
-        self.assertTrue(proxy.running)
-        self.assertEqual((replica.hosted.problem, self.labeled()), ("the proxy is starting", []))
-        proxy.on_ready()
-        self.assertEqual((replica.hosted.problem, self.labeled(), replica.is_ready), ("", ["a"], 1))
-        self.assertEqual(replica.hosted.summary(), "2 clusters")
-        self.assertIn("leader: this proxy holds the Lease kubesphere-system/tower", replica.hosted.role)
-
-    def test_standby(self) -> None:
-        """A standby is ready, names the leader, creates no proxy, and changes nothing."""
-        self.leading("a")
-        writes = len(self.host.writes)
-        standby = self.replica("b")
-        self.advance(1.0)
-        self.assertEqual((standby.proxy, standby.hosted.problem, standby.is_ready), (None, "", 1))
-        self.assertEqual(standby.hosted.role, "standby: a holds the Lease kubesphere-system/tower")
-        self.assertEqual(standby.hosted.summary(), standby.hosted.role)
-        self.assertEqual(len(self.host.writes), writes)
-
-    def test_hand_over(self) -> None:
-        """At a stop the next replica leads while requests of the first one go on; it has the same keys."""
-        first, proxy = self.leading("a")
-        second = self.replica("b")
-        stopping = first.hosted.stopService()
-        self.assertTrue(second.election.is_leader)
-        self.assertNoResult(stopping)
-        following = second.proxy
-        assert following is not None
-        self.assertEqual(following.state.read(KEY), b"a new key")
-        following.on_ready()
-        self.assertEqual(self.labeled(), ["b"])
-        proxy.drained.callback(None)
-        self.successResultOf(stopping)
-        self.assertEqual((first.ends, second.ends, proxy.stops), ([], [], 1))
-
-    def test_label_at_stop(self) -> None:
-        """A stop removes the label first, and does not wait long for it."""
-        first, proxy = self.leading("a")
-        self.assertEqual(self.labeled(), ["a"])
-        proxy.hand_over = None
-        first.hosted.stopService()
-        self.assertEqual(self.labeled(), [])
-
-    def test_lost(self) -> None:
-        """A lost Lease stops the proxy at once, without a grace period, and ends the program."""
-        first, proxy = self.leading("a")
-        self.host.freeze()
-        with capturedLogs() as events:
-            self.advance(15.1)
-        self.assertEqual((proxy.running, proxy.grace, proxy.stops), (False, 0.0, 1))
-        self.assertEqual(first.ends, ["failed"])
-        self.assertIn("the proxy ends", formatEvent(events[-1]))
-        stopping = first.hosted.stopService()
-        self.host.thaw()
-        self.successResultOf(stopping)
-        self.assertEqual(proxy.stops, 1)
-        self.advance(5.0)
-        self.assertEqual(first.ends, ["failed", 1])
-
-    def test_fence(self) -> None:
-        """The records' API server rejects writes once the replica does not lead."""
-        first, _ = self.leading("a")
-        self.host.freeze()
-        self.advance(15.1)
-        self.host.thaw()
-        self.failureResultOf(
-            Deferred.fromCoroutine(first.api.create(PODS, {"metadata": {"name": "x"}}, NAMESPACE))
+    def test_pod(self) -> None:
+        """Services select the leader's pod in their namespace; elsewhere they have its address."""
+        settings = self.settings("--namespace=tower", POD_NAME="a", POD_NAMESPACE="tower", POD_IP="10.0.0.1")
+        self.assertEqual(
+            (settings.namespace, settings.selector, settings.addresses), ("tower", LEADER_SELECTOR, ())
         )
+        settings = self.settings(POD_NAME="a", POD_NAMESPACE="tower", POD_IP="10.0.0.1")
+        self.assertEqual((settings.selector, settings.addresses), (None, ("10.0.0.1",)))
 
-    def test_missing_rights(self) -> None:
-        """A leader that cannot read its records tries again, keeps the Lease, and is not ready."""
-        self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=2)
-        replica = self.replica("a")
-        self.assertIn("secrets is forbidden", replica.hosted.problem)
-        self.assertIsNone(replica.proxy)
-        self.advance(10.5)
-        self.assertIsNotNone(replica.proxy)
-        self.assertEqual((replica.hosted.problem, replica.ends), ("the proxy is starting", []))
+    def test_outside(self) -> None:
+        """Services have the published address of a proxy outside of the cluster, if it is an IP address."""
+        for words, expected in (
+            (("--publish-service-address=192.0.2.7",), ("192.0.2.7",)),
+            (("--publish-service-address=tower.example", "--host=192.0.2.8"), ("192.0.2.8",)),
+            (("--host=127.0.0.1",), ()),
+            ((), ()),
+        ):
+            settings = self.settings(*words)
+            self.assertEqual((settings.selector, settings.addresses), (None, expected), words)
 
-    def test_keys_not_saved(self) -> None:
-        """New keys that cannot be saved do not come into use."""
-        self.host.fail_next(403, "secrets is forbidden", verbs=["create"], plural="secrets", count=2)
-        replica = self.replica("a")
-        proxy = replica.proxy
-        assert proxy is not None
-        self.assertFalse(proxy.running)
-        self.advance(10.5)
-        self.assertIs(replica.proxy, proxy)
-        self.assertTrue(proxy.running)
+    def test_sole(self) -> None:
+        """Without the election the replica leads by itself."""
+        self.assertIsInstance(self.make("--leader-elect=false")._election, SoleLeader)
+        self.assertNotIsInstance(self.make()._election, SoleLeader)
 
-    def test_configuration_error(self) -> None:
-        """A proxy that cannot start ends the program with one line, and the Lease is released."""
-        with capturedLogs() as events:
-            broken = BrokenReplica(self.host, self.reactor, "a", StateDir(Path(self.mktemp())))
-        self.replicas.append(broken)
-        self.assertEqual(broken.ends, ["failed"])
-        self.assertIn("the proxy cannot start: --ca-cert x: no such file", [formatEvent(it) for it in events])
-        broken.hosted.stopService()
-        self.assertEqual(self.holder(), "")
+    def test_health_port(self) -> None:
+        """The health port is open from the beginning; without the option there is none."""
+        self.make()
+        self.assertEqual(self.reactor.tcpServers, [])
+        self.make("--health-port=8081", "--host=127.0.0.1")
+        ((port, _, _, host),) = self.reactor.tcpServers
+        self.assertEqual((port, host), (8081, "127.0.0.1"))
 
-    def test_stop_during_start(self) -> None:
-        """A stop during the start cancels it, and releases the Lease."""
-        self.host.fail_next(403, verbs=["list"], count=99)
-        replica = self.replica("a")
-        self.successResultOf(replica.hosted.stopService())
-        self.advance(60.0)
-        self.assertIsNone(replica.proxy)
-        self.assertFalse(replica.election.is_leader)
-        self.assertEqual(self.holder(), "")
+    def test_database(self) -> None:
+        """A state directory with records of SQLite is rejected, with the cure."""
+        self.state.write("tower.db", b"")
+        error = self.assertRaises(ConfigurationError, self.make)
+        self.assertIn("move the file away", str(error))
 
-    def test_later_change(self) -> None:
-        """A file that changes without a rotation, such as a renewed certificate, is saved soon."""
-        replica, _ = self.leading("a")
-        replica.state.write("serving.pem", b"a certificate")
-        self.advance(10.5)
-        secret = self.host.object(SECRETS, "tower-state", NAMESPACE)
-        assert secret is not None
-        self.assertIn("serving.pem", secret["data"])
-
-    def test_only_replica(self) -> None:
-        """Without an election the only replica leads from its start to its stop, and makes no Lease."""
-        state = StateDir(Path(self.mktemp()))
-        proxies: list[ServedProxy] = []
-        sole = SoleLeader()
-        api = FencedHost(self.host, lambda: sole.is_leader)
-
-        async def load() -> IStore:
-            return MemoryStore()
-
-        def create(store: IStore) -> ServedProxy:
-            proxies.append(ServedProxy(state, store))
-            return proxies[0]
-
-        hosted = HostedProxy(
-            self.reactor, sole, state, StateSecret(api, NAMESPACE, state, "a"), None, load, create, Reloads()
-        )
-        hosted.startService()
-        proxies[0].on_ready()
-        self.assertEqual((hosted.problem, hosted.role[:7]), ("", "leader:"))
-        stopping = hosted.stopService()
-        proxies[0].drained.callback(None)
-        self.successResultOf(stopping)
-        self.assertEqual((self.host.objects(LEASES), sole.is_leader), ([], False))
-
-
-class BrokenReplica(Replica):
-    """A replica whose proxy cannot be created."""
-
-    def _create(self, store: IStore) -> ServedProxy:
-        raise ConfigurationError("--ca-cert x: no such file")
+    def test_not_in_pod(self) -> None:
+        """Without a kubeconfig the proxy must be in a pod."""
+        options = Options({})
+        options.parse(["--store=kubernetes"])
+        with self.assertRaises(ConfigurationError):
+            replica(options, self.reactor, self.state, self.create, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,8 +33,9 @@ from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
 from tower.controller.controller import QUARANTINE, Controller, HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import HostedProxy, replica
+from tower.hosted import replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -340,7 +341,7 @@ class Proxy(MultiService):
         availability = Availability(reactor, clusters, tunnels)
         recorder = EventRecorder(store, clusters, tunnels, records.events)
         writing = (
-            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
+            periodic(reactor, max(LAST_SEEN_PERIOD, store.quiet_period), last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             *(
                 periodic(reactor, PURGE_PERIOD, purge)
@@ -427,6 +428,11 @@ class Proxy(MultiService):
         self._ready = True
         self._log_start()
         self.on_ready()
+
+    @property
+    def host_problems(self) -> Sequence[str]:
+        """Problems of the host cluster, with their cures."""
+        return () if self.controller is None else self.controller.problems
 
     def summary(self) -> str:
         """Return the state of the clusters in one sentence."""

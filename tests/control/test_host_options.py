@@ -49,6 +49,7 @@ class HostOptionsTests(SynchronousTestCase):
             (("--store=etcd",), "'etcd' is not a store"),
             (("--namespace=tower",), "--namespace requires --store kubernetes: give both"),
             (("--leader-elect",), "--leader-elect requires --store kubernetes"),
+            (("--kubesphere-compat",), "--kubesphere-compat requires --store kubernetes"),
             (("--health-port=8081",), "--health-port requires --store kubernetes"),
             (("--store=kubernetes", "--namespace=A_b"), "is not a namespace"),
             (("--store=kubernetes", "--leader-elect=maybe"), "is not a boolean"),

@@ -65,6 +65,11 @@ class ManifestTests(harness.TowerTestCase):
             for tunnel in item["status"]["tunnels"]
         ]
 
+    def rotated(self) -> bool:
+        """Return whether the rotation is finished: all agents have confirmed the next key."""
+        (found,) = json.loads(self.tower.tower("rotate", "status", "-o", "json"))["items"]
+        return bool(found["status"]["phase"] == "Finished")
+
     def through_tower(self, *arguments: str, group: str) -> tuple[int, str]:
         """Return exit code and output of kubectl through Tower by jane of a group."""
         kubeconfig = self.tower.kubeconfig("alpha", "jane", "--group", group)
@@ -105,6 +110,11 @@ class ManifestTests(harness.TowerTestCase):
         self.assertNotEqual(code, 0)
         token = self.secret("tower-agent-join")["token"].decode()
         self.assertNotIn(token, self.host.logs(AGENTS, NAMESPACE))
+        doctor = ("exec", "deployment/tower-agent", "--", "tower", "doctor", "--agent")
+        self.assertIn("is enrolled for cluster alpha", self.host.kubectl("-n", NAMESPACE, *doctor))
+        # the proxy's next host key is announced, and only the Secret has it
+        self.tower.tower("rotate", "host-key")
+        wait_for("the end of the rotation", self.rotated)
         # pods come back without a token; the manifest does not replace the key
         self.host.kubectl("-n", NAMESPACE, "delete", "secret", "tower-agent-join")
         self.host.kubectl("-n", NAMESPACE, "delete", "pods", "-l", AGENTS)

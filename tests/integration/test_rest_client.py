@@ -373,7 +373,7 @@ class CredentialTests(HostTestCase):
         self.assertIn("check the certificate-authority and tls-server-name", describe(error, CONFIG_MAPS))
 
     async def test_other_authority(self) -> None:
-        """A server whose certificate is of another CA gets no credential; the error has the cure."""
+        """A credential is not sent to a server with another CA's certificate; the error has the cure."""
         data = b64encode(pem(family()[0][0])).decode()
         error = await self.error(
             self.user(self.client(self.config(None, **{"certificate-authority-data": data})))

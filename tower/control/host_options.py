@@ -10,7 +10,7 @@ from typing import ClassVar
 from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
-from tower.options.base import Parameter, parameter
+from tower.options.base import Parameter, flag, parameter
 from tower.options.errors import OptionError
 from tower.options.values import read_duration, read_file, read_optional_port
 
@@ -31,6 +31,7 @@ _NEED_HOST = (
     "leader-elect-renew-deadline",
     "leader-elect-retry-period",
     "health-port",
+    "kubesphere-compat",
 )
 
 _BARE = ("--leader-elect", "--leader_elect")
@@ -105,6 +106,14 @@ class HostOptions(NodeOptions):
             "none",
             "Port of /livez and /readyz at --host; the only port of a proxy that does not lead.",
             read_optional_port,
+        ),
+    ]
+
+    optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag(
+            "kubesphere-compat",
+            "Keep kubeconfigs and tokens in the Cluster objects, as KubeSphere's console expects; all users "
+            "who may read these objects can use them.  [default: in Secrets]",
         ),
     ]
 

@@ -14,8 +14,8 @@ access-log allow-core-dumps allow-member-tokens allow-system-identities allow-sy
 audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key
 cloud-config cloud-provider cluster-ports grace health-address health-port host host-key
 insecure-skip-kubelet-tls-verify insecure-v1-any-host-key keepalive key-secret kubeconfig
-kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-host kubesphere-ports
-kubesphere-service leader-elect leader-elect-lease-duration leader-elect-renew-deadline
+kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat kubesphere-host
+kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration leader-elect-renew-deadline
 leader-elect-retry-period log-file log-format log-levels max-connections max-connections-per-address
 max-credential-ttl max-requests-inflight max-retry max-retry-interval max-tunnels-per-cluster
 max-tunnels-per-key member-kubeconfig metrics-host metrics-port name namespace new-ca new-host-key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define
@@ -17,6 +18,7 @@ class FixedReplica:
 
     problem: str = ""
     role: str = "standby: a holds the Lease kubesphere-system/tower"
+    warnings: Sequence[str] = ()
 
 
 class ReplicaPageTests(SynchronousTestCase):
@@ -40,6 +42,13 @@ class ReplicaPageTests(SynchronousTestCase):
         text = f"{self.replica.role}\nreadyz check passed\n"
         self.assertEqual(self.ask(b"/readyz?verbose"), (200, text))
         self.assertEqual(self.ask(b"/readyz?verbose=1"), (200, text))
+
+    def test_warning(self) -> None:
+        """A problem of the host cluster is shown on request; the replica stays ready."""
+        self.replica.warnings = ["namespace x does not exist"]
+        self.assertEqual(self.ask(b"/readyz"), (200, "ok\n"))
+        text = f"{self.replica.role}\nwarning: namespace x does not exist\nreadyz check passed\n"
+        self.assertEqual(self.ask(b"/readyz?verbose"), (200, text))
 
     def test_problem(self) -> None:
         """A replica with a problem is not ready, but alive."""

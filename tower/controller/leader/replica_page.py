@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from twisted.web.resource import Resource
@@ -20,6 +20,10 @@ class Replica(Protocol):
         """Why this replica is not ready; empty: it is."""
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """Problems of the host cluster with which this replica serves."""
+
+    @property
     def role(self) -> str:
         """``leader: …`` or ``standby: …``, with details."""
 
@@ -29,7 +33,7 @@ class ReplicaPage(Resource):
 
     `/livez` and `/healthz` are 200 while the process runs.  `/readyz` is 200 for a leader that serves and
     for a standby that takes part in the election, else 503 with the reason.  With ``?verbose`` it names the
-    role, too.
+    role, and problems of the host cluster that do not keep users out, too.
     """
 
     isLeaf = True
@@ -57,6 +61,8 @@ class ReplicaPage(Resource):
 
     def _verbose(self, problem: str) -> Iterator[str]:
         yield self._replica.role
+        for text in self._replica.warnings:
+            yield f"warning: {text}"
         if problem:
             yield f"[-]host-cluster failed: {problem}"
         yield f"readyz check {'failed' if problem else 'passed'}"

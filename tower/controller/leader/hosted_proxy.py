@@ -1,0 +1,287 @@
+"""The proxy in a host cluster: one of several replicas leads and serves, the others wait.
+
+A replica takes part in the election.  As leader it gets the keys from the Secret, loads the records, and runs
+the proxy.  A lost Lease ends the program; a stop hands over to the next leader.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from twisted.application.service import MultiService, Service
+from twisted.internet import defer
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python import usage
+from twisted.python.failure import Failure
+
+from tower.control.state_files import SECRETS_KEY
+from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
+from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
+from tower.errors import TowerError
+from tower.kube.client import APIError
+from tower.options.errors import one_line
+from tower.reactor.interfaces import IReactor
+from tower.reactor.pause import Pause
+from tower.reactor.process import end_in_failure
+from tower.reactor.repeating import periodic
+from tower.reactor.signals import Reloads
+from tower.store import IStore
+from tower.store.records import StoreFailed
+from tower.trust.statedir import StateDir
+from tower.trust.vault import new_key
+
+T = TypeVar("T")
+
+#: Time between attempts of a leader to get its keys and records, s.
+RETRY_PERIOD = 5.0
+
+#: Longest time that a stop waits for requests about the label and the Secret, s.
+LAST_REQUESTS = 1.0
+
+#: Time after which a program that lost its Lease ends, finished or not, s.
+END_LIMIT = 5.0
+
+
+class LeadingProxy(Protocol):
+    """`tower.proxy.Proxy`, which is in a higher room."""
+
+    on_ready: Callable[[], None]
+    grace: float
+    hand_over: Callable[[], Awaitable[None]] | None
+
+    def setServiceParent(self, parent: Any) -> Any:
+        """Start it as a part of *parent*."""
+
+    def disownServiceParent(self) -> Any:
+        """Stop it; fires when it has stopped."""
+
+    @property
+    def host_problems(self) -> Sequence[str]:
+        """See `tower.controller.controller.Controller.problems`."""
+
+    def summary(self) -> str:
+        """Return its state in one sentence."""
+
+
+class Election(Protocol):
+    """`LeaderElection`, or `SoleLeader`."""
+
+    on_started: Callable[[], object]
+    on_standby: Callable[[], object]
+    on_lost: Callable[[str], object]
+
+    @property
+    def problem(self) -> str:
+        """Why this replica cannot take part."""
+
+    @property
+    def role(self) -> str:
+        """``leader: …`` or ``standby: …``."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads now."""
+
+    def startService(self) -> None:
+        """Take part."""
+
+    async def release(self) -> None:
+        """Leave the election; the next leader may begin."""
+
+
+class HostedProxy(MultiService):
+    """A replica of the proxy; its parts are stopped with it.
+
+    :param state: locked; its keys are those of *secret*.
+    :param label: of the pod of this process; None: it is not in a pod.
+    :param load: returns the store with all records.
+    :param create: returns the proxy with that store.
+    :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
+    :param fail: ends the program with exit code 1.
+    :param end: ends the process at once with an exit code.
+    :ivar reloads: what SIGHUP reloads.
+    :ivar on_ready: called when this replica serves or is a standby.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: IReactor,
+        election: Election,
+        state: StateDir,
+        secret: StateSecret,
+        label: LeaderLabel | None,
+        load: Callable[[], Awaitable[IStore]],
+        create: Callable[[IStore], LeadingProxy],
+        reloads: Reloads,
+        *,
+        own_secrets_key: bool = True,
+        fail: Callable[[IReactor], object] = end_in_failure,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._reactor, self._election, self._state = reactor, election, state
+        self._secret, self._label, self.reloads = secret, label, reloads
+        self._load, self._create, self._fail, self._end = load, create, fail, end
+        self._own_secrets_key = own_secrets_key
+        self._pause = Pause(reactor)
+        self._leading: Deferred[None] | None = None
+        self._proxy: LeadingProxy | None = None
+        self._store: IStore | None = None
+        self._background: list[Service] = []
+        self._stopping: Deferred[None] | None = None
+        self._serves = False
+        self._trouble = ""
+        self.on_ready: Callable[[], None] = lambda: None
+        election.on_started = self._started
+        election.on_standby = self._standby
+        election.on_lost = self._lost
+
+    # For the health page and the service manager
+
+    @property
+    def problem(self) -> str:
+        """See `tower.controller.leader.replica_page.Replica`."""
+        if self._serves:
+            return ""
+        return self._trouble or self._election.problem or ("the proxy is starting" if self._leading else "")
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """See `tower.controller.leader.replica_page.Replica`."""
+        return () if self._proxy is None else self._proxy.host_problems
+
+    @property
+    def role(self) -> str:
+        """See `tower.controller.leader.replica_page.Replica`."""
+        return self._election.role
+
+    def summary(self) -> str:
+        """Return the state of this replica in one sentence."""
+        return (
+            self._proxy.summary() if self._proxy is not None and self._serves else self.problem or self.role
+        )
+
+    # Start
+
+    def startService(self) -> None:
+        """Take part in the election."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._election.startService()
+
+    def _standby(self) -> None:
+        self.on_ready()
+
+    def _started(self) -> None:
+        self._leading = Deferred.fromCoroutine(self._lead())
+        self._leading.addErrback(self._failed)
+
+    async def _lead(self) -> None:
+        await self._repeat(self._secret.take_over)
+        if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
+            self._state.write(SECRETS_KEY, new_key() + b"\n")
+        self._store = store = await self._repeat(self._load)
+        proxy = self._create(store)
+        await self._repeat(self._secret.save_changed)
+        self._state.save = self._secret.save
+        proxy.on_ready, proxy.hand_over = self._ready, self._hand_over
+        self._proxy = proxy
+        proxy.setServiceParent(self)
+
+    async def _repeat(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of *step*; repeat it while the API server rejects it or does not answer."""
+        while True:
+            try:
+                result = await step()
+            except (APIError, StoreFailed) as e:
+                problem = one_line(e)
+                if problem != self._trouble:
+                    self._trouble = problem
+                    self._log.error("the leader cannot start yet: {reason}", reason=problem)
+                await self._pause.wait(RETRY_PERIOD)
+            else:
+                self._trouble = ""
+                return result
+
+    def _ready(self) -> None:
+        """Let Services select this replica."""
+        self._serves = True
+        self._background = [periodic(self._reactor, SAVE_PERIOD, self._secret.try_to_save_changed)]
+        if self._label is not None:
+            self._background.append(periodic(self._reactor, LABEL_PERIOD, self._label.try_to_set))
+        for service in self._background:
+            service.setServiceParent(self)
+        self.on_ready()
+
+    # End
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        error = failure.value
+        if isinstance(error, (TowerError, usage.UsageError, CannotListenError)):
+            self._log.critical("the proxy cannot start: {reason}", reason=one_line(error))
+        else:
+            self._log.failure("the proxy cannot start", failure)
+        self._fail(self._reactor)
+
+    def _lost(self, reason: str) -> None:
+        """Serve no longer, and end the program; the next leader may start at any moment."""
+        self._log.critical("{reason}: the proxy ends", reason=reason)
+        self._reactor.callLater(END_LIMIT, self._end, 1)
+        self._cancel()
+        if self._proxy is not None:
+            self._proxy.grace, self._proxy.hand_over = 0.0, None
+            self._stop_proxy(self._proxy)
+        self._fail(self._reactor)
+
+    def stopService(self) -> Deferred[None]:
+        """Hand over to the next leader, let requests finish, and stop."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._cancel()
+        unlabeling = self._unlabel()
+        if self._proxy is not None:
+            await self._stop_proxy(self._proxy)
+        elif self._store is not None:
+            await self._store.stop()
+        await unlabeling
+        await self._hand_over()
+        await maybeDeferred(super().stopService)
+        self._state.close()
+
+    def _cancel(self) -> None:
+        """Cancel a start that is not finished."""
+        self._pause.cancel()
+        leading, self._leading = self._leading, None
+        if leading is not None:
+            leading.cancel()
+
+    def _stop_proxy(self, proxy: LeadingProxy) -> Deferred[None]:
+        if self._stopping is None:
+            self._stopping = maybeDeferred(proxy.disownServiceParent)
+        return self._stopping
+
+    def _unlabel(self) -> Deferred[None]:
+        """Let Services no longer select this replica."""
+        was_serving, self._serves = self._serves, False
+        if self._label is None or not was_serving or not self._election.is_leader:
+            return succeed(None)
+        removing = Deferred.fromCoroutine(self._label.remove()).addTimeout(LAST_REQUESTS, self._reactor)
+        removing.addErrback(lambda failure: failure.trap(APIError, defer.TimeoutError) and None)
+        return removing
+
+    async def _hand_over(self) -> None:
+        """Stop all writes, and release the Lease."""
+        ending = DeferredList([maybeDeferred(service.disownServiceParent) for service in self._background])
+        self._background = []
+        with suppress(defer.TimeoutError):
+            await ending.addTimeout(LAST_REQUESTS, self._reactor)
+        await self._election.release()
