@@ -23,7 +23,8 @@ from tower.errors import Invalid
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import CLUSTERS, SECRETS
 from tower.store.kubernetes.host_kinds import TRANSACTIONS, own_type
-from tower.store.kubernetes.store import QUEUE_LIMIT, STOP_TIME, KubernetesStore
+from tower.store.kubernetes.store import KubernetesStore
+from tower.store.kubernetes.write_queue import QUEUE_LIMIT, STOP_TIME
 from tower.store.records import (
     Create,
     Event,
