@@ -70,7 +70,7 @@ class KubernetesStore(IStore):
         self._cache = HostCache(self.get)
         self._writer = HostWriter(api, namespace)
         self._transactions = TransactionLog(api, namespace, self._codecs, self._writer, reactor)
-        self._committer = Committer(self._transactions, self._writer, self._codecs)
+        self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
             api, namespace, self._codecs.values(), self._cache, self._observe, reactor
         )
@@ -280,4 +280,5 @@ class KubernetesStore(IStore):
             self._retry.cancel()
             self._retry = None
         await self._queue.stop()
+        self._committer.stop()
         self._followers.stop()
