@@ -5,6 +5,8 @@ VENV ?= .venv
 # Seconds of `make soak` and `make fuzz`.
 SOAK ?= 3600
 FUZZ ?= 60
+# Architecture of `make image`.
+ARCH ?= amd64
 PY := $(VENV)/bin/python
 # Ends and names tests that hang, and goes on with the rest; see `tests/watchdog.py`.
 TRIAL := $(PY) -m tests.watchdog
@@ -32,7 +34,7 @@ ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
 OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %.test_doctor_member %.test_first_line \
 	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
 # Tower in Kubernetes: a host cluster, charts, manifests.
-HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_agent_manifest \
+HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_agent_manifest \
 	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_image %.test_realcluster_workloads,$(INTEGRATION))
 # Old agents and proxies, and hostile ones.
 PEERS := $(filter %.test_old_agent %.test_old_agent_messages %.test_old_join %.test_old_proxy %.test_hostile_agent \
@@ -41,7 +43,7 @@ WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION) $(HOST
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -52,6 +54,7 @@ help:
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
+	@echo "make image           the container image and its list of contents, in dist/ (ARCH=arm64: for another machine)"
 	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
@@ -153,6 +156,13 @@ fuzz: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(PY) -m tests.soak --seconds $(SOAK)
+
+# As root, or as a user with subordinate ids; needs buildah and mmdebstrap.
+image: $(VENV)/.ready
+	@mkdir -p dist
+	@tools/image/make-image $(ARCH) dist/tower-$(ARCH).oci.tar
+	@tools/image/make-sbom $(PYTHON) $(ARCH) dist/tower-$(ARCH).oci.tar dist/tower-$(ARCH).cdx.json
+	@$(PY) tools/image/check-image dist/tower-$(ARCH).oci.tar
 
 charts: $(VENV)/.ready go
 	@mkdir -p dist

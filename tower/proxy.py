@@ -341,7 +341,7 @@ class Proxy(MultiService):
         availability = Availability(reactor, clusters, tunnels)
         recorder = EventRecorder(store, clusters, tunnels, records.events)
         writing = (
-            periodic(reactor, LAST_SEEN_PERIOD, last_seen.write),
+            periodic(reactor, max(LAST_SEEN_PERIOD, store.quiet_period), last_seen.write),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             *(
                 periodic(reactor, PURGE_PERIOD, purge)

@@ -15,6 +15,7 @@ from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse, FakeTerminal
 from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
+from tower.clusters.cluster import DRAIN, MEMBER_TOKENS
 from tower.clusters.object_meta import ObjectMeta
 from tower.web.api.issuer import Published
 
@@ -88,7 +89,11 @@ class ClusterTests(CommandTestCase):
     def test_switch(self) -> None:
         """A cluster is disabled and enabled."""
         self.add("alpha")
+        self.assertIn("up to 30s", self.good("cluster", "disable", "alpha", "--drain", "30s"))
+        self.assertEqual(self.store.snapshot("clusters")["alpha"].value["annotations"], {DRAIN: "30s"})
+        self.assertIn("at most 10m", self.wrong("cluster", "disable", "alpha", "--drain", "11m"))
         self.good("cluster", "disable", "alpha")
+        self.assertEqual(self.store.snapshot("clusters")["alpha"].value["annotations"], {})
         self.assertFalse(self.clusters.require("alpha").enabled)
         self.good("cluster", "enable", "alpha")
         self.assertTrue(self.clusters.require("alpha").enabled)
@@ -235,6 +240,23 @@ class UnpublishedTests(CommandTestCase):
             self.assertNotIn("://0.0.0.0", said)
 
 
+class MemberTokensTests(CommandTestCase):
+    """`tower cluster set --member-tokens`."""
+
+    def test_setting(self) -> None:
+        """It is allowed, shown and taken back; other annotations stay."""
+        self.add("alpha")
+        self.assertNotIn("Member tokens", self.good("cluster", "show", "alpha"))
+        self.good("cluster", "set", "alpha", "--member-tokens", "allow")
+        self.assertEqual(
+            self.store.snapshot("clusters")["alpha"].value["annotations"], {MEMBER_TOKENS: "true"}
+        )
+        self.assertIn("Member tokens", self.good("cluster", "show", "alpha"))
+        self.good("cluster", "set", "alpha", "--member-tokens", "reject")
+        self.assertEqual(self.store.snapshot("clusters")["alpha"].value["annotations"], {})
+        self.assertIn("--member-tokens", self.wrong("cluster", "set", "alpha", "--member-tokens", "maybe"))
+
+
 class KubeconfigTests(CommandTestCase):
     """`tower kubeconfig`."""
 
@@ -257,6 +279,18 @@ class KubeconfigTests(CommandTestCase):
         self.assertIn("token", config["users"][0]["user"])
         (record,) = self.store.snapshot("credentials").values()
         self.assertEqual((record.value["groups"], record.value["expires"]), (["dev", "qa"], NOW + 3600))
+
+    def test_trusted_caller(self) -> None:
+        """A trusted caller's credential has its role, and the list shows it."""
+        self.add("alpha")
+        config = yaml.safe_load(self.good("trusted-caller", "alpha", "--user", "kubesphere"))
+        self.assertIn("client-key-data", config["users"][0]["user"])
+        (record,) = self.store.snapshot("credentials").values()
+        self.assertEqual((record.value["user"], record.value["role"]), ("kubesphere", "trusted-caller"))
+        self.good("kubeconfig", "alpha", "--user", "jane")
+        listed = self.good("credential", "list")
+        self.assertEqual((listed.count("trusted-caller"), listed.count("kubesphere")), (1, 1))
+        self.assertIn("system:", self.wrong("trusted-caller", "alpha", "--user", "system:admin"))
 
     def test_bad_options(self) -> None:
         """Errors have the option and the cure."""

@@ -203,12 +203,12 @@ class AgentManifestTests(V1Case):
         """The manifest has the parameters of the join line, and a valid token in a Secret only."""
         out = self.good(*V2_MANIFEST)
         objects = [item for item in yaml.safe_load_all(out) if item is not None]
-        deployment = objects[-1]
-        arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        self.assertIn("--name=alpha", arguments)
-        self.assertIn("--proxy-server=wss://tower.example.org:8443", arguments)
-        self.assertTrue([word for word in arguments if word.startswith("--host-key=SHA256:")])
-        self.assertTrue([word for word in arguments if word.startswith("--ca-hash=sha256:")])
+        (container,) = objects[-1]["spec"]["template"]["spec"]["containers"]
+        options = {each["name"]: each.get("value", "") for each in container["env"]}
+        self.assertEqual(options["TOWER_NAME"], "alpha")
+        self.assertEqual(options["TOWER_PROXY_SERVER"], "wss://tower.example.org:8443")
+        self.assertTrue(options["TOWER_HOST_KEY"].startswith("SHA256:"))
+        self.assertTrue(options["TOWER_CA_HASH"].startswith("sha256:"))
         (secret,) = (item for item in objects if "stringData" in item)
         token = secret["stringData"]["token"]
         self.assertEqual(out.count(token), 1)
@@ -249,7 +249,7 @@ class ImportURLTests(V1Case):
         self.assertIn("kubectl apply -f URL", err)
         self.assertIn("--ca-file FILE", err)
         (container,) = self.fetched(out)["Deployment"]["spec"]["template"]["spec"]["containers"]
-        self.assertIn("--name=alpha", container["args"])
+        self.assertIn({"name": "TOWER_NAME", "value": "alpha"}, container["env"])
 
     def test_choices(self) -> None:
         """Image, users, groups and the token's uses are those that were given."""
@@ -293,6 +293,10 @@ class OptionTests(V1Case):
                 (*V2_MANIFEST, "--impersonate-groups", "system:masters"),
                 "--impersonate-groups: 'system:masters'",
             ),
+            ((*V2_MANIFEST, "--target", "db"), "--target: 'db'"),
+            ((*V2_MANIFEST, "--kubesphere-service", "a b"), "--kubesphere-service: 'a b'"),
+            (("join", "alpha", "--target", "db=h:1"), "--format manifest"),
+            ((*V1, "--format", "manifest", "--kubesphere-service", "h"), "--protocol v2"),
             (("join", "alpha", "--output-url", "--format", "env"), "mutually exclusive"),
             ((*V1, "--output-url"), "--protocol v2"),
             ((*V2_MANIFEST, "--impersonate-groups", " , "), "--impersonate-groups: ''"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -49,6 +50,40 @@ class AgentKeysTests(SynchronousTestCase):
     def purged(self) -> int:
         """Return the number of keys that a purge removes."""
         return int(self.successResultOf(self.keys.purge()))
+
+    def test_quiet_period(self) -> None:
+        """The last agent is written once in a store's quiet period; other facts at once."""
+        with patch.object(HeldStore, "quiet_period", 900.0):
+            version = self.store.version
+            for number in range(20):
+                agent = LastAgent("edge-1", f"192.0.2.1:{number}", "1.0", None)
+                self.keys.saw("alpha", KEY, agent)
+                self.clock.advance(29)
+                self.keys.saw("alpha", KEY, evolve(agent, seen=self.clock.seconds()))
+                self.clock.advance(1)
+            self.assertEqual(self.store.version, version)
+            last = self.keys.last("alpha", KEY)
+            assert last is not None
+            self.assertEqual(last.address, "192.0.2.1:19")
+            self.keys.confirmed("alpha", KEY, ["pin"])
+            self.clock.advance(1)
+            self.assertEqual(self.store.version, version + 1)
+            self.keys.saw("alpha", KEY, LastAgent("edge-2", "192.0.2.1:4711", "1.0", None))
+            self.clock.advance(899)
+            self.assertEqual(self.store.version, version + 1)
+            self.clock.advance(1)
+            self.assertEqual(self.store.version, version + 2)
+
+    def test_flush(self) -> None:
+        """Before a stop all facts are written; a store that fails does not delay it."""
+        with patch.object(HeldStore, "quiet_period", 900.0):
+            agent = LastAgent("edge-1", "192.0.2.1:4711", "1.0", None)
+            self.keys.saw("alpha", KEY, agent)
+            with patch.object(HeldStore, "transact", lambda *_: fail(StoreFailed("full"))):
+                self.successResultOf(Deferred.fromCoroutine(self.keys.flush()))
+            self.successResultOf(Deferred.fromCoroutine(self.keys.flush()))
+            self.keys.stop()
+            self.assertEqual(AgentKeys(self.store, self.clock).last("alpha", KEY), agent)
 
     def test_never_came(self) -> None:
         """A key whose agent never connects is shown with its end, and removed then."""

@@ -19,7 +19,17 @@ from tests.integration.programs import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = ("tower", "tower-proxy", "tower-agent")  # last part of the names of images with this tree's programs
+CAPABILITIES = (12, 21)  # CAP_NET_ADMIN, CAP_SYS_ADMIN
 ABSENT: dict[str, Any] = {}
+
+
+def missing_rights() -> str:
+    """Return the reason why pods cannot have their own networks and files here, "" if they can."""
+    status = Path("/proc/self/status").read_text()
+    effective = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:"))
+    if all(effective >> number & 1 for number in CAPABILITIES):
+        return ""
+    return "pods with their own networks require root, with CAP_SYS_ADMIN and CAP_NET_ADMIN"
 
 
 class HostCluster:

@@ -33,19 +33,23 @@ class APIServer:
     """Returns the authenticated user, over TLS.
 
     :ivar seen: the ``Authorization`` of each request except those of the agent's checks.
+    :ivar rejected: the ``Authorization`` that gets 401.
     """
 
     def __init__(self, folder: Path) -> None:
         backend = Backend(folder)  # for its certificate
         seen = self.seen = list[str]()
+        self.rejected = "nothing"
+        this = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                authorization = self.headers.get("Authorization", "")
                 if self.headers.get("User-Agent") != "tower-agent":
-                    seen.append(self.headers.get("Authorization", ""))
-                self.send_response(200)
+                    seen.append(authorization)
+                self.send_response(401 if authorization == this.rejected else 200)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
                 self.wfile.write(b"ok")
@@ -143,6 +147,7 @@ class OldProxyTestCase(SynchronousTestCase):
         self.api = APIServer(self.folder)
         self.addCleanup(self.api.stop)
         self.health_port = free_port()
+        self.token_file = self.folder / "cluster-token"
 
     def start_agent(self, url: str, *extra: str, token: str = TOKEN, name: str = CLUSTER) -> Program:
         """Start the agent; at the end its log must not contain any secret."""
@@ -157,7 +162,8 @@ class OldProxyTestCase(SynchronousTestCase):
             *("--max-retry-interval=50ms", "--grace=0.1s", "--v=5"),
             *extra,
         ]
-        self.agent = Program("tower-agent", argv, self.folder, {"TOWER_TOKEN": token})
+        self.token_file.write_text(f"{token}\n")
+        self.agent = Program("tower-agent", argv, self.folder, {"TOWER_TOKEN_FILE": str(self.token_file)})
         self.agent.start()
         self.addCleanup(self._judge, token)
         return self.agent

@@ -77,9 +77,11 @@ class OldTower:
         token: str = "",
         rekey: int | None = None,
         trusts: Path | None = None,
+        credential: bool = True,
     ) -> OldAgent:
         """Return an agent of Go; it is not started.
 
+        :param credential: whether it sends a credential for the API server.
         :param trusts: file with the CA of the proxy, which is then dialed by TLS.
         """
         ports = self.backend.ports[cluster]
@@ -90,7 +92,7 @@ class OldTower:
             token or self.tokens[cluster],
             f"{LOOPBACK}:{ports['https']}",
             ca=self.authority,
-            bearer=self.bearer,
+            bearer=self.bearer if credential else None,
             kubesphere_service=f"{LOOPBACK}:{ports['http']}",
             rekey=rekey,
             trusts=trusts,

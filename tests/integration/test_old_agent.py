@@ -207,6 +207,19 @@ class LifeTests(OldAgentTestCase):
         self.assertIn("it has verified this proxy's TLS certificate", last)
         self.assertIn("without TLS, so without verifying this proxy", before)
 
+    def test_no_credential(self) -> None:
+        """Without a credential, an agent is accepted; its users, the log and the condition get the reason."""
+        self.agent.program.stop()
+        bare = self.old.agent(credential=False)
+        bare.program.start()
+        bare.wait_until_ready()
+        answer = self.jane.get("/ping")
+        self.assertEqual(answer.status, 502)
+        self.assertIn("sent no credential for the API server", json.loads(answer.body)["message"])
+        logged = self.tower.proxy.output().rpartition("speaks kubesphere-v1: ")[2]
+        self.assertIn("it has sent no credential", logged.splitlines()[0])
+        self.assertIn("sent no credential", self.tower.tower("cluster", "show", "alpha"))
+
     def test_two(self) -> None:
         """If two agents share a name, losing the first one during requests fails at most one request."""
         second = self.started()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -27,6 +28,20 @@ from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, wait_for
 from tests.integration.raw_old_proxy import RawOldPeer, RawOldProxy
 from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, number
+from tower.agent import REFRESH
+
+
+def pod_token(issued: int) -> str:
+    """Return the token of a service account in a pod, valid for a year; *issued* is in s since the epoch."""
+    claims = {
+        "iss": "k",
+        "sub": "system:serviceaccount:t:a",
+        "iat": issued,
+        "exp": issued + 365 * 86400,
+        "kubernetes.io": {"serviceaccount": {"name": "a", "uid": "u"}, "pod": {"name": "p", "uid": "v"}},
+    }
+    parts = (b"{}", json.dumps(claims).encode(), b"s")
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
 class RealProxyTests(OldProxyTestCase):
@@ -124,7 +139,7 @@ class RealProxyTests(OldProxyTestCase):
         self.refused(name="beta")
 
     def test_token_rotated(self) -> None:
-        """When the cluster's token changes at the proxy, the agent logs errors until the old one is back."""
+        """When the cluster's token changes at the proxy, the agent logs errors until its file changes."""
         self.proxy.start()
         self.start_agent(self.proxy.url, ANYBODY)
         self.wait_until_ready()
@@ -134,9 +149,9 @@ class RealProxyTests(OldProxyTestCase):
         self.addCleanup(other.program.stop)
         self.wait_for_line("Unauthorized agent")
         self.assertFalse(self.is_ready())
-        other.program.stop()
-        self.proxy.start()
+        self.token_file.write_text("new-token-0123456789\n")
         self.wait_until_ready()
+        self.assertNotIn("new-token", self.agent.output())
 
     def test_restarted(self) -> None:
         """A proxy that was killed and comes back, with another host key, gets its agent back."""
@@ -216,6 +231,24 @@ class RealProxyTests(OldProxyTestCase):
         logged = self.proxy.program.output()
         self.assertLess(logged.index("agent disconnected"), logged.rindex("agent connected"))
         self.assertNotIn("the-next-bearer", self.agent.output())
+
+    def test_renewed_in_a_pod(self) -> None:
+        """Renewals of a token that stays valid cause no new connection; one that is rejected does."""
+        now = int(time.time())
+        first, second, third = (pod_token(now + 3600 * hour) for hour in range(3))
+        self.proxy.start()
+        self.api.token.write_text(first)
+        self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1")
+        self.wait_until_ready()
+        self.api.token.write_text(second)
+        time.sleep(1.5 * REFRESH)
+        self.assertEqual(self.proxy.program.output().count("agent connected"), 1)
+        self.api.rejected = f"Bearer {first}"
+        self.api.token.write_text(third)
+        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") == 2)
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+        self.assertEqual(self.api.seen[-1], f"Bearer {third}")
 
 
 class TowerTests(OldProxyTestCase):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from urllib.request import urlopen
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.host import ABSENT, HostCluster, host
+from tests.integration.host import ABSENT, HostCluster, host, missing_rights
 from tests.integration.programs import PATIENCE, wait_for
 
 SPACE = "workloads"
@@ -197,8 +196,8 @@ class WorkloadTests(SynchronousTestCase):
     """A Deployment and a StatefulSet from their creation to their deletion."""
 
     timeout = 900  # s; the programs are built once
-    if os.geteuid():
-        skip = "pods with their own networks require root"
+    if missing_rights():
+        skip = missing_rights()
 
     def setUp(self) -> None:
         """Start the cluster and create accounts, rights and Services."""

@@ -131,6 +131,18 @@ def _join(commands: Commands[Parser]) -> None:
             action="append",
             help=f"v2: {kind} that the agent of the manifest can impersonate; repeatable (default: all)",
         )
+    command.add_argument(
+        "--target",
+        metavar="NAME=HOST:PORT",
+        action="append",
+        help="v2: additional target of streams of the agent of the manifest; repeatable",
+    )
+    command.add_argument(
+        "--kubesphere-service",
+        metavar="HOST:PORT",
+        help="v2: KubeSphere API server for the agent of the manifest, such as "
+        "ks-apiserver.kubesphere-system.svc:80",
+    )
     command.set_defaults(run=join.join)
 
 

@@ -9,7 +9,7 @@ from tower.cli.values import (
     FORMS,
     choice,
     count,
-    duration,
+    drain,
     list_options,
     output_option,
     watch_option,
@@ -110,7 +110,7 @@ def _add_switches(command: Parser, name: str) -> None:
         command.add_argument(
             "--drain",
             metavar="DURATION",
-            type=duration,
+            type=drain,
             help="how long requests in progress may continue, at most 10m (default: not at all); no new "
             "request and no agent is accepted meanwhile",
         )

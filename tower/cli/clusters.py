@@ -225,6 +225,7 @@ def _switch(client: TowerClient, name: str, *, on: bool, drain: str | None = Non
 
 def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     metadata, spec, status = cluster["metadata"], cluster["spec"], cluster.get("status", {})
+    annotations = metadata.get("annotations", {})
     return [
         ("Name", metadata["name"]),
         ("UID", metadata.get("uid")),
@@ -234,6 +235,7 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
         ("Kubernetes version", status.get("kubernetesVersion")),
         ("Last seen", status.get("lastSeen") or "never"),
+        *([("Member tokens", "allowed with old agents")] if annotations.get(MEMBER_TOKENS) == "true" else []),
     ]
 
 

@@ -23,12 +23,14 @@ _ONLY_FOR = {
     "uses": "v2",
     "impersonate_users": "v2",
     "impersonate_groups": "v2",
+    "target": "v2",
+    "kubesphere_service": "v2",
     "output_url": "v2",
     "token_file": "v1",
 }
 
 #: Options of manifests.
-_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups")
+_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups", "target", "kubesphere_service")
 
 _DEFAULT_TTL = "1h"
 
@@ -97,7 +99,13 @@ def _settings(options: argparse.Namespace) -> AgentSettings:
     """
     users, groups = _names(options.impersonate_users), _names(options.impersonate_groups)
     try:
-        return AgentSettings(options.image or AGENT_IMAGE, users, groups)
+        return AgentSettings(
+            options.image or AGENT_IMAGE,
+            users,
+            groups,
+            tuple(options.target or ()),
+            options.kubesphere_service or "",
+        )
     except Invalid as e:
         text = str(e)
         for name, flag in _FLAGS.items():
@@ -115,6 +123,8 @@ _FLAGS = {
     "impersonateUsers": "--impersonate-users",
     "impersonateGroups": "--impersonate-groups",
     "image: ": "--image: ",
+    "targets: ": "--target: ",
+    "kubesphereService: ": "--kubesphere-service: ",
 }
 
 

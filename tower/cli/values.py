@@ -6,7 +6,8 @@ import argparse
 import ipaddress
 import re
 
-from tower.options.values import parse_duration
+from tower.clusters.cluster import LONGEST_DRAIN
+from tower.options.values import format_duration, parse_duration
 
 #: Output formats of objects.
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -56,6 +57,13 @@ def duration(text: str) -> str:
         parse_duration(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"{text!r} {e}") from e
+    return text
+
+
+def drain(text: str) -> str:
+    """Return *text*, if it is a duration of at most `LONGEST_DRAIN`."""
+    if parse_duration(duration(text)) > LONGEST_DRAIN:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at most {format_duration(LONGEST_DRAIN)}")
     return text
 
 

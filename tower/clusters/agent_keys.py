@@ -97,6 +97,7 @@ class AgentKeys:
     _clock: IReactorTime
     on_confirmed: Callable[[], None] = field(default=lambda: None, init=False)
     _noted: dict[_Name, dict[str, Any]] = field(factory=dict, init=False)
+    _due: dict[_Name, float] = field(factory=dict, init=False)
     _away: dict[_Name, LastAgent] = field(factory=dict, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
@@ -200,13 +201,18 @@ class AgentKeys:
                 return 0  # the next purge retries
         return len(operations)
 
+    async def flush(self) -> None:
+        """Write all facts that are noted; before a stop."""
+        self._due = dict.fromkeys(self._noted, 0.0)
+        for _ in range(0, len(self._noted), _BATCH):
+            await self._write_due()
+
     def stop(self) -> None:
         """Write no more; facts that are not written are noted again at the next connection."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel()
         self._noted.clear()
+        self._due.clear()
 
     def _known(self, name: _Name, record: Record) -> LastAgent | None:
         return _last({**record.value, **self._noted.get(name, {})})
@@ -222,23 +228,41 @@ class AgentKeys:
         return self._store.get(_kind(credential), name)
 
     def _note(self, name: _Name, **facts: Any) -> None:
+        """Remember facts; a changed agent is written after the store's quiet period."""
         if not self._stopped:
             self._noted.setdefault(name, {}).update(facts)
-            self._write_in(_DELAY)
+            is_quiet = facts.keys() == {"agent"}
+            self._write_in(max(_DELAY, self._store.quiet_period) if is_quiet else _DELAY, [name])
 
-    def _write_in(self, delay: float) -> None:
-        if self._timer is None:
+    def _write_in(self, delay: float, names: Iterable[_Name]) -> None:
+        when = self._clock.seconds() + delay
+        for name in names:
+            self._due[name] = min(when, self._due.get(name, when))
+        if self._timer is None or self._timer.getTime() > when:
+            self._cancel()
             self._timer = self._clock.callLater(delay, self._write)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _write(self) -> None:
         self._timer = None
-        names = list(self._noted)[:_BATCH]
+        Deferred.fromCoroutine(self._write_due())
+
+    async def _write_due(self) -> None:
+        """Write the facts that are due, up to `_BATCH` records."""
+        now = self._clock.seconds()
+        names = [name for name, when in self._due.items() if when <= now][:_BATCH]
+        for name in names:
+            del self._due[name]
         batch = {name: self._noted.pop(name) for name in names}
         operations = list(self._updates(batch))
+        if self._due:
+            self._write_in(max(_DELAY, min(self._due.values()) - now), ())
         if operations:
-            Deferred.fromCoroutine(self._transact(operations, batch))
-        if self._noted:
-            self._write_in(_DELAY)
+            await self._transact(operations, batch)
 
     def _updates(self, batch: dict[_Name, dict[str, Any]]) -> Iterable[Operation]:
         for (kind, name), facts in batch.items():
@@ -263,7 +287,7 @@ class AgentKeys:
         if not self._stopped:
             for name, facts in batch.items():
                 self._noted[name] = {**facts, **self._noted.get(name, {})}
-            self._write_in(delay)
+            self._write_in(delay, batch)
 
 
 def was_purged(record: Record, now: float) -> bool:

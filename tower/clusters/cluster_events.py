@@ -1,8 +1,9 @@
 """Events of clusters with their number and times, kept for an hour after the last occurrence.
 
 An event is written when it first occurs.  Further occurrences are counted in memory, and written at most once
-in `WRITE_PERIOD`, so a cluster that flaps does not load the store.  Reads contain them at once: after a
-recovery, the last event of a cluster is the recovery.  A stop writes them.
+in `WRITE_PERIOD`, or in the store's `quiet_period` if that is longer, so a cluster that flaps does not load
+the store.  Reads contain them at once: after a recovery, the last event of a cluster is the recovery.  A stop
+writes them.
 
 Tower's own events have a fixed set of reasons; those about keys have one event for each key, up to a limit.
 Clients may add events of other components, with any reasons, but only a limited number for each cluster.
@@ -107,12 +108,14 @@ class ClusterEvents:
 
     _store: IStore
     _clock: IReactorTime
+    _period: float = field(init=False)
     _failures: WriteFailures = field(init=False)
     _recent: dict[str, _Recent] = field(factory=dict, init=False)
     _clients: Counter[str] = field(factory=Counter, init=False)  # number of clients' events, by uid
     _keys: Counter[str] = field(factory=Counter, init=False)  # number of events about keys, by uid
 
     def __attrs_post_init__(self) -> None:
+        self._period = max(WRITE_PERIOD, self._store.quiet_period)
         self._failures = WriteFailures(self._clock, "events of clusters")
         for event in self.list():
             self._remember(_Recent(event, event.last))
@@ -238,7 +241,7 @@ class ClusterEvents:
             event = ClusterEvent(
                 name, 0, cluster.name, cluster.uid, reason, level, "", now, now, count=0, component=component
             )
-            recent = self._remember(_Recent(event, now - WRITE_PERIOD))
+            recent = self._remember(_Recent(event, now - self._period))
         recent.event = evolve(
             recent.event,
             level=level,
@@ -250,7 +253,7 @@ class ClusterEvents:
         return recent
 
     def _is_due(self, recent: _Recent) -> bool:
-        return self._clock.seconds() - recent.written >= WRITE_PERIOD
+        return self._clock.seconds() - recent.written >= self._period
 
     def _remember(self, recent: _Recent) -> _Recent:
         event = recent.event
@@ -276,7 +279,7 @@ class ClusterEvents:
         try:
             await self._put(recent.event)
         except StoreFailed:
-            recent.is_changed, recent.written = True, recent.written - WRITE_PERIOD + RETRY
+            recent.is_changed, recent.written = True, recent.written - self._period + RETRY
             raise
         self._failures.worked()
 

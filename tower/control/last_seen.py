@@ -19,7 +19,8 @@ from tower.store.kinds import SETTINGS
 from tower.store.records import Create, Operation, Update
 from tower.tunnels import Tunnel, Tunnels
 
-#: Interval of `LastSeen.write`, s; after a crash the times are older by this at most.
+#: Interval of `LastSeen.write`, s, unless the store's `quiet_period` is longer; after a crash the times are
+#: older by this at most.
 PERIOD = 300.0
 
 #: Number of the records; a single one would be too large for 10,000 clusters.
@@ -66,7 +67,11 @@ class LastSeen(Service):
     def stopService(self) -> Deferred[None]:
         """Write the times."""
         super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self.write())
+        return Deferred.fromCoroutine(self._last_write())
+
+    async def _last_write(self) -> None:
+        await self.write()
+        await self._keys.flush()
 
     async def write(self) -> None:
         """Write the times that changed, in one transaction."""

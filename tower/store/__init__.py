@@ -1,8 +1,8 @@
-"""The record store (interface, memory, SQLite) and the audit log file.
+"""The record store (interface, memory, SQLite, host cluster) and the audit log file.
 
 Start with `tower.store.store` (`IStore`); records and operations are in `tower.store.records`.  `audit_log`
 queues the audit log's lines, `audit_file` writes and rotates the file.  `backup` and `restore` copy a state
-directory.  May import `tower.trust`, `tower.options`, `tower.reactor` and `tower.errors`.
+directory.  `kubernetes` has the store in a host cluster.  May import `tower.kube` and below.
 """
 
 from __future__ import annotations

@@ -120,10 +120,14 @@ class IStore:
     """A store of records: the interface, with snapshot, recent events and watches; subclasses write.
 
     :param version: of the last change in *records*.
+    :ivar quiet_period: shortest time between two writes of a fact that changes often and may be lost in a
+        crash, such as the time when an agent was last seen, s.
     :ivar write_times: of transactions, with their wait for earlier ones.
     """
 
     _log = Logger()
+
+    quiet_period = 0.0
 
     def __init__(self, version: int = 0, records: Iterable[Record] = ()) -> None:
         self._version = version

@@ -246,6 +246,16 @@ class RepetitionTests(RestClientCase):
         self.assertEqual(self.fails(self.api.get(SECRETS, "a", "ns")).code, 401)
         self.assertEqual(len(self.host.requests), 4)
 
+    def test_new_connection(self) -> None:
+        """A new credential is used on a new connection: it may be a client certificate."""
+        self.config.tokens += ["second"]
+        self.done(self.api.get(SECRETS, "a", "ns"))
+        self.done(self.api.get(SECRETS, "a", "ns"))
+        self.assertEqual(len(self.host.pipes), 1)
+        self.successResultOf(Deferred.fromCoroutine(self.config.renew(self.config.current)))
+        self.done(self.api.get(SECRETS, "a", "ns"))
+        self.assertEqual([pipe.lost for pipe in self.host.pipes], [True, False])
+
     def test_still_unauthorized(self) -> None:
         """Without a new credential it is not repeated."""
         self.answers((401, {"message": "Unauthorized"}))

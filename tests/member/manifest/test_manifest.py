@@ -12,6 +12,7 @@ from tests.fakes.agent_options import CA_HASH, FINGERPRINT
 from tower.member.manifest.manifest import agent_manifest, agent_objects
 from tower.member.manifest.settings import AgentSettings, Joining
 from tower.member.options import Options
+from tower.tunnels.targets import Target
 
 #: The manifest of `JOINING`.  After a change, review the difference, and replace the file by the printed one.
 GOLDEN = Path(__file__).parent / "agent.yaml"
@@ -75,20 +76,33 @@ class ManifestTests(SynchronousTestCase):
             (rule["resources"], rule["resourceNames"], rule["verbs"]),
             (["secrets"], ["tower-agent-key"], ["get", "patch"]),
         )
-        self.assertIn("--key-secret=tower-agent-key", self.container()["args"])
+        self.assertIn({"name": "TOWER_KEY_SECRET", "value": "tower-agent-key"}, self.container()["env"])
 
-    def test_arguments(self) -> None:
-        """The agent accepts its arguments and environment."""
-        container = self.container()
-        words = [word.replace("$(POD_IP)", "10.1.2.3") for word in container["args"]]
-        options = Options({"TOWER_TOKEN": "t0ken"})
-        options.parse(words)
-        self.assertEqual(options["health-address"], ("10.1.2.3", 8081))
-        self.assertEqual((options["host-keys"], options["ca-hashes"]), ([FINGERPRINT], [CA_HASH]))
-        words = [word.replace("$(POD_IP)", "fd00::3") for word in container["args"]]
-        options = Options({})
-        options.parse(words)
-        self.assertEqual(options["health-address"], ("fd00::3", 8081))
+    def test_options(self) -> None:
+        """The agent accepts its variables, also with two pins and in a pod with an IPv6 address."""
+        joining = Joining(
+            "alpha", "t", "wss://tower.example", [FINGERPRINT, "SHA256:" + "B" * 43], [CA_HASH, CA_HASH]
+        )
+        (container,) = agent_objects(joining, SETTINGS)[-1]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(container["command"], ["tower-agent"])
+        for address in ("10.1.2.3", "fd00::3"):
+            values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+            options = Options({name: text.replace("$(POD_IP)", address) for name, text in values.items()})
+            options.parse([])
+            self.assertEqual(options["health-address"], (address, 8081))
+            self.assertEqual(options["host-keys"], list(joining.host_keys))
+            self.assertEqual(options["ca-hashes"], list(joining.ca_hashes))
+            self.assertEqual(str(options["key-secret"]), "tower-agent-key")
+
+    def test_targets(self) -> None:
+        """The agent gets its targets."""
+        settings = AgentSettings(targets=("db=10.0.0.5:5432", "web=[fd00::1]:80"), kubesphere_service="ks:81")
+        (container,) = agent_objects(JOINING, settings)[-1]["spec"]["template"]["spec"]["containers"]
+        values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        options = Options({**values, "TOWER_HEALTH_ADDRESS": ""})
+        options.parse([])
+        self.assertEqual(options["targets"], [Target("db", "10.0.0.5", 5432), Target("web", "fd00::1", 80)])
+        self.assertEqual(options["kubesphere-service"], "ks:81")
 
     def test_impersonation(self) -> None:
         """Without names, all users and groups can be impersonated; with names, only those."""

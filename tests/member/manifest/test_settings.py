@@ -35,7 +35,7 @@ class SettingsTests(SynchronousTestCase):
 
     def test_object(self) -> None:
         """The JSON object is read as the same settings; missing fields have their defaults."""
-        settings = AgentSettings("tower:1", ("jane",), ("dev", "ops"))
+        settings = AgentSettings("tower:1", ("jane",), ("dev", "ops"), ("db=10.0.0.5:5432",), "ks:80")
         self.assertEqual(AgentSettings.parse(settings.to_object()), settings)
         self.assertEqual(AgentSettings.parse({}), AgentSettings())
 
@@ -45,6 +45,15 @@ class SettingsTests(SynchronousTestCase):
             ([], "spec.manifest: must be an object"),
             ({"replicas": 3}, "spec.manifest.replicas: unknown; the fields are image"),
             ({"image": 1}, "spec.manifest.image: must be a string"),
+            ({"kubesphereService": 80}, "spec.manifest.kubesphereService: must be a string"),
+            ({"kubesphereService": "a b"}, "spec.manifest.kubesphereService: 'a b'"),
+            ({"targets": ["db"]}, "spec.manifest.targets: 'db' is not NAME=HOST:PORT"),
+            ({"targets": ["kubernetes=h:1"]}, "spec.manifest.targets: 'kubernetes=h:1'"),
+            ({"targets": ["a=h:1,b=h:2"]}, "spec.manifest.targets: 'h:1,b=h:2'"),
+            (
+                {"targets": ["kubesphere=h:1"], "kubesphereService": "h"},
+                "spec.manifest.kubesphereService: the",
+            ),
             ({"image": "a b"}, "spec.manifest.image: 'a b'"),
             ({"impersonateGroups": "dev"}, "spec.manifest.impersonateGroups: must be a list of strings"),
             ({"impersonateGroups": [1]}, "spec.manifest.impersonateGroups: must be a list of strings"),

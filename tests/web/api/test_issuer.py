@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from twisted.internet.defer import Deferred
 
 from tests.fakes.api import BASE, HOST_KEY, ApiTestCase, decoded
 from tests.fakes.certificates import NOW
@@ -71,6 +72,44 @@ class JoinTokenTests(ApiTestCase):
     def test_no_cluster(self) -> None:
         """Without the cluster there is no token."""
         self.assertEqual(self.refused(404, "POST", TOKENS, {}).details["kind"], "clusters")
+
+
+class ImportURLTests(ApiTestCase):
+    """Join tokens with ``spec.manifest``."""
+
+    def setUp(self) -> None:
+        """Add one cluster."""
+        super().setUp()
+        self.add("alpha")
+
+    def test_url(self) -> None:
+        """The answer has the URL and the CA, and no token; the URL leads to a manifest."""
+        outcome = self.ask("POST", TOKENS, {"spec": {"manifest": {}, "ttl": "10m"}})
+        assert isinstance(outcome, Response)
+        self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
+        status = decoded(outcome)["status"]
+        self.assertEqual(set(status), {"importURL", "certificateAuthority", "expirationTimestamp"})
+        self.assertEqual(status["certificateAuthority"].encode(), self.serving.pem)
+        base, secret = status["importURL"].rsplit("/", 1)
+        self.assertEqual(base, "https://tower.example.org:8443/import")
+        self.assertNotIn(secret, repr(outcome))
+        fetching = Deferred.fromCoroutine(self.issuer.import_manifest(secret))
+        cluster, manifest = self.successResultOf(fetching)
+        self.assertEqual(cluster, "alpha")
+        self.assertIn("wss://tower.example.org:8443", manifest)
+
+    def test_refused(self) -> None:
+        """Invalid settings and values are rejected with their field, and nothing is stored."""
+        for spec, text in (
+            ({"manifest": []}, "spec.manifest: must be an object"),
+            ({"manifest": {"replicas": 1}}, "spec.manifest.replicas"),
+            ({"manifest": {"impersonateGroups": ["system:masters"]}}, "spec.manifest.impersonateGroups"),
+            ({"manifest": {}, "ttl": "31d"}, "must be at most 30d"),
+            ({"manifest": {}, "uses": 0}, "uses 0"),
+            ({"manifest": {}, "protocol": "v1"}, "spec.manifest"),
+        ):
+            self.assertIn(text, str(self.refused(422, "POST", TOKENS, {"spec": spec})))
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
 
 
 class V1JoinTokenTests(ApiTestCase):

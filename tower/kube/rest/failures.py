@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tower.errors import ConfigurationError
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import ResourceType
+from tower.net.connecting import ConnectFailed
 
 _CURES = {
     0: "check that the API server runs and that its address in the kubeconfig is right",
@@ -11,9 +13,14 @@ _CURES = {
     403: "grant get, list and watch of {name} to the proxy's user or service account",
     404: "install the CRD {name}: kubectl apply -f deploy/crds",
 }
+_TLS_CURE = "check the certificate-authority and tls-server-name of the kubeconfig"
 
 
 def describe(error: APIError, resource: ResourceType) -> str:
     """Return one line about *error*, with the cure if it is known."""
-    cure = _CURES.get(error.code, "").format(name=resource.name)
+    cause, cure = error.cause, _CURES.get(error.code, "").format(name=resource.name)
+    if isinstance(cause, ConfigurationError):
+        return str(cause)  # it has its own
+    if isinstance(cause, ConnectFailed) and cause.kind == "tls":
+        cure = _TLS_CURE
     return f"{error}; {cure}" if cure else str(error)

@@ -28,6 +28,7 @@ from tower.kube.client import (
     retry_after,
     value_of,
 )
+from tower.kube.head_policy import Upstream
 from tower.kube.rest.heartbeat import Heartbeat
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.rest_config import RestConfig
@@ -73,6 +74,7 @@ class RestClient:
         )
         self._heartbeat = Heartbeat(reactor, lambda: self._prober.request("GET", "/version"))
         self._slots = DeferredSemaphore(PARALLEL)
+        self._last = config.upstream()
 
     def close(self) -> None:
         """Close idle connections; the caller cancels its requests and watches."""
@@ -231,7 +233,7 @@ class RestClient:
         try:
             while True:
                 await self.config.prepare()
-                upstream = self.config.upstream()
+                upstream = self._current()
                 answer = await request()
                 self._heartbeat.heard()
                 if not isinstance(answer, APIResponse):
@@ -239,7 +241,6 @@ class RestClient:
                 if answer.code == 401 and not is_renewed:
                     is_renewed = True
                     if await self.config.renew(upstream):
-                        self._api.close()
                         continue
                 if answer.code not in _POSTPONED or not answer.retry_after or retries == RETRIES:
                     return answer
@@ -248,6 +249,14 @@ class RestClient:
                 await deferLater(self._reactor, delay * (1 + self._chance() / 4))
         except ConfigurationError as e:
             raise APIError(method, bare(path), 0, str(e), e) from e
+
+    def _current(self) -> Upstream:
+        """Return the current credential; if it is new, close idle connections: they have its certificate."""
+        upstream = self.config.upstream()
+        if upstream is not self._last:
+            self._last = upstream
+            self._api.close()
+        return upstream
 
 
 def _of_type(resource: ResourceType, obj: Object) -> Object:

@@ -2,5 +2,5 @@
 
 `settings` has the values of one manifest, `rights` and `workload` return its objects, `manifest` puts them
 together, and `text` writes objects as YAML.  No I/O: the ``tower`` command and the front door both use it.
-May import `tower.kube` and below.
+May import `tower.member.targets`, `tower.tunnels` and below.
 """

@@ -9,8 +9,11 @@ from typing import Any
 from attrs import field, frozen
 
 from tower import __version__
-from tower.errors import Invalid
+from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import NAME_LIMIT, is_system
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
+from tower.tunnels.targets import Target, parse_target
 
 #: Image with ``tower-agent``, of this version.
 REPOSITORY = "kubesphere/tower"
@@ -22,7 +25,7 @@ _IMAGE_LIMIT = 512
 #: Most users, and most groups, that a manifest may list.
 _NAMES_LIMIT = 200
 
-_FIELDS = frozenset(("image", "impersonateUsers", "impersonateGroups"))
+_FIELDS = frozenset(("image", "impersonateUsers", "impersonateGroups", "targets", "kubesphereService"))
 
 # Registry, path, tag and digest of an image, without the exact rules of registries.
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*")
@@ -34,12 +37,16 @@ class AgentSettings:
 
     :ivar users: that the agent may impersonate; empty: all.
     :ivar groups: likewise.
+    :ivar targets: ``NAME=HOST:PORT`` of additional targets of streams.
+    :ivar kubesphere_service: ``HOST:PORT`` of the KubeSphere API server; empty: no such target.
     :raise Invalid: a value cannot be used; with the cure.
     """
 
     image: str = IMAGE
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    kubesphere_service: str = ""
 
     def __attrs_post_init__(self) -> None:
         """Check the values."""
@@ -47,6 +54,7 @@ class AgentSettings:
             raise Invalid(f"image: {self.image!r} is not an image, such as {IMAGE}")
         _check_names("impersonateUsers", self.users)
         _check_names("impersonateGroups", self.groups)
+        _check_targets(self.targets, self.kubesphere_service)
         if self.users and not self.groups:
             raise Invalid(
                 "impersonateUsers: requires impersonateGroups: with the right to impersonate all groups, the "
@@ -60,11 +68,17 @@ class AgentSettings:
             raise Invalid(f"{path.rstrip('.')}: must be an object, which may be empty")
         if unknown := sorted(set(value) - _FIELDS):
             raise Invalid(f"{path}{unknown[0]}: unknown; the fields are {', '.join(sorted(_FIELDS))}")
-        image = value.get("image", IMAGE)
-        if not isinstance(image, str):
-            raise Invalid(f"{path}image: must be a string")
+        for name in ("image", "kubesphereService"):
+            if not isinstance(value.get(name, ""), str):
+                raise Invalid(f"{path}{name}: must be a string")
         try:
-            return cls(image, _texts(value, "impersonateUsers"), _texts(value, "impersonateGroups"))
+            return cls(
+                value.get("image", IMAGE),
+                _texts(value, "impersonateUsers"),
+                _texts(value, "impersonateGroups"),
+                _texts(value, "targets"),
+                value.get("kubesphereService", ""),
+            )
         except Invalid as e:
             raise Invalid(f"{path}{e}") from e
 
@@ -74,6 +88,8 @@ class AgentSettings:
             "image": self.image,
             "impersonateUsers": list(self.users),
             "impersonateGroups": list(self.groups),
+            "targets": list(self.targets),
+            "kubesphereService": self.kubesphere_service,
         }
 
 
@@ -96,6 +112,20 @@ def _texts(value: dict[str, Any], field_name: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise Invalid(f"{field_name}: must be a list of strings")
     return tuple(found)
+
+
+def _check_targets(targets: Sequence[str], kubesphere: str) -> None:
+    if len(targets) > _NAMES_LIMIT:
+        raise Invalid(f"targets: {len(targets)} targets: at most {_NAMES_LIMIT} are allowed")
+    field_name = "targets"
+    try:
+        found = [parse_target(text) for text in targets]
+        field_name = "kubesphereService"
+        if kubesphere:
+            found.append(Target("kubesphere", *parse_address(kubesphere, 80)))
+        Targets(found)
+    except ConfigurationError as e:
+        raise Invalid(f"{field_name}: {e}") from e
 
 
 def _check_names(field_name: str, names: Sequence[str]) -> None:

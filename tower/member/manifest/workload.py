@@ -16,9 +16,6 @@ HEALTH_PORT = 8081
 
 REPLICAS = 2
 
-#: User and group of the agent, as in the image.
-_USER = 65532
-
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 
 
@@ -94,12 +91,8 @@ def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        # the image names its user; with a number here, OpenShift could not choose one for the namespace
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -112,26 +105,32 @@ def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     }
 
 
+def _environment(joining: Joining, settings: AgentSettings) -> list[dict[str, Any]]:
+    """Return the agent's options as variables, which ``tower doctor --agent`` in the pod has too."""
+    options = {
+        "TOWER_NAME": joining.cluster,
+        "TOWER_PROXY_SERVER": joining.proxy_server,
+        "TOWER_HOST_KEY": ",".join(joining.host_keys),
+        "TOWER_CA_HASH": ",".join(joining.ca_hashes),
+        "TOWER_KEY_SECRET": KEY_SECRET,
+        "TOWER_HEALTH_ADDRESS": f"[$(POD_IP)]:{HEALTH_PORT}",
+        "TOWER_TARGET": ",".join(settings.targets),
+        "TOWER_KUBESPHERE_SERVICE": settings.kubesphere_service,
+    }
+    token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
+    return [
+        {"name": "TOWER_TOKEN", "valueFrom": {"secretKeyRef": token}},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        *({"name": name, "value": value} for name, value in options.items() if value),
+    ]
+
+
 def _container(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     return {
         "name": "agent",
         "image": settings.image,
         "command": ["tower-agent"],
-        "args": [
-            f"--name={joining.cluster}",
-            f"--proxy-server={joining.proxy_server}",
-            *(f"--host-key={fingerprint}" for fingerprint in joining.host_keys),
-            *(f"--ca-hash={digest}" for digest in joining.ca_hashes),
-            f"--key-secret={KEY_SECRET}",
-            f"--health-address=[$(POD_IP)]:{HEALTH_PORT}",
-        ],
-        "env": [
-            {
-                "name": "TOWER_TOKEN",
-                "valueFrom": {"secretKeyRef": {"name": TOKEN_SECRET, "key": "token", "optional": True}},
-            },
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        ],
+        "env": _environment(joining, settings),
         "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
         "livenessProbe": {
             "httpGet": {"path": "/healthz", "port": "health"},

@@ -62,6 +62,8 @@ def _join_token() -> dict[str, Any]:
                     "image": text("Image with tower-agent."),
                     "impersonateUsers": texts("Users that the agent may impersonate; default all."),
                     "impersonateGroups": texts("Groups that the agent may impersonate; default all."),
+                    "targets": texts("Additional targets of streams, NAME=HOST:PORT."),
+                    "kubesphereService": text("HOST:PORT of the KubeSphere API server."),
                 },
             ),
         },

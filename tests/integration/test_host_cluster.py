@@ -1,0 +1,162 @@
+"""A proxy with its records in a host cluster, real programs: clusters that users apply there with kubectl."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.integration.harness import Tower, TowerTestCase
+from tests.integration.member import Running, kubectls
+from tests.integration.old_peers import OldAgent
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, run, wait_for
+
+CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
+NAMESPACE = "kubesphere-system"
+NOTICED = 2.0  # s
+SLACK = 20.0  # s for a loaded machine
+
+
+class KubernetesTower(Tower):
+    """A proxy that keeps its records in a host cluster, and elects no leader."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        super().__init__(folder)
+        self.health_port = free_port()
+        options = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", f"--health-port={self.health_port}")
+        self.proxy = self.proxy_program(*options)
+
+
+class HostClusterTests(TowerTestCase):
+    """One API server is the host and the member alpha."""
+
+    def new_tower(self) -> Tower:
+        """Start the API server; return the proxy."""
+        folder = self.folder / "host"
+        folder.mkdir()
+        running = Running(folder, "--bare")
+        self.addCleanup(running.halt)
+        running.start()
+        self.member = running.member
+        self.member.kubectl("apply", "-f", str(CRDS))
+        self.member.kubectl("create", "namespace", NAMESPACE)
+        return KubernetesTower(self.folder, self.member.admin)
+
+    def apply(self, *, is_joined: bool = True, **connection: Any) -> None:
+        """Apply alpha, as KubeSphere's users do."""
+        cluster = {
+            "apiVersion": "cluster.kubesphere.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "alpha"},
+            "spec": {"joinFederation": is_joined, "connection": {"type": "proxy", **connection}},
+        }
+        self.member.kubectl("apply", "-f", "-", stdin=json.dumps(cluster).encode())
+
+    def get(self, kind: str, name: str) -> Any:
+        """Return an object of the host; None without one."""
+        found = self.member.kubectl("-n", NAMESPACE, "get", kind, name, "--ignore-not-found", "-o", "json")
+        return json.loads(found) if found else None
+
+    def status(self, kind: str) -> str:
+        """Return the status of a condition of alpha; empty without one."""
+        conditions = self.get("cluster", "alpha").get("status", {}).get("conditions", ())
+        return next((each["status"] for each in conditions if each["type"] == kind), "")
+
+    def wait_for_status(self, kind: str, status: str) -> None:
+        """Wait until a condition has a status."""
+        wait_for(f"{kind} {status}", lambda: self.status(kind) == status, SLACK)
+
+    def through_service(self, *arguments: str) -> tuple[int, str]:
+        """Run kubectl with the kubeconfig in the Secret; return its exit code and its output.
+
+        The Service's address does not work on this machine: the test dials its target port, and verifies the
+        address in the certificate.
+        """
+        service, secret = self.get("service", "mc-alpha"), self.get("secret", "mc-alpha")
+        config = yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"]))
+        cluster = config["clusters"][0]["cluster"]
+        self.assertEqual(cluster["server"], f"https://{service['spec']['clusterIP']}:6443")
+        port = service["spec"]["ports"][0]["targetPort"]
+        cluster |= {"server": f"https://{LOOPBACK}:{port}", "tls-server-name": service["spec"]["clusterIP"]}
+        path = self.folder / "service.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        done = run([str(kubectls()[-1]), f"--kubeconfig={path}", *arguments])
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    def as_dev(self) -> bool:
+        """Return whether a user that KubeSphere authenticated gets an answer."""
+        return (
+            "namespace/demo"
+            in self.through_service("get", "namespace", "demo", "-o", "name", "--as=jane", "--as-group=dev")[
+                1
+            ]
+        )
+
+    def test_applied_with_kubectl(self) -> None:
+        """Clusters that are applied work through their Services; each later change acts on live tunnels."""
+        self.switched_and_deleted()
+        self.with_another_token()
+        self.assertNotIn("Traceback", self.tower.proxy.output())
+
+    def switched_and_deleted(self) -> None:
+        """Connect an agent, switch the cluster off and on, and delete it."""
+        self.apply()
+        self.wait_for_status("Initialized", "True")
+        agent = self.tower.agent("alpha", self.member.agent)
+        agent.program.start()
+        agent.wait_until_ready()
+        began = time.monotonic()
+        self.wait_for_status("AgentAvailable", "True")
+        self.assertTrue(self.as_dev())
+        self.assertLess(time.monotonic() - began, NOTICED + SLACK)
+        code, text = self.through_service("get", "namespaces")
+        self.assertIn("Forbidden", text)  # the caller itself has no rights in the member
+        self.assertNotEqual(code, 0)
+
+        port = self.get("service", "mc-alpha")["spec"]["ports"][0]["targetPort"]
+        path = self.folder / "service.kubeconfig"
+        self.apply(is_joined=False)
+        self.wait_for_status("Initialized", "False")
+        self.wait_for_status("AgentAvailable", "False")
+        self.assertIsNone(self.get("service", "mc-alpha"))
+        refused = run([str(kubectls()[-1]), f"--kubeconfig={path}", "get", "namespaces"])
+        self.assertIn(b"refused", refused.stderr)
+        self.apply()
+        self.wait_for_status("Initialized", "True")
+        self.assertEqual(self.get("service", "mc-alpha")["spec"]["ports"][0]["targetPort"], port)
+        self.wait_for_status("AgentAvailable", "True")
+        wait_for("an answer through the new Service", self.as_dev, SLACK)
+
+        self.member.kubectl("delete", "cluster", "alpha", f"--timeout={SLACK:g}s")
+        self.assertIsNone(self.get("service", "mc-alpha"))
+        self.assertIsNone(self.get("secret", "mc-alpha"))
+        refused = run([str(kubectls()[-1]), f"--kubeconfig={path}", "get", "namespaces"])
+        self.assertIn(b"refused", refused.stderr)
+
+    def with_another_token(self) -> None:
+        """Connect an agent of KubeSphere Tower with the token in the object, then change it."""
+        token, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+        self.apply(token=token)
+        self.wait_for_status("Initialized", "True")
+        self.assertNotIn(token, json.dumps(self.get("cluster", "alpha")))
+        agent = OldAgent(
+            self.folder,
+            f"http://{LOOPBACK}:{self.tower.port}",
+            "alpha",
+            token,
+            self.member.service,
+            ca=self.member.ca,
+            bearer=self.member.least.token_file,
+        )
+        self.addCleanup(agent.program.stop)
+        agent.program.start()
+        self.wait_for_status("AgentAvailable", "True")
+        wait_for("an answer through the Service", self.as_dev, SLACK)
+        self.apply(token=other)
+        self.wait_for_status("AgentAvailable", "False")
+        self.assertFalse(self.as_dev())

@@ -1,0 +1,122 @@
+"""Both charts, installed by Helm: pods of proxy and agents are used, replaced, upgraded and removed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.helm import CHARTS, helm, run_helm
+from tests.integration.host import host, missing_rights
+from tests.integration.member import kubectls
+from tests.integration.programs import run, wait_for
+
+PROXY, AGENT = "tower-system", "agent-system"
+KEPT = {"configmap/kube-root-ca.crt", "serviceaccount/default"}  # exist in all namespaces
+
+
+class InstalledChartTests(SynchronousTestCase):
+    """One release of each chart in the same cluster."""
+
+    timeout = 900  # s; the programs are built once
+    if missing_rights():
+        skip = missing_rights()
+
+    def setUp(self) -> None:
+        """Start the cluster."""
+        helm()
+        self.host = host()
+        self.folder = Path(self.mktemp()).resolve()
+        self.folder.mkdir()
+        self.addCleanup(self.host.kubectl, "delete", "namespace", PROXY, AGENT, "--ignore-not-found")
+
+    def helm(self, action: str, release: str, namespace: str, *arguments: str) -> None:
+        """Change a release and wait for its pods."""
+        words = (action, release, *arguments, f"--namespace={namespace}", "--wait", "--timeout=60s")
+        done = run_helm(*words, f"--kubeconfig={self.host.kubeconfig}", home=self.folder)
+        if done.returncode:
+            events = self.host.kubectl("get", "events", "-n", namespace)
+            raise AssertionError(f"helm {words}: {done.stderr.decode()}\n{events}")
+
+    def install(self, chart: str, release: str, namespace: str, values: dict[str, Any]) -> None:
+        """Install a chart."""
+        path = self.folder / f"{release}.json"
+        path.write_text(json.dumps(values))
+        self.helm(
+            "install", release, namespace, str(CHARTS / chart), "--create-namespace", f"--values={path}"
+        )
+
+    def tower(self, *arguments: str) -> str:
+        """Run the command ``tower`` in the proxy's pod."""
+        command = ("tower", "--state-dir=/var/lib/tower/state", *arguments)
+        return self.host.kubectl("exec", "deploy/tower", "-n", PROXY, "--", *command)
+
+    def joined(self) -> dict[str, Any]:
+        """Return the values of the agent's chart, from the line that starts an agent."""
+        words = shlex.split(self.tower("join", "alpha", "--format", "env"))
+        options = dict(pairwise(words))
+        (token,) = (word.partition("=")[2] for word in words if word.startswith("TOWER_TOKEN="))
+        return {
+            "name": options["--name"],
+            "proxyServer": options["--proxy-server"],
+            "hostKeys": [options["--host-key"]],
+            "caHashes": [options["--ca-hash"]],
+            "joinToken": {"token": token},
+        }
+
+    def pods(self, namespace: str) -> dict[str, bool]:
+        """Return the names of a namespace's pods, and whether they are ready."""
+        return {
+            pod["metadata"]["name"]: any(
+                each["type"] == "Ready" and each["status"] == "True"
+                for each in pod["status"].get("conditions", ())
+            )
+            for pod in self.host.objects("pods", namespace)
+        }
+
+    def replace(self, namespace: str) -> None:
+        """Delete the pods of a namespace; wait until as many others are ready."""
+        old = self.pods(namespace)
+        self.host.kubectl("delete", "pods", "-n", namespace, *old)
+
+        def replaced() -> bool:
+            new = self.pods(namespace)
+            return len(new) == len(old) and all(new.values()) and not set(new) & set(old)
+
+        wait_for(f"other pods in {namespace}", replaced, every=0.3)
+
+    def remaining(self, namespace: str) -> set[str]:
+        """Return the objects of a namespace that Kubernetes has not made itself."""
+        kinds = "all,pvc,secrets,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,pdb"
+        return set(self.host.kubectl("get", kinds, "-n", namespace, "-o", "name").split()) - KEPT
+
+    def test_life(self) -> None:
+        """Pods become ready, serve users, come back from their volume and Secret, and leave nothing."""
+        address = {"publishServiceAddress": f"tower.{PROXY}.svc", "service": {"type": "ClusterIP"}}
+        self.install("tower", "tower", PROXY, address)
+        self.tower("cluster", "add", "alpha")
+        self.install("tower-agent", "agent", AGENT, self.joined())
+        kubeconfig = self.folder / "jane.kubeconfig"
+        kubeconfig.write_text(self.tower("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
+        user = [str(kubectls()[-1]), f"--kubeconfig={self.host.through(kubeconfig)}"]
+
+        def listed() -> set[str]:
+            done = run([*user, "get", "pods", "-n", AGENT, "-o", "name"])
+            return {name.removeprefix("pod/") for name in done.stdout.decode().split()}
+
+        self.assertEqual(listed(), set(self.pods(AGENT)))
+        # another pod of the proxy has the same keys and records; other agents do not need a token
+        self.replace(PROXY)
+        old, path = self.pods(AGENT), str(CHARTS / "tower-agent")
+        self.helm("upgrade", "agent", AGENT, path, "--reuse-values", "--set=joinToken.token=")
+        wait_for("the end of the old pods", lambda: not set(self.pods(AGENT)) & set(old), every=0.3)
+        wait_for("answers through other pods", lambda: listed() == set(self.pods(AGENT)), every=0.3)
+        self.helm("uninstall", "agent", AGENT)
+        self.helm("uninstall", "tower", PROXY)
+        wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(PROXY), every=0.3)
+        self.assertEqual(self.remaining(AGENT), set())
+        self.assertEqual(self.remaining(PROXY), {"persistentvolumeclaim/tower-state"})
