@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
-from tower.control.state_files import SECRETS_KEY
+from tower.control.state_files import HOSTED, SECRETS_KEY
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import TowerError
@@ -189,6 +189,7 @@ class HostedProxy(MultiService):
 
     async def _lead(self) -> None:
         await self._repeat(self._secret.take_over)
+        self._state.write(HOSTED, f"{self._secret}\n".encode())
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
         self._store = store = await self._repeat(self._load)
