@@ -5,6 +5,8 @@ VENV ?= .venv
 # Seconds of `make soak` and `make fuzz`.
 SOAK ?= 3600
 FUZZ ?= 60
+# Architecture of `make image`.
+ARCH ?= amd64
 PY := $(VENV)/bin/python
 # Ends and names tests that hang, and goes on with the rest; see `tests/watchdog.py`.
 TRIAL := $(PY) -m tests.watchdog
@@ -42,7 +44,7 @@ WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION) $(HOST
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -53,6 +55,7 @@ help:
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
+	@echo "make image           the container image and its list of contents, in dist/ (ARCH=arm64: for another machine)"
 	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
@@ -154,6 +157,13 @@ fuzz: $(VENV)/.ready
 
 soak: $(VENV)/.ready
 	$(PY) -m tests.soak --seconds $(SOAK)
+
+# As root, or as a user with subordinate ids; needs buildah and mmdebstrap.
+image: $(VENV)/.ready
+	@mkdir -p dist
+	@tools/image/make-image $(ARCH) dist/tower-$(ARCH).oci.tar
+	@tools/image/make-sbom $(PYTHON) $(ARCH) dist/tower-$(ARCH).oci.tar dist/tower-$(ARCH).cdx.json
+	@$(PY) tools/image/check-image dist/tower-$(ARCH).oci.tar
 
 charts: $(VENV)/.ready go
 	@mkdir -p dist

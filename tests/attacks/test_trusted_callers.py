@@ -10,7 +10,7 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.attacks.head_server import NAMES
-from tests.fakes.gateway import FakeUser, get
+from tests.fakes.gateway import FakeUser, get, ok
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
 from tower.clusters.cluster import MEMBER_TOKENS
@@ -183,18 +183,18 @@ class ProxyTests(TrustedCallerTestCase):
         self.assertEqual(status_of(answer), 403)
         self.assertIn(b"--allow-member-tokens", answer)
         self.assertNotIn(TOKEN, answer)
-        agent.service.stopService()
-        self.tower.pump()
-        allowed = self.agent(policy={"member_tokens": allow_member_tokens})
-        for policy in ({}, {"impersonate": False}):
+        for impersonate in (True, False):
+            agent.service.stopService()
+            self.tower.pump()
+            agent = self.agent(policy={"member_tokens": allow_member_tokens, "impersonate": impersonate})
             user = self.user()
-            asked = self.through(allowed, user, b"/api", BEARER)
-            self.assertEqual(asked.count(b"Authorization:"), 1, policy)
+            asked = self.through(agent, user, b"/api", BEARER)
+            self.assertEqual(asked.count(b"Authorization:"), 1)
             self.assertIn(b"\r\n" + BEARER + b"\r\n", asked)
             self.assertNotIn(AGENT_TOKEN.encode(), asked)
             self.assertNotIn(b"Impersonate", asked)
-            own = self.through(allowed, user, b"/api")
-            self.assertIn(b"Impersonate-User: kubesphere", own)
+            own = self.through(agent, user, b"/api")
+            self.assertEqual(b"Impersonate-User: kubesphere" in own, impersonate)
             self.assertNotIn(TOKEN, own)
 
     def test_mixed(self) -> None:
@@ -206,6 +206,37 @@ class ProxyTests(TrustedCallerTestCase):
             self.assertNotIn(TOKEN, answer)
         self.assertIn(status_of(self.ask(BEARER, b"Authorization: Bearer other")), (400, 401, 403))
         self.assertEqual(agent.dialed, [])
+
+    def test_pipelined(self) -> None:
+        """Requests in one packet have one identity each, in any order; a body hides no second request."""
+        agent = self.agent(policy={"member_tokens": allow_member_tokens})
+        user = self.user()
+        hidden = get(b"/hidden", b"Impersonate-User: root")
+        body = b"Content-Length: %d" % len(hidden)
+        requests = (
+            get(b"/1", BEARER, body, method=b"POST", body=hidden),
+            get(b"/2"),
+            get(b"/3", *ALICE),
+            get(b"/4", BEARER),
+            get(b"/5"),
+        )
+        user.deliver(b"".join(requests))
+        seen = []
+        for _ in requests:
+            self.tower.pump()
+            asked = agent.servers[-1].taken()
+            if asked.startswith(b"POST"):
+                self.assertTrue(asked.endswith(hidden))
+                asked = asked.removesuffix(hidden)
+            seen.append(
+                [word for word in (TOKEN, b"ser: alice", b"ser: kubesphere", b"root") if word in asked]
+            )
+            agent.servers[-1].deliver(ok())
+        self.assertEqual(
+            seen, [[TOKEN], [b"ser: kubesphere"], [b"ser: alice"], [TOKEN], [b"ser: kubesphere"]]
+        )
+        self.tower.pump()
+        self.assertEqual(user.taken().count(b"HTTP/1.1 200 "), len(requests))
 
     def test_with_its_own_token(self) -> None:
         """A caller that authenticates by token has no second one: its own never reaches the member."""
@@ -225,6 +256,9 @@ class ProxyTests(TrustedCallerTestCase):
         agent = self.agent(policy={"member_tokens": allow_member_tokens})
         target = b"/clusters/alpha/targets/kubesphere/kapis"
         self.assertEqual(status_of(self.ask(*ALICE, target=target, port=None)), 403)
+        stream = (b"Connection: Upgrade", b"Upgrade: Tower-Stream")
+        answer = self.ask(*ALICE, *stream, target=b"/clusters/alpha/targets/wiki", port=None)
+        self.assertEqual(status_of(answer), 403)
         self.assertEqual(agent.dialed, [])
 
     def test_revoked(self) -> None:

@@ -28,6 +28,7 @@ class ControllerTestCase(SynchronousTestCase):
 
     settings = HostSettings()
     ports: range | None = range(6000, 6010)
+    uses_tokens = True
 
     def setUp(self) -> None:
         """Start the controller."""
@@ -45,6 +46,7 @@ class ControllerTestCase(SynchronousTestCase):
             self.kit.issuer,
             clock.seconds,
             self.kit.set_names,
+            uses_tokens=self.uses_tokens,
         )
         controller.startService()
         self.addCleanup(controller.stopService)
@@ -174,6 +176,19 @@ class ServedTests(ControllerTestCase):
         self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
         self.assertEqual(read_kubeconfig(self.kubeconfig()).server, f"https://{address}:6443")
 
+    def test_secret_changed(self) -> None:
+        """A Secret that another program changed or deleted is put right, with a new kubeconfig."""
+        self.apply()
+        secret = self.kit.secret()
+        self.kit.host.put(SECRETS, {**secret, "data": {**secret["data"], "kubeconfig": "eA=="}})
+        self.pump()
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.kit.host.remove(SECRETS, "mc-alpha", NAMESPACE)
+        self.pump()
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.kit.records.v1_tokens.check("alpha", self.token())
+        self.assertEqual(self.steady(), [])
+
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""
         self.kit.host.put(
@@ -273,6 +288,21 @@ class TokenTests(ControllerTestCase):
         self.assertNotIn("short", text)
         self.apply(connection={"token": TOKEN})
         self.assertEqual(self.status(INITIALIZED)[0], "True")
+
+
+class NoTokenTests(ControllerTestCase):
+    """A proxy that rejects KubeSphere Tower agents."""
+
+    uses_tokens = False
+
+    def test_none(self) -> None:
+        """A cluster has no token; one in the object is moved, but not valid."""
+        self.apply()
+        self.assertEqual(list(self.kit.secret()["data"]), ["kubeconfig"])
+        self.apply(connection={"token": TOKEN})
+        self.assertEqual(self.token(), TOKEN)
+        self.assertNotIn("token", self.kit.connection())
+        self.assertEqual(self.kit.records.v1_tokens.all(), [])
 
 
 class CompatibleTests(ControllerTestCase):

@@ -79,7 +79,7 @@ class ManifestTests(harness.TowerTestCase):
 
     def test_life(self) -> None:
         """Late rights, two replicas with one key, replaced pods without a token, and the removal."""
-        manifest = self.tower.tower("join", "alpha", "--format", "manifest", "--impersonate-groups", "dev")
+        manifest = self.tower.tower("join", "alpha", "--format", "manifest", "--impersonate-groups", "weak")
         objects: list[dict[str, Any]] = list(yaml.safe_load_all(manifest))
         self.apply(yaml.safe_dump(objects[0]))
         dry = self.apply(manifest, "--dry-run=server", "-o", "name")
@@ -103,7 +103,7 @@ class ManifestTests(harness.TowerTestCase):
         key = self.secret("tower-agent-key")["agent-key"]
         tunnels = self.tunnels()
         self.assertEqual((len(tunnels), len({fingerprint for fingerprint, _ in tunnels})), (2, 1), tunnels)
-        code, output = self.through_tower("get", "namespaces", "-o", "name", group="dev")
+        code, output = self.through_tower("get", "namespaces", "-o", "name", group="weak")
         self.assertIn('User "jane" cannot list resource "namespaces"', output)
         code, output = self.through_tower("get", "namespaces", "-o", "name", group="ops")
         self.assertIn("impersonate group ops", output)
@@ -145,11 +145,11 @@ class ManifestTests(harness.TowerTestCase):
         start = time.monotonic()
         code, output = apply(SSL_CERT_FILE=str(ca))
         self.assertEqual(code, 0, output)
-        binding = "developers"
-        self.host.kubectl("create", "clusterrolebinding", binding, "--clusterrole=view", "--group=dev")
+        binding = "agent-viewers"
+        self.host.kubectl("create", "clusterrolebinding", binding, "--clusterrole=view", "--group=viewers")
         self.addCleanup(self.host.kubectl, "delete", "clusterrolebinding", binding)
         self.wait_until_rolled_out()
-        code, output = self.through_tower("-n", NAMESPACE, "get", "pods", "-o", "name", group="dev")
+        code, output = self.through_tower("-n", NAMESPACE, "get", "pods", "-o", "name", group="viewers")
         self.assertEqual(output.count("pod/tower-agent-"), 2, output)
         self.assertLess(time.monotonic() - start, LIMIT)
         code, output = apply(SSL_CERT_FILE=str(ca))

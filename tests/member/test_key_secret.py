@@ -130,22 +130,6 @@ class LoadTests(KeySecretCase):
         self.server.refusals = {b"GET": (200, "ok")}
         self.assertIn("not a Secret", self.fails(self.make()))
 
-    def test_permanence(self) -> None:
-        """Errors that only a change of the cluster ends are retried slowly, the others quickly at first."""
-        for code, permanent in (
-            (403, True),
-            (404, True),
-            (422, True),
-            (401, False),
-            (429, False),
-            (503, False),
-        ):
-            self.server.refusals = {b"GET": (code, "no")}
-            loading = self.loading(self.make())
-            self.server.serve()
-            error = self.failureResultOf(loading, KeySecretFailed).value
-            self.assertIs(error.permanent, permanent, code)
-
     def test_damaged(self) -> None:
         """A damaged key is not replaced, and is not quoted."""
         for content in (b"", b"hush-not-a-key"):

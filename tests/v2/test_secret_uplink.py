@@ -23,7 +23,7 @@ from tower.member.secret_name import SecretName
 from tower.v2.hello import Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.peers import AgentRefused
-from tower.v2.secret_uplink import SecretUplink
+from tower.v2.secret_uplink import QUICK, SecretUplink
 from tower.v2.uplink import Uplink
 
 UPSTREAM = Upstream(b"", b"Host: api:6443\r\n", b"")
@@ -95,6 +95,12 @@ class SecretUplinkTests(SynchronousTestCase):
         self.assertEqual(self.made, [])
         self.server.data = {}
         self.connected()
+
+    def test_delays(self) -> None:
+        """The first attempts without the Secret are repeated quickly, all further ones at a constant rate."""
+        self.server.data = None
+        errors = [self.failureResultOf(self.connect(), KeySecretFailed).value for _ in range(QUICK + 3)]
+        self.assertEqual([error.permanent for error in errors], [False] * QUICK + [True] * 3)
 
     def test_rejected(self) -> None:
         """After a rejected key the Secret is read again; a changed key gets a new uplink."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -34,7 +36,7 @@ from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.reflector import Reflector
-from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, SERVICES
+from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, SECRETS, SERVICES
 from tower.reactor.repeating import periodic
 from tower.store.records import EventType, Watch
 
@@ -98,6 +100,7 @@ class Controller(Service):
         self._hosts = Informer(HostCluster.of, add, self._begin)
         self._services = Informer(view, lambda name: add(cluster_of(name)), self._begin)
         self._slices = Informer(view, lambda name: add(cluster_of_slice(name)), self._begin)
+        self._secrets = Informer(_digest, lambda name: add(cluster_of(name)), self._begin)
         self._reflectors = {
             resource.name: Reflector(
                 api, resource, namespace, follower, reactor, self._random.random, label_selector=selector
@@ -106,6 +109,7 @@ class Controller(Service):
                 (CLUSTERS, None, self._hosts, ""),
                 (SERVICES, settings.namespace, self._services, CLUSTER_LABEL),
                 (ENDPOINT_SLICES, settings.namespace, self._slices, CLUSTER_LABEL),
+                (SECRETS, settings.namespace, self._secrets, CLUSTER_LABEL),
             )
         }
         self._periodic = [
@@ -145,7 +149,7 @@ class Controller(Service):
 
     def _begin(self) -> None:
         """Begin to work once all objects are known: a part of them may lack an object that exists."""
-        informers = (self._hosts, self._services, self._slices)
+        informers = (self._hosts, self._services, self._slices, self._secrets)
         if self.running and not self._is_working and all(each.is_synced for each in informers):
             self._is_working = True
             self._queue.start()
@@ -214,3 +218,9 @@ def _compared_part(obj: Object) -> Object:
     kept = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
     metadata = {key: obj["metadata"][key] for key in kept if key in obj["metadata"]}
     return {**obj, "metadata": metadata}
+
+
+def _digest(secret: Object) -> bytes:
+    """Return a digest of a Secret's contents, which need not be in memory, to notice changes."""
+    parts = (secret.get("data"), secret["metadata"].get("annotations"), secret["metadata"]["uid"])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()

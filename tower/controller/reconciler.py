@@ -199,12 +199,11 @@ class Reconciler:
         inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
         held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
         unwritten = self._unwritten.get(name, ClusterSecrets())
-        token, token_id = "", ""
+        known_id = cluster.annotations.get(TOKEN_ANNOTATION, "")
+        given = inside.token or outside.token or unwritten.token
+        token, token_id = given, known_id
         if self._uses_tokens:
-            known_id = cluster.annotations.get(TOKEN_ANNOTATION, "")
-            settled = await settle_token(
-                self._records.v1_tokens, name, inside.token or outside.token or unwritten.token, known_id
-            )
+            settled = await settle_token(self._records.v1_tokens, name, given, known_id)
             token, token_id = settled.token, settled.id
         kept = max((held, unwritten), key=lambda each: self._renewal(each, server))
         if not self._renewal(kept, server):

@@ -33,14 +33,7 @@ _ATTEMPTS = 5
 
 
 class KeySecretFailed(TowerError):
-    """The Secret cannot be read or written; the text has the cure.
-
-    :ivar permanent: whether the Secret or the rights must be changed.
-    """
-
-    def __init__(self, text: str, *, permanent: bool = True) -> None:
-        super().__init__(text)
-        self.permanent = permanent
+    """The Secret cannot be read or written; the text has the cure."""
 
 
 class KeySecret:
@@ -104,7 +97,7 @@ class KeySecret:
                     key=key.fingerprint,
                     secret=str(self._name),
                 )
-        raise KeySecretFailed(f"Secret {self._name}: too many concurrent changes", permanent=False)
+        raise KeySecretFailed(f"Secret {self._name}: too many concurrent changes")
 
     def _loaded(self, stored: dict[str, bytes]) -> KeyPair:
         try:
@@ -182,16 +175,10 @@ class KeySecret:
                 f"the agent is not allowed to {verb} Secret {self._name} ({error.message}): {manifest}; "
                 "its Role allows get and patch"
             )
-        is_permanent = 400 <= error.code < 500 and error.code not in _TRANSIENT
-        return KeySecretFailed(
-            f"cannot {verb} Secret {self._name} with the agent's key: {error}", permanent=is_permanent
-        )
+        return KeySecretFailed(f"cannot {verb} Secret {self._name} with the agent's key: {error}")
 
 
 _CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
-
-#: Codes after which a retry may succeed: the token is being replaced; timeout; too many requests.
-_TRANSIENT = frozenset((401, 408, 429))
 
 
 def _entries(secret: dict[str, Any]) -> dict[str, bytes]:

@@ -15,6 +15,10 @@ from tower.reactor.coroutines import deferred
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.uplink import Uplink
 
+#: Failed attempts to read the Secret that are repeated quickly, for about 10 s; all further ones are repeated
+#: like errors that only a change ends, with a delay that does not grow.
+QUICK = 12
+
 
 @define(eq=False)
 class SecretUplink:
@@ -34,6 +38,7 @@ class SecretUplink:
     _uplink: Uplink | None = field(default=None, init=False)
     _fingerprint: str = field(default="", init=False)
     _is_stale: bool = field(default=True, init=False)
+    _failures: int = field(default=0, init=False)
 
     @deferred
     async def connect(self) -> SSHTunnel:
@@ -56,6 +61,8 @@ class SecretUplink:
             key = await self._secret.load()
         except KeySecretFailed as e:
             if self._uplink is None:
+                self._failures += 1
+                e.permanent = self._failures > QUICK
                 raise
             self._log.warn("the agent's key could not be read again: {reason}", reason=str(e))
             return self._uplink

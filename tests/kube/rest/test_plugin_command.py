@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -55,11 +57,24 @@ class PluginCommandTests(SynchronousTestCase):
         env = [{"name": "A", "value": SECRET}, {"name": "PATH", "value": "/x"}, {"name": "B"}]
         self.folder.entry.update(command="./bin/get", args=["--secret", SECRET], env=env)
         command = self.read()
-        self.assertEqual(command.words, (str(self.folder.path / "bin" / "get"), "--secret", SECRET))
+        self.assertEqual(
+            command.words, (str(self.folder.path.absolute() / "bin" / "get"), "--secret", SECRET)
+        )
         environment = command.environment({"PATH": "/bin", "C": "1"})
         del environment["KUBERNETES_EXEC_INFO"]
         self.assertEqual(environment, {"A": SECRET, "PATH": "/x", "B": "", "C": "1"})
         self.assertNotIn(SECRET, command.shown + command.where)
+
+    def test_relative_kubeconfig(self) -> None:
+        """A path stays one if the kubeconfig is named without a directory."""
+        self.folder.entry.update(command="./get")
+        self.folder.kubeconfig()
+        before = Path.cwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder.path)
+        command = PluginCommand.of(load_kubeconfig("kubeconfig", allow_plugin=True))
+        assert command is not None
+        self.assertEqual(command.words, (str(Path.cwd() / "get"),))
 
     def test_absolute(self) -> None:
         """An absolute path stays."""

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
 from tests.store import store_contract
-from tests.store.kubernetes.kit import NAMESPACE, opened, plurals, put_cluster
+from tests.store.kubernetes.kit import NAMESPACE, codecs, opened, plurals, put_cluster
 from tests.store.kubernetes.samples import cluster_value
 from tower.clusters import Clusters
 from tower.clusters.cluster import Condition
@@ -22,7 +23,7 @@ from tower.errors import Invalid
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import CLUSTERS, SECRETS
 from tower.store.kubernetes.host_kinds import TRANSACTIONS, own_type
-from tower.store.kubernetes.store import QUEUE_LIMIT, STOP_TIME
+from tower.store.kubernetes.store import QUEUE_LIMIT, STOP_TIME, KubernetesStore
 from tower.store.records import (
     Create,
     Event,
@@ -469,6 +470,37 @@ class LoadTests(_StoreCase):
         self.host.end_watches(410)
         self.clock.advance(60)
         self.assertEqual(sorted(self.types), [("ADDED", "gamma"), ("DELETED", "beta"), ("MODIFIED", "alpha")])
+
+    def test_missing_crds(self) -> None:
+        """A start waits for CRDs and rights; the failures name them until then."""
+        host, clock = FakeHost(), Clock()
+        host.missing.update((TRANSACTIONS, CLUSTERS))
+        store = KubernetesStore(host, NAMESPACE, codecs(), clock)
+        self.addCleanup(store.stop)
+        starting = Deferred.fromCoroutine(store.start())
+        self.assertIn("CRD", store.failures[0])
+        clock.advance(1)
+        self.assertEqual(len(store.failures), 1)
+        host.missing.remove(TRANSACTIONS)
+        clock.advance(2)
+        self.assertNoResult(starting)
+        self.assertIn("clusters", store.failures[0])
+        host.missing.clear()
+        put_cluster(host)
+        clock.pump([1.0] * 5)
+        self.successResultOf(starting)
+        self.assertEqual((list(store.snapshot("clusters")), store.failures), (["alpha"], []))
+
+    def test_stopped_before_it_started(self) -> None:
+        """A stop ends a start that waits."""
+        for missing in (TRANSACTIONS, CLUSTERS):
+            host, clock = FakeHost(), Clock()
+            host.missing.add(missing)
+            store = KubernetesStore(host, NAMESPACE, codecs(), clock)
+            starting = Deferred.fromCoroutine(store.start())
+            self.successResultOf(store.stop())
+            self.failureResultOf(starting, CancelledError)
+            self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_transaction_that_is_malformed(self) -> None:
         """A damaged transaction prevents the start, with its name and the cure."""

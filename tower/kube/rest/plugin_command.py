@@ -65,7 +65,7 @@ class PluginCommand:
         if not command:
             raise entry.invalid("command is missing")
         if "/" in command and file is not None:
-            command = str(file.parent / command)
+            command = str(file.absolute().parent / command)
         spec: dict[str, Any] = {"interactive": False}
         if access.plugin.get("provideClusterInfo") is True:
             spec["cluster"] = _cluster(access)

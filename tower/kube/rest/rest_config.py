@@ -20,7 +20,7 @@ from tower.net.connection import Connection
 from tower.net.proxied_connection import open_connection
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy, parse_proxy
 from tower.reactor.clock import TimeOfDay
-from tower.reactor.interfaces import IReactor, ISocketReactor
+from tower.reactor.interfaces import IReactor
 
 #: Timeout for a connection, with its TLS handshake, s.
 CONNECT_TIMEOUT = 10.0
@@ -36,7 +36,6 @@ class RestConfig:
     after the API server rejects the credential.
 
     :param load: returns the current access, which may have a plugin and a proxy.
-    :param sockets: for connections.
     :param environ: may name an HTTP proxy, and is the environment of plugins.
     :raise ConfigurationError: one line with the file or option and the cure.
     """
@@ -45,14 +44,12 @@ class RestConfig:
         self,
         load: Callable[[], KubeAccess],
         reactor: IReactor,
-        sockets: ISocketReactor | None = None,
         environ: Mapping[str, str] = os.environ,
         *,
         connect: Callable[..., Deferred[Connection]] = connect,
     ) -> None:
         self._load = load
         self._reactor = reactor
-        self._sockets = reactor if sockets is None else sockets
         self._environ = environ
         self._connect = connect
         self._plugin: ExecPlugin | None = None
@@ -67,27 +64,25 @@ class RestConfig:
         cls,
         path: str | Path,
         reactor: IReactor,
-        sockets: ISocketReactor | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> RestConfig:
         """Return the access of the current context of the kubeconfig at *path*.
 
         :raise ConfigurationError: one line with the file, the entry and the cure.
         """
-        return cls(lambda: load_kubeconfig(path, allow_plugin=True), reactor, sockets, environ)
+        return cls(lambda: load_kubeconfig(path, allow_plugin=True), reactor, environ)
 
     @classmethod
     def in_cluster(
         cls,
         reactor: IReactor,
-        sockets: ISocketReactor | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> RestConfig:
         """Return the access of this pod's service account.
 
         :raise ConfigurationError: this process is not in a pod, or the pod has no service account.
         """
-        return cls(lambda: in_cluster_access(environ), reactor, sockets, environ)
+        return cls(lambda: in_cluster_access(environ), reactor, environ)
 
     @property
     def address(self) -> str:
@@ -140,7 +135,7 @@ class RestConfig:
         """
         url = self._url()
         return await open_connection(
-            self._sockets,
+            self._reactor,
             url,
             self._proxy(url),
             tls=self._server.tls,

@@ -171,5 +171,9 @@ class Committer:
 def _failure(change: RecordChange, error: APIError) -> TowerError:
     if is_invalid(error):
         return Invalid(f"{change.kind} {change.name}: the host cluster rejects it: {error.message}")
-    cure = _CURES.get(error.code, "")
-    return StoreFailed(f"cannot write {change.kind} {change.name} to the host cluster: {error}{cure}")
+    return StoreFailed(f"cannot write {change.kind} {change.name} to the host cluster: {described(error)}")
+
+
+def described(error: APIError) -> str:
+    """Return the text of an error, with the cure if there is one."""
+    return f"{error}{_CURES.get(error.code, '')}"

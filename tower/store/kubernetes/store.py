@@ -13,11 +13,12 @@ from time import monotonic
 from attrs import evolve, frozen
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 
 from tower.errors import Invalid
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
-from tower.store.kubernetes.committer import Committer, HostConflict
+from tower.store.kubernetes.committer import Committer, HostConflict, described
 from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
 from tower.store.kubernetes.host_followers import HostFollowers
@@ -70,7 +71,9 @@ class _Waiting:
 class KubernetesStore(IStore):
     """Records in one namespace of a host cluster; clusters are cluster-scoped objects.
 
-    Use `load`.
+    It has no records before `start` has finished.
+
+    :param codecs: of all kinds of records.
     """
 
     quiet_period = QUIET_PERIOD
@@ -97,6 +100,8 @@ class KubernetesStore(IStore):
         self._working: Deferred[None] | None = None
         self._flight: frozenset[Key] = frozenset()
         self._held: list[Callable[[], Iterator[SeenChange]]] = []
+        self._problem: list[str] = []
+        self._pause: Deferred[None] | None = None
         self._retry: IDelayedCall | None = None
         self._retry_delay = _FIRST_RETRY
         self._stopped: Deferred[None] | None = None
@@ -109,25 +114,32 @@ class KubernetesStore(IStore):
         codecs: Iterable[ObjectCodec],
         reactor: IReactorTime,
     ) -> KubernetesStore:
-        """Finish interrupted transactions, and return the store with all records.
-
-        Only one process may do this at a time: the leader.
-
-        :param codecs: of all kinds of records.
-        :raise StoreFailed: interrupted transactions cannot be finished; the text names the cause.
-        """
+        """Return a store that has started; see `start`."""
         store = cls(api, namespace, codecs, reactor)
-        try:
-            await store._load()
-        except BaseException:
-            store._followers.stop()
-            raise
+        await store.start()
         return store
 
     @property
     def failures(self) -> list[str]:
         """Current errors of reading from the host cluster, with their cures."""
-        return self._followers.failures
+        return [*self._problem, *self._followers.failures]
+
+    async def start(self) -> None:
+        """Finish interrupted transactions, and load all records; waits for missing CRDs and rights.
+
+        Only one process may do this at a time: the leader.
+
+        :raise StoreFailed: a transaction is malformed; the text names the cure.
+        """
+        try:
+            await self._recover()
+            await self._followers.start()
+        except BaseException:
+            self._followers.stop()
+            raise
+        self._version = max(self._version, self._followers.version)
+        self._forget_past()
+        self._orphans.sweep()
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
         """See `IStore.transact`.  Canceling the answer does not undo the write.
@@ -158,16 +170,26 @@ class KubernetesStore(IStore):
         self._stopped.chainDeferred(answer)
         return answer
 
-    async def _load(self) -> None:
-        try:
-            for transaction in await self._transactions.unfinished():
-                await self._transactions.resolve(transaction)
-        except (APIError, Invalid) as e:
-            raise StoreFailed(f"cannot finish the transactions of an earlier run: {e}") from e
-        await self._followers.start()
-        self._version = max(self._version, self._followers.version)
-        self._forget_past()
-        self._orphans.sweep()
+    async def _recover(self) -> None:
+        """Finish the transactions of an earlier run."""
+        delay = _FIRST_RETRY
+        while True:
+            try:
+                for transaction in await self._transactions.unfinished():
+                    await self._transactions.resolve(transaction)
+            except Invalid as e:
+                raise StoreFailed(str(e)) from e
+            except APIError as e:
+                text = f"cannot finish the transactions of an earlier run: {described(e)}"
+                if self._problem != [text]:
+                    self._log.warn("{text}; retrying", text=text)
+                self._problem = [text]
+            else:
+                self._problem = []
+                return
+            self._pause = deferLater(self._reactor, delay)
+            await self._pause
+            delay = min(2 * delay, _LAST_RETRY)
 
     def _work(self) -> None:
         """Write the waiting transactions, one after another."""
@@ -309,6 +331,8 @@ class KubernetesStore(IStore):
 
     async def _stop(self) -> None:
         self._orphans.stop()
+        if self._pause is not None:
+            self._pause.cancel()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None

@@ -22,6 +22,7 @@ from tower.web.access.authentication import (
     authorize_cluster,
     authorize_identity,
 )
+from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome
 
@@ -150,12 +151,16 @@ def check_claims(request: Request, _cluster: str) -> None:
                 "omit Authorization",
                 "impersonation",
             )
+        if fields.foreign and fields.upgrade.lower() == TOWER_STREAM:
+            raise Forbidden(
+                "a raw stream has no user to impersonate: omit Impersonate-* fields", "impersonation"
+            )
         write_trusted_fields(fields, b"", b"", token)
         return
     if foreign := fields.foreign:
         name = foreign.decode("latin-1")
         raise Forbidden(
-            f"the header {name} is not accepted: Tower does not support impersonation "
+            f"the header {name} is not accepted: only trusted callers impersonate users "
             "(kubectl: omit --as, --as-group and --as-uid)",
             "impersonation",
         )
