@@ -26,6 +26,7 @@ from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import ConfigurationError
+from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.member.health_page import HealthService
@@ -86,6 +87,7 @@ def replica(
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
     access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
+    records = _HostRecords(fenced, namespace, reactor)
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(
@@ -94,9 +96,10 @@ def replica(
         state,
         secret,
         label,
-        lambda: KubernetesStore.load(fenced, namespace, [ClusterCodec(), *own_codecs()], reactor),
+        records.load,
         lambda store: create(store, access, reloads),
         reloads,
+        failures=records.failures,
         own_secrets_key=options["secrets-key-file"] is None,
         end=partial(_end, options),
     )
@@ -105,6 +108,25 @@ def replica(
         health.setServiceParent(hosted)  # type: ignore[no-untyped-call]
     _Connections(api, lease_api).setServiceParent(hosted)  # type: ignore[no-untyped-call]
     return hosted
+
+
+class _HostRecords:
+    """Loads the records, and names the reasons if it cannot."""
+
+    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor) -> None:
+        self._api, self._namespace, self._reactor = api, namespace, reactor
+        self._store: KubernetesStore | None = None
+
+    async def load(self) -> IStore:
+        """Return the store with all records; waits for missing CRDs and rights."""
+        codecs = [ClusterCodec(), *own_codecs()]
+        self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor)
+        await store.start()
+        return store
+
+    def failures(self) -> Sequence[str]:
+        """Return the reasons why records cannot be read now, with their cures."""
+        return () if self._store is None else self._store.failures
 
 
 class _Connections(Service):

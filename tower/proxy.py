@@ -324,7 +324,16 @@ class Proxy(MultiService):
             )
         )
         plain = gateway(PlainPort(agents.endpoint.accept, nodes.unhealthy))
-        cluster_ports = kubernetes_ports(options, reactors, gateway, clusters, v1_tokens, chain, generation)
+        cluster_ports = kubernetes_ports(
+            options,
+            reactors,
+            gateway,
+            clusters,
+            v1_tokens,
+            chain,
+            generation,
+            has_controller=host_access is not None,
+        )
         watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )

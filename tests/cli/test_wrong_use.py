@@ -87,6 +87,7 @@ VALID = {
     "cluster forget-host-key": "alpha n1",
     "cluster list": "",
     "join": "alpha",
+    "store copy": "--from sqlite --to kubernetes",
     "kubeconfig": "alpha --user jane",
     "trusted-caller": "alpha --user kubesphere",
     "admin-kubeconfig": "--user ops",
@@ -108,7 +109,7 @@ VALID = {
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "install-systemd", "rbac", "completion")
+LOCAL = ("forward", "doctor", "backup", "restore", "store copy", "install-systemd", "rbac", "completion")
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -236,12 +236,14 @@ class V1TokensTests(SynchronousTestCase):
         for cluster, token_id in (("alpha", "v1:000000000000"), ("gamma", found), ("beta", found)):
             self.tokens.connected(cluster, token_id)
         self.assertFalse(self.tokens.all()[0].connected)
+        self.assertFalse(self.tokens.are_used("alpha"))
         self.store.holding = True
         self.tokens.connected("alpha", found)
         self.tokens.connected("alpha", found)
         self.store.release()
         self.store.holding = False
         version = self.store.version
+        self.assertTrue(self.tokens.are_used("alpha"))
         self.tokens.connected("alpha", found)
         (token,) = self.tokens.all()
         self.assertEqual((token.id, token.connected, self.store.version), (found, True, version))

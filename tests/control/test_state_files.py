@@ -7,7 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.keys import load_or_create
-from tower.control.state_files import SERVING_CA, USERS_CA, check_database, check_keys
+from tower.control.state_files import HOSTED, SERVING_CA, USERS_CA, check_database, check_keys, lost_database
 from tower.errors import ConfigurationError
 from tower.rotation.host_key import FILE
 from tower.store import MemoryStore
@@ -108,3 +108,12 @@ class StateFilesTests(SynchronousTestCase):
         self.assertIn("restore it from a backup", str(caught.exception))
         self.state.write("tower.db", b"")
         check_database(self.state)
+
+    def test_host_cluster(self) -> None:
+        """The directory of a proxy whose records are in a host cluster lacks no database, and is rejected."""
+        self.state.write(FILE, b"a key")
+        self.assertRaises(ConfigurationError, check_database, self.state)
+        self.state.write(HOSTED, b"Secret kubesphere-system/tower-state")
+        self.assertIsNone(lost_database(self.state.path, [FILE, HOSTED]))
+        error = self.assertRaises(ConfigurationError, check_database, self.state)
+        self.assertIn("a proxy with --store kubernetes: set another --state-dir", str(error))

@@ -80,6 +80,14 @@ class StoppedTests(ProxyTestCase):
         self.path.mkdir(mode=0o700)
         self.assertEqual(self.grades(self.look()), {"ok", "warn"})
 
+    def test_host_cluster(self) -> None:
+        """The state directory of a proxy whose records are in a host cluster has no database."""
+        (self.path / "tower.db").unlink()
+        (self.path / "host-cluster").write_text("Secret kubesphere-system/tower-state")
+        findings = self.look()
+        self.assertEqual(findings["database"].verdict.grade, "ok")
+        self.assertIn("host cluster", findings["database"].line)
+
     def test_missing_directory(self) -> None:
         """A missing directory is the only failure, and everything in it is skipped."""
         self.path = self.path / "none"

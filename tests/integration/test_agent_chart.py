@@ -145,8 +145,6 @@ class AgentChartTests(ChartCase):
         (their, our) = (pod["containers"][0] for pod in (theirs, ours))
         for name in ("image", "command", "ports", "resources", "securityContext"):
             self.assertEqual(our[name], their[name], name)
-        self.assertLessEqual({*their["args"]} - {"--key-secret=tower-agent-key"}, {*our["args"]})
-        self.assertEqual(our["env"][1], their["env"][1])
 
     def test_addresses(self) -> None:
         """The agent may listen on IPv6; with one replica there is no budget of disruptions."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -15,6 +17,7 @@ import yaml
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import TestCase
 
 from tests.integration.closed_sockets import sockets_closed
@@ -24,6 +27,7 @@ from tests.store.kubernetes.kit import NAMESPACE, codecs
 from tests.store.kubernetes.samples import KUBESPHERE, cluster_value
 from tower.clusters import Clusters
 from tower.clusters.cluster import Condition
+from tower.control.state_files import DATABASE, SHARED_FILES
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import ResourceType
 from tower.kube.rest.rest_client import RestClient
@@ -31,9 +35,12 @@ from tower.kube.rest.rest_config import RestConfig
 from tower.kube.rest.well_known import CLUSTERS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SECRETS
 from tower.store import IStore
 from tower.store import store as store_module
+from tower.store.kinds import KINDS
 from tower.store.kubernetes.host_kinds import TRANSACTIONS, own_codecs
 from tower.store.kubernetes.store import KubernetesStore
 from tower.store.records import Event, RecordChanged, Value
+from tower.store.sqlite import SQLiteStore
+from tower.trust.statedir import StateDir
 
 reactor: Any = _reactor
 
@@ -284,6 +291,56 @@ class RealObjectsWithoutStatusTests(RealObjectTests):
         self.assertEqual(stored["spec"], {**KUBESPHERE["spec"], "unknown": {"a": [1, {"b": None}]}})
         self.assertEqual(stored["status"]["conditions"][:3], KUBESPHERE["status"]["conditions"])
         self.assertEqual(stored["status"]["conditions"][3]["type"], "Available")
+
+
+class CopyTests(_HostCase):
+    """``tower store copy``."""
+
+    async def tower(self, directory: Path, source: str, target: str) -> tuple[int, str]:
+        """Run the command; return its exit code and its output."""
+        words = ("--state-dir", str(directory), "store", "copy", "--from", source, "--to", target)
+        access = ("--host-kubeconfig", str(member().admin))
+        argv = ("-c", "from tower.cli import main; raise SystemExit(main())", *words, *access)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        out, errors, code = await getProcessOutputAndValue(sys.executable, argv, environment, reactor=reactor)
+        return code, (out + errors).decode()
+
+    async def test_both_ways(self) -> None:
+        """Records and keys of a state directory are in the host cluster, and in another directory later."""
+        first, second = Path(self.mktemp()).absolute(), Path(self.mktemp()).absolute()
+        state = StateDir(first)
+        for name in SHARED_FILES[:3]:
+            state.write(name, name.encode())
+        disk = SQLiteStore(reactor, first / DATABASE)
+        clusters = Clusters(disk, range(6000, 6100), reactor)
+        self.addCleanup(clusters.stop)
+        alpha = await clusters.add("alpha", labels={"a": "b"})
+        await disk.create("agentkeys", f"{alpha.uid}/SHA256:a/b", {"cluster_uid": alpha.uid, "seen": None})
+        await disk.stop()
+        code, text = await self.tower(first, "sqlite", "kubernetes")
+        self.assertEqual(code, 0, text)
+        self.assertIn("copied 3 records", text)
+        await _until(lambda: self.store.snapshot("agentkeys"), "the records are seen")
+        found = self.store.get("clusters", "alpha")
+        assert found is not None
+        self.assertEqual(found.value["uid"], alpha.uid)
+        code, text = await self.tower(second, "kubernetes", "sqlite")
+        self.assertEqual(code, 0, text)
+        back = SQLiteStore(reactor, second / DATABASE)
+        self.addCleanup(back.stop)
+        for kind in KINDS:
+            self.assertEqual(
+                {name: record.value for name, record in back.snapshot(kind).items()},
+                {name: record.value for name, record in disk.snapshot(kind).items()},
+            )
+        copied = StateDir(second)
+        for name in SHARED_FILES[:3]:
+            self.assertEqual(copied.read(name), name.encode())
+        state.write(SHARED_FILES[0], b"other")
+        code, text = await self.tower(first, "sqlite", "kubernetes")
+        self.assertEqual(code, 1)
+        self.assertIn("tower-state", text)
+        member().kubectl("-n", NAMESPACE, "delete", "secret", "tower-state")
 
 
 class LoadTests(_HostCase):

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import tower
 from tests.integration.chart_kit import ChartCase, Objects
+from tests.integration.helm import ROOT
+from tests.integration.member import Running
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, is_ready, run, script, wait_for
 from tower.control.proxy_options import Options
 
+CRDS = ROOT / "deploy" / "crds"
+
 PROXY: dict[str, Any] = {"publishServiceAddress": "tower.example.org"}
+
+HOSTED: dict[str, Any] = {**PROXY, "store": "kubernetes", "replicas": 3}
 
 #: Values that render all objects and options.
 WHOLE: dict[str, Any] = {
@@ -114,7 +127,9 @@ class ProxyChartTests(ChartCase):
         self.assertEqual(self.ports(objects["Service", "main-tower"]), wanted)
         self.assertEqual(self.ports(objects["Service", "main-tower-metrics"]), {"metrics": 9100})
         doors, metrics = objects["NetworkPolicy", "main-tower"]["spec"]["ingress"]
-        self.assertEqual([port["port"] for port in doors["ports"]], ["https", "http", *range(6000, 6004)])
+        self.assertEqual(
+            doors["ports"], [{"port": "https"}, {"port": "http"}, {"port": 6000, "endPort": 6003}]
+        )
         self.assertEqual(doors["from"], [{"ipBlock": {"cidr": "10.0.0.0/8"}}])
         self.assertEqual(
             (metrics["ports"], metrics["from"]), ([{"port": "metrics"}], [{"namespaceSelector": {}}])
@@ -139,6 +154,36 @@ class ProxyChartTests(ChartCase):
         self.assertEqual(volume["emptyDir"], {})
         objects = self.objects("tower", PROXY, persistence={"keep": False})
         self.assertNotIn("annotations", objects["PersistentVolumeClaim", "main-tower-state"]["metadata"])
+
+    def test_hosted(self) -> None:
+        """With records in the host cluster there are standbys, and the Service selects the leader."""
+        objects = self.objects("tower", HOSTED)
+        kinds = sorted(kind for kind, _ in objects)
+        roles = ["ClusterRole", "ClusterRoleBinding", "Role", "Role", "RoleBinding", "RoleBinding"]
+        others = ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"]
+        self.assertEqual(kinds, sorted([*roles, *others]))
+        deployment = objects["Deployment", "main-tower"]["spec"]
+        self.assertEqual(deployment["replicas"], 3)
+        self.assertNotIn("strategy", deployment)
+        options = self.options(objects)
+        self.assertEqual((options["store"], options["namespace"]), ("kubernetes", "system"))
+        self.assertEqual(options["cluster-ports"], range(6000, 7001))
+        pod = self.pod(objects, "main-tower")
+        self.assertTrue(pod["automountServiceAccountToken"])
+        (volume,), (container,) = pod["volumes"], pod["containers"]
+        self.assertEqual(volume["emptyDir"], {"medium": "Memory"})
+        self.assertEqual(
+            {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]},
+            {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"},
+        )
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        self.assertEqual(ports, {"https": 8443, "health": options["health-port"]})
+        for probe, path in (("startup", "/livez"), ("liveness", "/livez"), ("readiness", "/readyz")):
+            self.assertEqual(container[f"{probe}Probe"]["httpGet"], {"path": path, "port": "health"})
+        service = objects["Service", "main-tower"]["spec"]
+        leader = {"tower.kubesphere.io/leader": "true"}
+        self.assertEqual(service["selector"], {**deployment["selector"]["matchLabels"], **leader})
+        self.assertEqual(len(service["ports"]), 1)
 
     def test_authority(self) -> None:
         """The CA is in a Secret."""
@@ -175,7 +220,9 @@ class ProxyChartTests(ChartCase):
             ({"service": {"type": "NodePort"}}, ("8443 is outside 30000-32767",)),
             ({"service": {"type": "ExternalName"}}, ("/service/type", "LoadBalancer")),
             ({"metrics": {"serviceMonitor": {"enabled": True}}}, ("requires metrics.enabled",)),
-            ({"replicas": 2}, ("replicas", "not allowed")),
+            ({"replicas": 2}, ("replicas 2 requires store kubernetes",)),
+            ({"store": "etcd"}, ("/store", "kubernetes")),
+            ({"replica": 2}, ("replica", "not allowed")),
             ({"image": {"digest": "latest"}}, ("/image/digest", "pattern")),
             ({"extraArgs": ["v=4"]}, ("/extraArgs/0", "pattern")),
         ):
@@ -195,3 +242,56 @@ class ProxyChartTests(ChartCase):
         """A real API server accepts all objects, with the least and with all values."""
         self.assertEqual(self.accepted("tower", PROXY), 5)
         self.assertEqual(self.accepted("tower", WHOLE), 7)
+        self.assertEqual(self.accepted("tower", HOSTED), 11)
+
+    def test_rights(self) -> None:
+        """The rights in the chart are enough to lead and to serve a cluster: no request is forbidden."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        running = Running(folder, "--bare")
+        self.addCleanup(running.stop)
+        running.start()
+        host = running.member
+        host.kubectl("apply", "-f", str(CRDS))
+        host.kubectl("create", "namespace", "system")
+        objects = self.objects("tower", HOSTED)
+        wanted = [item for (kind, _), item in objects.items() if "Role" in kind or kind == "ServiceAccount"]
+        host.kubectl(
+            "apply",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted}).encode(),
+        )
+        token = host.kubectl("-n", "system", "create", "token", "main-tower").strip()
+        config = yaml.safe_load(host.admin.read_text())
+        config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+        kubeconfig = folder / "proxy.kubeconfig"
+        kubeconfig.touch(0o600)
+        kubeconfig.write_text(json.dumps(config))
+
+        state, health, secure, port = folder / "state", free_port(), free_port(), free_port()
+        own = [f"--state-dir={state}", f"--kubeconfig={kubeconfig}", f"--host={LOOPBACK}", "--port=none"]
+        own += [f"--secure-port={secure}", f"--health-port={health}", f"--cluster-ports={port}-{port}"]
+        proxy = Program("proxy", [script("tower-proxy"), *own, "--namespace=system"], folder)
+        self.addCleanup(proxy.stop)
+        proxy.start()
+        wait_for("the leader", lambda: is_ready(health, "/readyz") or not proxy.running())
+        wait_for(
+            "administrator's kubeconfig", lambda: (state / "admin.kubeconfig").exists() or not proxy.running()
+        )
+        self.assertTrue(proxy.running(), proxy.tail())
+        for words in (("cluster", "add", "alpha"), ("join", "alpha"), ("cluster", "remove", "alpha")):
+            done = run([script("tower"), "--state-dir", str(state), *words])
+            self.assertEqual(done.returncode, 0, done.stderr.decode() + proxy.tail())
+            if words[0] == "join":
+                wait_for("the Service", lambda: "mc-alpha" in host.kubectl("-n", "system", "get", "services"))
+        self.assertTrue(proxy.stop(), proxy.tail())
+        user = "system:serviceaccount:system:main-tower"
+        events = [event for event in host.audit() if event["user"]["username"] == user]
+        self.assertGreater(len(events), 20)
+        refused = {
+            f"{event['verb']} {event['requestURI']}"
+            for event in events
+            if event.get("responseStatus", {}).get("code") == 403
+        }
+        self.assertEqual(refused, set())

@@ -13,6 +13,7 @@ from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.records.arguments import add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
 from tower.member.manifest.settings import REPOSITORY
 
@@ -60,6 +61,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _forward(commands)
     _doctor(commands)
     add_operation_commands(commands)
+    add_store_commands(commands)
     completion = add_command(
         commands,
         "completion",

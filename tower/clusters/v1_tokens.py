@@ -154,6 +154,10 @@ class V1Tokens:
         tokens = [_decode(record) for record in self._of(owner)]
         return sorted(tokens, key=lambda token: (token.minted, token.id))
 
+    def are_used(self, cluster: str) -> bool:
+        """Return whether an agent has ever connected with a current token of *cluster*."""
+        return any(token.connected for token in self.tokens(cluster))
+
     def all(self) -> Sequence[V1Token]:
         """Return the tokens of all clusters, in the order of the clusters' names."""
         tokens = [_decode(record) for record in self._store.snapshot(V1_TOKENS).values()]

@@ -25,6 +25,9 @@ from tower.trust.statedir import StateDir
 
 DATABASE = "tower.db"
 
+#: Marks the directory of a proxy whose records are in a host cluster.
+HOSTED = "host-cluster"
+
 #: File of the key that encrypts secrets, without ``--secrets-key-file``.
 SECRETS_KEY = "secrets.key"
 
@@ -66,8 +69,12 @@ class LostFile:
 def check_database(state: StateDir) -> None:
     """Check that the database is there, or the directory new.
 
-    :raise ConfigurationError: it was removed; the text has the cure.
+    :raise ConfigurationError: it was removed, or the records are in a host cluster; the text has the cure.
     """
+    if state.read(HOSTED) is not None:
+        raise ConfigurationError(
+            f"{state.path} is the state directory of a proxy with --store kubernetes: set another --state-dir"
+        )
     lost = lost_database(state.path, [path.name for path in state.path.iterdir()])
     if lost is not None:
         raise ConfigurationError(str(lost))
@@ -107,7 +114,7 @@ def lost_database(directory: Path, files: Collection[str]) -> LostFile | None:
     :param files: names of the files in *directory*.
     """
     keys = [name for name in (HOST_KEY, USERS_CA) if name in files]
-    if DATABASE in files or not keys:
+    if DATABASE in files or HOSTED in files or not keys:
         return None
     return LostFile(
         DATABASE,

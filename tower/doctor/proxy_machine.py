@@ -15,7 +15,7 @@ from cryptography import x509
 
 from tower.conch.transport.keys import KeyPair
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
-from tower.control.state_files import DATABASE, RESTORE, LostFile, lost_database, lost_keys
+from tower.control.state_files import DATABASE, HOSTED, RESTORE, LostFile, lost_database, lost_keys
 from tower.doctor.api import GROUP, SILENT_PROXY, Login, TowerServer, refusal
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
@@ -121,6 +121,8 @@ class _State:
         lost = lost_database(self._path, self._names())
         if lost is not None:
             return _lost(lost)
+        if (self._path / HOSTED).exists():
+            return ok("the records are in a host cluster")
         if not path.exists():
             return ok(f"{path} does not exist yet; tower-proxy creates it")
         try:

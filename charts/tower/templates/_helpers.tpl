@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   nodePort: {{ .Values.plainPort }}
   {{- end }}
 {{- end }}
-{{- range include "tower.clusterPorts" . | fromJsonArray }}
+{{- range include "tower.listedPorts" . | fromJsonArray }}
 - name: cluster-{{ . }}
   port: {{ . }}
   targetPort: {{ . }}
@@ -63,10 +63,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{- /* The clusters' ports as a JSON list. */}}
 {{- define "tower.clusterPorts" -}}
-{{- $text := .Values.clusterPorts }}
-{{- if eq $text "none" }}[]
+{{- default (eq .Values.store "kubernetes" | ternary "6000-7000" "none") .Values.clusterPorts }}
+{{- end }}
+
+{{- /* The labels of the pod that serves. */}}
+{{- define "tower.serving" -}}
+{{ include "tower.selector" . }}
+{{- if eq .Values.store "kubernetes" }}
+tower.kubesphere.io/leader: "true"
+{{- end }}
+{{- end }}
+
+{{- /* The clusters' ports that the Service lists, as a JSON list. */}}
+{{- define "tower.listedPorts" -}}
+{{- $text := include "tower.clusterPorts" . }}
+{{- if or (eq $text "none") (eq .Values.store "kubernetes") }}[]
 {{- else }}
 {{- $first := splitList "-" $text | first | int }}
 {{- $last := splitList "-" $text | last | int }}
@@ -85,7 +97,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if not .Values.publishServiceAddress }}
 {{- fail "publishServiceAddress is missing: set the name or address that users and agents connect to" }}
 {{- end }}
-{{- $ports := concat (list .Values.securePort) (include "tower.clusterPorts" . | fromJsonArray) }}
+{{- if and (gt (int .Values.replicas) 1) (ne .Values.store "kubernetes") }}
+{{- fail (printf "replicas %v requires store kubernetes: SQLite has one writer" .Values.replicas) }}
+{{- end }}
+{{- $ports := concat (list .Values.securePort) (include "tower.listedPorts" . | fromJsonArray) }}
 {{- if .Values.plainPort }}{{ $ports = append $ports .Values.plainPort }}{{ end }}
 {{- if .Values.metrics.enabled }}{{ $ports = append $ports .Values.metrics.port }}{{ end }}
 {{- $seen := dict }}

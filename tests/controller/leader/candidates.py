@@ -13,8 +13,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.kube.rest.fake_host import FakeHost
+from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
+from tower.kube.client import APIError
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
+from tower.kube.rest.well_known import CONFIG_MAPS
 
 NAMESPACE = "kubesphere-system"
 
@@ -212,6 +215,7 @@ class Candidate:
             epoch=self.process.epoch,
             chance=random.random,
         )
+        self._fenced = FencedHost(api, lambda: self.election.is_leader)
         self.election.on_started = self._has_started
         self.election.on_lost = self._has_lost
         self.election.startService()
@@ -224,6 +228,12 @@ class Candidate:
     def kill(self) -> None:
         """End the process at once."""
         self.process.kill()
+
+    def write(self) -> None:
+        """Try to write an object with its name, as a leader may."""
+        obj = {"metadata": {"name": self.name, "namespace": NAMESPACE}}
+        writing = Deferred.fromCoroutine(self._fenced.update(CONFIG_MAPS, obj, NAMESPACE))
+        writing.addErrback(lambda failure: failure.trap(APIError))
 
     def _has_started(self) -> None:
         self.started += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from twisted.internet.defer import Deferred
@@ -11,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.controller.leader.candidates import NAMESPACE, Candidate
 from tests.kube.rest.fake_host import FakeHost
 from tower.controller.leader.leader_election import ElectionTimes
-from tower.kube.rest.well_known import LEASES
+from tower.kube.rest.host_api import Object, ResourceType
+from tower.kube.rest.well_known import CONFIG_MAPS, LEASES
 
 TIMES = ElectionTimes()
 STEP = 0.1  # s of the simulation between two looks at all candidates
@@ -75,15 +77,23 @@ class Simulation:
         assert lease is not None
         self.test.assertEqual(lease["spec"]["holderIdentity"], leading[0])
 
+    def fault_of_process(self) -> None:
+        """Do one thing to a leader or another candidate, except a release, which follows the last write."""
+        leading = [each for each in self.alive if each.leads]
+        self._of_candidate(self.random.choice(leading or self.alive), (0, 2, 3, 4))
+
     def fault(self) -> None:
         """Do one thing that must not give two leaders."""
         random = self.random
         leading = [each for each in self.alive if each.leads]
         victim = random.choice(leading or self.alive) if random.random() < 0.7 else random.choice(self.alive)
-        random.choice((self._of_candidate, self._of_server))(victim)
+        if random.random() < 0.5:
+            self._of_candidate(victim)
+        else:
+            self._of_server(victim)
 
-    def _of_candidate(self, victim: Candidate) -> None:
-        match self.random.randrange(5):
+    def _of_candidate(self, victim: Candidate, faults: Sequence[int] = range(5)) -> None:
+        match self.random.choice(faults):
             case 0:
                 victim.kill()
                 self._replace(victim)
@@ -163,6 +173,32 @@ class SimulationTests(SynchronousTestCase):
             while not simulation.check():
                 simulation.run(STEP)
                 self.assertLess(simulation.clock.seconds() - began, 3.0, f"release {number}")
+
+    def test_writes(self) -> None:
+        """No write of a killed or suspended leader arrives after another one took the Lease."""
+        for seed in range(4):
+            simulation = Simulation(self, seed)
+            simulation.calm()
+            writers: list[tuple[str, str]] = []
+
+            def check(verb: str, resource: ResourceType, obj: Object) -> None:
+                if resource == CONFIG_MAPS:
+                    lease = simulation.host.object(LEASES, "tower", NAMESPACE)  # noqa: B023
+                    assert lease is not None
+                    writers.append((obj["metadata"]["name"], lease["spec"]["holderIdentity"]))  # noqa: B023
+
+            simulation.host.admission.append(check)
+            for _ in range(30):
+                simulation.fault_of_process()
+                for _ in range(simulation.random.choice((1, 10, 100, 200))):
+                    for each in simulation.all:
+                        if each.process.runs:
+                            simulation.host.put(CONFIG_MAPS, {"metadata": {"name": each.name}}, NAMESPACE)
+                            each.write()
+                    simulation.run(STEP)
+            simulation.calm()
+            self.assertGreater(len(set(writers)), 2, f"seed {seed}: hardly any change")
+            self.assertEqual({pair for pair in writers if pair[0] != pair[1]}, set(), f"seed {seed}")
 
     def test_deleted_lease(self) -> None:
         """A Lease that is removed repeatedly does not give two leaders, also with new candidates."""

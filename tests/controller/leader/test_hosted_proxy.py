@@ -71,6 +71,7 @@ class Replica:
         self.host, self.state = host, state
         self.proxy: ServedProxy | None = None
         self.ends: list[object] = []
+        self.failures: list[str] = []
         self.is_ready = 0
         host.put(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}})
         self.election = LeaderElection(
@@ -86,6 +87,7 @@ class Replica:
             self._load,
             self._create,
             Reloads(),
+            failures=lambda: self.failures,
             fail=lambda _: self.ends.append("failed"),
             end=self.ends.append,
         )
@@ -236,6 +238,16 @@ class HostedProxyTests(SynchronousTestCase):
         self.advance(10.5)
         self.assertIsNotNone(replica.proxy)
         self.assertEqual((replica.hosted.problem, replica.ends), ("the proxy is starting", []))
+
+    def test_records_not_read(self) -> None:
+        """Records that cannot be read are the problem of a leader that starts, and a warning later."""
+        replica = self.replica("a")
+        proxy = replica.proxy
+        assert proxy is not None
+        replica.failures = ["no kind JoinToken: apply deploy/crds"]
+        self.assertEqual((replica.hosted.problem, replica.hosted.warnings), (replica.failures[0], ()))
+        proxy.on_ready()
+        self.assertEqual((replica.hosted.problem, replica.hosted.warnings), ("", replica.failures))
 
     def test_keys_not_saved(self) -> None:
         """New keys that cannot be saved do not come into use."""

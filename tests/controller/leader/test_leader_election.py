@@ -176,7 +176,7 @@ class CandidateTests(ElectionTestCase):
         with capturedLogs() as events:
             candidate = self.candidate("a")
             self.advance(9.5)
-        self.assertIn("answered 403: leases is forbidden", candidate.problem)
+        self.assertIn("answered 403: leases is forbidden: grant the rights", candidate.problem)
         self.assertEqual(len([each for each in events if "forbidden" in formatEvent(each)]), 1)
         self.advance(5.0)
         self.assertEqual((candidate.is_leader, candidate.problem), (True, ""))
@@ -186,7 +186,7 @@ class CandidateTests(ElectionTestCase):
         host = FakeHost(namespaces=())
         self.host = host
         candidate = self.candidate("a")
-        self.assertIn('namespaces "kubesphere-system" not found', candidate.problem)
+        self.assertIn('namespaces "kubesphere-system" not found: create the namespace', candidate.problem)
 
     def test_no_answer(self) -> None:
         """A frozen API server is a problem after the retry period, and does not end the candidate."""

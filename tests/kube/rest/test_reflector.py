@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import TIMEOUT, FakeHost
@@ -210,6 +211,24 @@ class ReflectorTests(SynchronousTestCase):
         self.assertIn("grant get, list and watch of secrets", self.reflector.failure)
         self.clock.advance(2 * FIRST_DELAY)
         self.assertEqual((self.reflector.failure, self.count("list")), ("", 1))
+
+    def test_log(self) -> None:
+        """A row of failures without an answer is one line, and other codes and the end one each."""
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        for code, text in ((0, "cut"), (0, "refused"), (403, "no"), (403, "still"), (0, "slow")):
+            self.host.fail_next(code, text, verbs=["list"])
+        self.start()
+        for _ in range(8):
+            self.clock.advance(LONGEST_DELAY)
+        lines = [formatEvent(event) for event in events if "reflector" in str(event.get("log_namespace"))]
+        self.assertEqual(
+            [line[:30] for line in lines],
+            ["not following secrets: GET /ap"] * 3 + ["following secrets again"],
+        )
+        self.assertEqual(["cut" in lines[0], "403: no" in lines[1], "slow" in lines[2]], [True] * 3)
 
     def test_healthy(self) -> None:
         """A watch that lasted ends a row of failures."""

@@ -22,8 +22,12 @@ from tower.clusters.host.host_object import UID
 from tower.errors import Invalid
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import CLUSTERS, SECRETS
+from tower.store.kubernetes.committer import DOUBT_TIME
+from tower.store.kubernetes.host_change import RecordChange
 from tower.store.kubernetes.host_kinds import TRANSACTIONS, own_type
-from tower.store.kubernetes.store import QUEUE_LIMIT, STOP_TIME, KubernetesStore
+from tower.store.kubernetes.host_transaction import HostTransaction
+from tower.store.kubernetes.store import KubernetesStore
+from tower.store.kubernetes.write_queue import QUEUE_LIMIT, STOP_TIME
 from tower.store.records import (
     Create,
     Event,
@@ -227,6 +231,25 @@ class WriteTests(_StoreCase):
         assert found is not None
         self.assertEqual(found.value, {"n": 1})
         self.failureResultOf(self.store.create("settings", "a", {}), RecordExists)
+
+    def test_late_transaction(self) -> None:
+        """A transaction that the host creates long after it was given up is removed."""
+        both = [Create("settings", "a", {"n": 1}), Create("settings", "b", {})]
+        self.host.fail_next(0)
+        self.failureResultOf(self.store.transact(both), StoreFailed)
+        self.host.fail_next(0)
+        self.clock.advance(1)
+        self.clock.pump([1.0] * 4)
+        self.successResultOf(self.store.create("settings", "a", {"n": 2}))
+        name = next(name for verb, plural, name in self.host.requests if plural == "transactions" and name)
+        changes = [RecordChange("settings", "a", {"n": 1}), RecordChange("settings", "b", {})]
+        self.host.put(TRANSACTIONS, HostTransaction(name, changes, has_decider=False).to_object(), NAMESPACE)
+        self.host.fail_next(0)
+        self.clock.advance(DOUBT_TIME)
+        self.assertEqual(len(self.host.objects(TRANSACTIONS)), 1)
+        self.clock.advance(DOUBT_TIME)
+        self.assertEqual(self.host.objects(TRANSACTIONS), [])
+        self.assertEqual(list(opened(self.host).snapshot("settings")), ["a"])
 
     def test_backlog(self) -> None:
         """More writes than the backlog holds are rejected at once."""

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
-from tower.control.state_files import SECRETS_KEY
+from tower.control.state_files import HOSTED, SECRETS_KEY
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import TowerError
@@ -101,6 +101,7 @@ class HostedProxy(MultiService):
     :param label: of the pod of this process; None: it is not in a pod.
     :param load: returns the store with all records.
     :param create: returns the proxy with that store.
+    :param failures: returns the reasons why records cannot be read now.
     :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
     :param fail: ends the program with exit code 1.
     :param end: ends the process at once with an exit code.
@@ -121,6 +122,7 @@ class HostedProxy(MultiService):
         create: Callable[[IStore], LeadingProxy],
         reloads: Reloads,
         *,
+        failures: Callable[[], Sequence[str]] = tuple,
         own_secrets_key: bool = True,
         fail: Callable[[IReactor], object] = end_in_failure,
         end: Callable[[int], object] = os._exit,
@@ -129,7 +131,7 @@ class HostedProxy(MultiService):
         self._reactor, self._election, self._state = reactor, election, state
         self._secret, self._label, self.reloads = secret, label, reloads
         self._load, self._create, self._fail, self._end = load, create, fail, end
-        self._own_secrets_key = own_secrets_key
+        self._failures, self._own_secrets_key = failures, own_secrets_key
         self._pause = Pause(reactor)
         self._leading: Deferred[None] | None = None
         self._proxy: LeadingProxy | None = None
@@ -150,12 +152,15 @@ class HostedProxy(MultiService):
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
-        return self._trouble or self._election.problem or ("the proxy is starting" if self._leading else "")
+        starting = "; ".join(self._failures()) or "the proxy is starting" if self._leading else ""
+        return self._trouble or self._election.problem or starting
 
     @property
     def warnings(self) -> Sequence[str]:
         """See `tower.controller.leader.replica_page.Replica`."""
-        return () if self._proxy is None else self._proxy.host_problems
+        if self._proxy is None or not self._serves:
+            return ()
+        return list(dict.fromkeys([*self._failures(), *self._proxy.host_problems]))
 
     @property
     def role(self) -> str:
@@ -184,6 +189,7 @@ class HostedProxy(MultiService):
 
     async def _lead(self) -> None:
         await self._repeat(self._secret.take_over)
+        self._state.write(HOSTED, f"{self._secret}\n".encode())
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
         self._store = store = await self._repeat(self._load)

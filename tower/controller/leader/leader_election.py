@@ -35,6 +35,13 @@ JITTER = 0.2
 #: A leader that could not renew tries again after this part of the retry period.
 AGAIN = 0.2
 
+#: Cures of rejected requests, by the status of the answer.
+_CURES = {
+    401: ": check the credential of --kubeconfig or of the service account",
+    403: ": grant the rights of docs/host-cluster.md",
+    404: ": create the namespace of --namespace",
+}
+
 #: Timeout of the release of the Lease, s.
 RELEASE_TIMEOUT = 2.0
 
@@ -183,7 +190,9 @@ class LeaderElection(Service):
         try:
             sent = await taking
         except (APIError, defer.TimeoutError) as e:
-            answer = one_line(e) if isinstance(e, APIError) else f"no answer within {timeout:.1f} s"
+            answer = f"no answer within {timeout:.1f} s"
+            if isinstance(e, APIError):
+                answer = one_line(e) + _CURES.get(e.code, "")
             self.problem = f"cannot use the {self.lock}: {answer}"
             if self.problem != self._logged:
                 self._logged = self.problem

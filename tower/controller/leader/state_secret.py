@@ -17,6 +17,9 @@ from tower.kube.rest.well_known import SECRETS
 from tower.store.records import StoreFailed
 from tower.trust.statedir import StateDir
 
+#: Default name of the Secret.
+STATE_OBJECT = "tower-state"
+
 #: Annotation with the identity of the leader that took the Secret over last.
 OWNER = "tower.kubesphere.io/leader"
 
@@ -44,7 +47,7 @@ class StateSecret:
     _namespace: str
     _state: StateDir
     _identity: str
-    _name: str = "tower-state"
+    _name: str = STATE_OBJECT
     _version: str = field(default="", init=False)
     _saved: dict[str, bytes] = field(factory=dict, init=False)
     _writing: DeferredLock = field(factory=DeferredLock, init=False)

@@ -103,6 +103,7 @@ class Reflector:
         self._listed = 0.0
         self._opened = math.inf  # time of the last watch that was accepted, until a failure
         self._in_a_row = 0
+        self._code = 0  # code of the last failure; -1: internal error
         self._is_expired = False
         self._fault: Exception | None = None
         self._stopped = False
@@ -230,19 +231,22 @@ class Reflector:
         if not isinstance(error, APIError):  # a complete list may help
             self._log.failure("following {name} failed", Failure(error), name=self.resource.name)
             self._version = ""
-            return self._delay_after(f"internal error: {type(error).__name__}; see the log")
+            return self._delay_after(f"internal error: {type(error).__name__}; see the log", -1)
         if error.code == _EXPIRED:
             self.counts.expirations += 1
             self._version = ""
             if not self._is_expired:
                 self._is_expired = True
                 return 0.0
-        return max(self._delay_after(describe(error, self.resource)), min(error.retry_after, LONGEST_DELAY))
+        delay = self._delay_after(describe(error, self.resource), error.code)
+        return max(delay, min(error.retry_after, LONGEST_DELAY))
 
-    def _delay_after(self, failure: str) -> float:
+    def _delay_after(self, failure: str, code: int) -> float:
+        """Count a failure and return the delay; log it if its code differs from the last one."""
         self.counts.failures += 1
-        if failure != self.failure:
-            self.failure = failure
+        is_new = not self.failure or code != self._code
+        self.failure, self._code = failure, code
+        if is_new:
             self._log.warn("not following {name}: {failure}", name=self.resource.name, failure=failure)
         if self._reactor.seconds() >= self._opened + HEALTHY:
             self._in_a_row = 0

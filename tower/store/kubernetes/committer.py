@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
 
 from tower.errors import Invalid, TowerError
 from tower.kube.client import APIError
@@ -22,6 +25,9 @@ from tower.store.kubernetes.transaction_log import (
     is_transient,
 )
 from tower.store.records import StoreFailed
+
+#: Time after which an API server cannot carry out a request any more, s: its own timeout is 60 s.
+DOUBT_TIME = 90.0
 
 _CURES = {
     NOT_FOUND: ": create the namespace and install Tower's CRDs",
@@ -58,7 +64,10 @@ class Committer:
     _log: TransactionLog
     _writer: HostWriter
     _codecs: Mapping[str, ObjectCodec]
+    _reactor: IReactorTime
     _interrupted: _Interrupted | None = field(default=None, init=False)
+    _doubts: dict[str, IDelayedCall] = field(factory=dict, init=False)  # by ID of the transaction
+    _is_stopped: bool = field(default=False, init=False)
 
     @property
     def is_interrupted(self) -> bool:
@@ -86,6 +95,13 @@ class Committer:
             ) from e
         self._interrupted = None
         return written
+
+    def stop(self) -> None:
+        """Leave the rest to the next start."""
+        self._is_stopped = True
+        for call in self._doubts.values():
+            call.cancel()
+        self._doubts.clear()
 
     async def commit(
         self, changes: Sequence[RecordChange], known: Mapping[Key, StoredObject | None]
@@ -135,6 +151,7 @@ class Committer:
         except APIError as e:
             if is_transient(e):
                 self._interrupted = _Interrupted(transaction, is_finished=True)
+                self._doubt(transaction)
             raise _failure(first, e) from e
         # From here on, a cancellation leaves the rest to `settle` or to the next start.
         self._interrupted = _Interrupted(transaction, is_finished=False)
@@ -163,6 +180,24 @@ class Committer:
                 await self._clean_up()
             raise
         return None if obj is None else StoredObject.of(codec, obj)
+
+    def _doubt(self, transaction: HostTransaction) -> None:
+        """Remove the object of a failed transaction again later.
+
+        The API server may create it after its removal, and the next start would repeat the transaction.
+        """
+        self._doubts[transaction.id] = self._reactor.callLater(DOUBT_TIME, self._remove_again, transaction)
+
+    def _remove_again(self, transaction: HostTransaction) -> None:
+        del self._doubts[transaction.id]
+        removing = Deferred.fromCoroutine(self._log.remove(transaction))
+
+        def failed(failure: Failure) -> None:
+            failure.trap(APIError)
+            if not self._is_stopped:
+                self._doubt(transaction)
+
+        removing.addErrback(failed)
 
     async def _clean_up(self) -> None:
         """Remove a transaction's object; if that fails, the next transaction does it first."""

@@ -6,12 +6,10 @@ write.  Versions of records follow the host's resource versions, so they increas
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from time import monotonic
 
-from attrs import evolve, frozen
-from twisted.internet.defer import CancelledError, Deferred, fail
+from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 
@@ -23,24 +21,20 @@ from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
 from tower.store.kubernetes.host_followers import HostFollowers
 from tower.store.kubernetes.host_writer import HostWriter
-from tower.store.kubernetes.object_codec import ObjectCodec, normal
+from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.orphans import Orphans
 from tower.store.kubernetes.transaction_log import Key, TransactionLog, Written
+from tower.store.kubernetes.write_queue import Answers, WriteQueue
 from tower.store.records import (
-    Create,
     Event,
     Operation,
     Record,
     RecordChanged,
     RecordExists,
     StoreFailed,
-    Update,
     Value,
 )
 from tower.store.store import IStore, Plan
-
-#: Most transactions that wait for the host cluster; more are rejected.
-QUEUE_LIMIT = 1000
 
 #: Attempts of a transaction that conflicts with other programs' writes.
 _ATTEMPTS = 10
@@ -49,23 +43,8 @@ _ATTEMPTS = 10
 #: writes in 10 minutes.
 QUIET_PERIOD = 900.0
 
-#: Longest time in which a stop finishes the writes in progress, s; the next start finishes others.
-STOP_TIME = 1.5
-
 #: Delays until an interrupted transaction is tried again, s: the first, and the longest.
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0
-
-
-@frozen
-class _Waiting:
-    """A transaction that waits.
-
-    :ivar since: when it was added, s of the monotonic clock.
-    """
-
-    operations: list[Operation]
-    answer: Deferred[list[Record | None]]
-    since: float
 
 
 class KubernetesStore(IStore):
@@ -91,13 +70,12 @@ class KubernetesStore(IStore):
         self._cache = HostCache(self.get)
         self._writer = HostWriter(api, namespace)
         self._transactions = TransactionLog(api, namespace, self._codecs, self._writer, reactor)
-        self._committer = Committer(self._transactions, self._writer, self._codecs)
+        self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
             api, namespace, self._codecs.values(), self._cache, self._observe, reactor
         )
         self._orphans = Orphans(self, self._cache.owners, reactor)
-        self._queue: deque[_Waiting] = deque()
-        self._working: Deferred[None] | None = None
+        self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
         self._flight: frozenset[Key] = frozenset()
         self._held: list[Callable[[], Iterator[SeenChange]]] = []
         self._problem: list[str] = []
@@ -141,26 +119,12 @@ class KubernetesStore(IStore):
         self._forget_past()
         self._orphans.sweep()
 
-    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+    def transact(self, operations: Sequence[Operation]) -> Deferred[Answers]:
         """See `IStore.transact`.  Canceling the answer does not undo the write.
 
         After `StoreFailed` without an answer of the API server, the write may still happen.
         """
-        if self._stopped is not None:
-            return fail(StoreFailed("the store has stopped"))
-        if len(self._queue) >= QUEUE_LIMIT:
-            return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the host cluster: retry later"))
-        # They are written later, when the caller may have modified the originals.
-        copies = [
-            evolve(o, value=normal(o.value)) if isinstance(o, Create | Update) else o for o in operations
-        ]
-        answer: Deferred[list[Record | None]] = Deferred()
-        # The caller may cancel its answer, but not this one.
-        written: Deferred[list[Record | None]] = Deferred()
-        written.addCallbacks(answer.callback, answer.errback)
-        self._queue.append(_Waiting(copies, written, monotonic()))
-        self._work()
-        return answer
+        return self._queue.add(operations)
 
     def stop(self) -> Deferred[None]:
         """See `IStore.stop`; takes `STOP_TIME` at most."""
@@ -191,32 +155,11 @@ class KubernetesStore(IStore):
             await self._pause
             delay = min(2 * delay, _LAST_RETRY)
 
-    def _work(self) -> None:
-        """Write the waiting transactions, one after another."""
-        if self._working is None:
-            self._working = Deferred.fromCoroutine(self._write_all())
-            self._working.addBoth(self._worked)
+    async def _transact(self, operations: list[Operation]) -> Answers:
+        await self._settle()
+        return await self._commit(operations)
 
-    def _worked(self, _: object) -> None:
-        self._working = None
-        self._retry_later()
-
-    async def _write_all(self) -> None:
-        while self._queue:
-            waiting = self._queue.popleft()
-            try:
-                await self._settle()
-                answers = await self._commit(waiting.operations)
-            except CancelledError:
-                waiting.answer.errback(StoreFailed("the store has stopped"))
-            except Exception as e:  # noqa: BLE001 - it is the caller's
-                waiting.answer.errback(e)
-            else:
-                waiting.answer.callback(answers)
-            finally:
-                self.write_times.observe(monotonic() - waiting.since)
-
-    async def _commit(self, operations: list[Operation]) -> list[Record | None]:
+    async def _commit(self, operations: list[Operation]) -> Answers:
         for _ in range(_ATTEMPTS):
             plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
             answers = plan.run(operations)
@@ -259,7 +202,7 @@ class KubernetesStore(IStore):
             self._publish(self._changes_of({key: written[key] for key in known}))
             self._land()
 
-    def _answers(self, plan: Plan, answers: list[Record | None]) -> list[Record | None]:
+    def _answers(self, plan: Plan, answers: Answers) -> Answers:
         """Return the *answers* of a committed plan, with the records as written."""
         last = {(event.record.kind, event.record.name): event for event in plan.events}
 
@@ -299,7 +242,7 @@ class KubernetesStore(IStore):
             self._publish(change_of())
 
     def _retry_later(self) -> None:
-        if self._committer.is_interrupted and self._retry is None and self._stopped is None:
+        if self._committer.is_interrupted and self._retry is None and not self._queue.is_stopped:
             self._retry = self._reactor.callLater(self._retry_delay, self._retry_now)
             self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
 
@@ -326,7 +269,7 @@ class KubernetesStore(IStore):
             events.append(Event(change.type, Record(change.kind, change.name, version, change.value)))
             is_orphaned = is_orphaned or bool(change.owner)
         self._apply(events)
-        if is_orphaned and self._stopped is None:
+        if is_orphaned and not self._queue.is_stopped:
             self._orphans.sweep()
 
     async def _stop(self) -> None:
@@ -336,19 +279,6 @@ class KubernetesStore(IStore):
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-
-        if self._working is not None:
-            done: Deferred[None] = Deferred()
-            self._working.addBoth(lambda _: done.callback(None))
-            timer = self._reactor.callLater(STOP_TIME, self._give_up)
-            await done
-            if timer.active():
-                timer.cancel()
+        await self._queue.stop()
+        self._committer.stop()
         self._followers.stop()
-
-    def _give_up(self) -> None:
-        waiting, self._queue = self._queue, deque()
-        if self._working is not None:
-            self._working.cancel()
-        for each in waiting:
-            each.answer.errback(StoreFailed("the store has stopped"))

@@ -102,10 +102,15 @@ def kubernetes_ports(
     v1_tokens: V1Tokens,
     chain: FilterChain,
     generation: AdmissionGeneration,
+    *,
+    has_controller: bool,
 ) -> ClusterProxies:
-    """Return the clusters' own ports; *chain* filters their requests."""
+    """Return the clusters' own ports; *chain* filters their requests.
+
+    :param has_controller: each cluster gets a token, so only a used one makes its port an open one.
+    """
     open_ports = OpenPorts(
-        lambda name: bool(v1_tokens.tokens(name)),
+        v1_tokens.are_used if has_controller else lambda name: bool(v1_tokens.tokens(name)),
         reactors.open_for,
         lambda name: gateway(OpenClusterPort(chain, name, generation)),
     )
