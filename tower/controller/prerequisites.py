@@ -33,7 +33,7 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message
-        text = f"the host's API server rejects requests of the proxy: {detail}: grant it this right"
+        text = f"the host cluster's API server rejects requests of the proxy: {detail}: grant it this right"
         return Problem("Forbidden", text)
     if error.code == _NOT_FOUND and f'namespaces "{namespace}" not found' in error.message:
         return Problem(
