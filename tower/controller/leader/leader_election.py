@@ -38,8 +38,8 @@ AGAIN = 0.2
 #: Cures of rejected requests, by the status of the answer.
 _CURES = {
     401: ": check the credential of --kubeconfig or of the service account",
-    403: ": grant the rights of docs/host-cluster.md",
-    404: ": create the namespace of --namespace",
+    403: ": grant the rights of 'tower rbac host'",
+    404: ": create it with 'kubectl create namespace {namespace}', or set --namespace",
 }
 
 #: Timeout of the release of the Lease, s.
@@ -192,7 +192,7 @@ class LeaderElection(Service):
         except (APIError, defer.TimeoutError) as e:
             answer = f"no answer within {timeout:.1f} s"
             if isinstance(e, APIError):
-                answer = one_line(e) + _CURES.get(e.code, "")
+                answer = one_line(e) + _CURES.get(e.code, "").format(namespace=self.lock.namespace)
             self.problem = f"cannot use the {self.lock}: {answer}"
             if self.problem != self._logged:
                 self._logged = self.problem

@@ -30,8 +30,8 @@ from tower.store.records import StoreFailed
 DOUBT_TIME = 90.0
 
 _CURES = {
-    NOT_FOUND: ": create the namespace and install Tower's CRDs",
-    403: ": grant tower-proxy this right",
+    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds', and create the namespace",
+    403: ": grant tower-proxy the rights of 'tower rbac host'",
 }
 
 
