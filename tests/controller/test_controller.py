@@ -390,7 +390,25 @@ class LoadBalancerTests(ControllerTestCase):
 
 
 class RemovalTests(ControllerTestCase):
-    """A cluster that is not to be served any more."""
+    """A cluster that is not to be served, or not any more."""
+
+    def test_never_joined(self) -> None:
+        """A cluster that was never joined has a condition and an event with the reason."""
+        self.apply(joinFederation=False)
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("False", "NotJoined"))
+        self.assertIn("spec.joinFederation is not true", text)
+        self.assertEqual(self.events(), ["NotJoined"])
+        self.assertEqual(self.steady(), [])
+
+    def test_not_enabled(self) -> None:
+        """The reason follows the field that keeps a cluster from being served."""
+        self.apply(enable=False)
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("False", "Disabled"))
+        self.assertIn("spec.enable is false", text)
+        self.apply(joinFederation=False)
+        self.assertEqual(self.status(INITIALIZED)[1], "NotJoined")
 
     def test_off_and_on(self) -> None:
         """`joinFederation` off takes Service, endpoints and kubeconfig away; on brings all back."""

@@ -249,8 +249,15 @@ class Reconciler:
             left = tuple(each for each in cluster.finalizers if each != FINALIZER)
             if left != cluster.finalizers:
                 await self._objects.set_finalizers(cluster, left)
-        if record is not None and not cluster.is_deleted and record.condition(INITIALIZED) is not None:
-            await self._set_conditions(record, [not_joined()], (EXTERNAL_ACCESS_READY,))
+        if record is None or cluster.is_deleted:
+            return
+        if cluster.type == PROXY:
+            reason = not_joined(cluster)
+            if record.condition(INITIALIZED) is None:
+                self._events.record(cluster, "Normal", reason.reason, reason.message)
+            await self._set_conditions(record, [reason], (EXTERNAL_ACCESS_READY,))
+        else:
+            await self._set_conditions(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY))
 
     async def _remove(self, objects: HostObjects, *, is_last: bool) -> None:
         """Remove the objects of a cluster, and revoke its kubeconfig.
