@@ -13,7 +13,7 @@ from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
 from tower.controller.controller import Controller, HostAccess
 from tower.controller.kubeconfig_issuer import CALLER
-from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, FINALIZER
+from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, FINALIZER, SECRET_ANNOTATION
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.controller.objects.service_objects import SERVICE_NAMES, HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
@@ -160,6 +160,16 @@ class ServedTests(ControllerTestCase):
         """A cluster that KubeSphere reaches directly is not touched."""
         self.apply("host", connection={"type": "direct", "kubeconfig": "a3ViZQ=="})
         self.assertEqual(self.kit.host.writes, [])
+
+    def test_foreign_kubeconfig(self) -> None:
+        """A kubeconfig that is not Tower's stays in the object, with an event, also after a withdrawal."""
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})
+        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.events("Warning"), ["KubeconfigKept"])
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.assertEqual(self.steady(), [])
+        self.apply(joinFederation=False)
+        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
 
     def test_service_changed(self) -> None:
         """A Service that another program changed or deleted is put right."""
@@ -318,6 +328,15 @@ class CompatibleTests(ControllerTestCase):
         self.kit.records.v1_tokens.check("alpha", self.kit.connection()["token"])
         self.assertEqual(self.kit.host.objects(SECRETS), [])
         self.assertEqual(self.steady(), [])
+
+    def test_foreign_kubeconfig(self) -> None:
+        """A kubeconfig that is not Tower's is replaced, with an event; Tower's own is not reported."""
+        self.apply()
+        self.pump(DAY)
+        self.assertEqual(self.events("Warning"), [])
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})
+        self.assertNotEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.events("Warning"), ["KubeconfigReplaced"])
 
     def test_given_token(self) -> None:
         """A token of KubeSphere stays where it is."""
@@ -483,6 +502,24 @@ class RemovalTests(ControllerTestCase):
         self.assertEqual(self.kit.host.objects(SERVICES) + self.kit.host.objects(SECRETS), [])
         self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
         self.assertEqual(self.kit.cluster()["metadata"]["finalizers"], [])
+        self.assertNotIn("kubernetesAPIEndpoint", self.kit.connection())
+        self.assertNotIn("kubesphereAPIEndpoint", self.kit.connection())
+        self.assertEqual(self.kit.cluster()["status"]["conditions"], [])
+        self.assertNotIn(SECRET_ANNOTATION, self.kit.cluster()["metadata"]["annotations"])
+        self.assertEqual(self.events(), ["Initialized", "Withdrawn"])
+        self.assertEqual(self.steady(), [])
+
+    def test_other_type_and_endpoint(self) -> None:
+        """An endpoint that came with the new type, and conditions of other programs, stay."""
+        self.apply()
+        other = {"type": "Ready", "status": "True"}
+        cluster = self.kit.cluster()
+        conditions = [*cluster["status"]["conditions"], other]
+        self.kit.host.put(CLUSTERS, {**cluster, "status": {"conditions": conditions}})
+        endpoint = "https://192.0.2.1:6443"
+        self.apply(connection={"type": "direct", "kubernetesAPIEndpoint": endpoint})
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], endpoint)
+        self.assertEqual(self.kit.cluster()["status"]["conditions"], [other])
 
 
 class OutsideTests(ControllerTestCase):
@@ -593,11 +630,17 @@ class FailureTests(ControllerTestCase):
         self.assertEqual((levels.count("warn"), levels.count("info")), (1, 1))
 
     def test_invalid_name(self) -> None:
-        """A cluster whose name Tower cannot serve has an event with the reason."""
+        """A cluster whose name Tower cannot serve has an event and conditions with the reason, once."""
         self.kit.ignored.add("a.b")
         self.apply("a.b")
         (event,) = self.kit.host.objects(EVENTS)
         self.assertIn("cluster name 'a.b': must be", event["message"])
+        conditions = self.kit.cluster("a.b")["status"]["conditions"]
+        self.assertEqual(
+            sorted((each["type"], each["status"], each["reason"]) for each in conditions),
+            [("Available", "False", "InvalidName"), ("Initialized", "False", "InvalidName")],
+        )
+        self.assertEqual([each for each in self.steady() if each[1] == "clusters"], [])
         self.assertEqual(self.kit.host.objects(SERVICES), [])
 
     def test_record_that_comes_late(self) -> None:
