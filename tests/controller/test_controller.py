@@ -199,6 +199,17 @@ class ServedTests(ControllerTestCase):
         self.kit.records.v1_tokens.check("alpha", self.token())
         self.assertEqual(self.steady(), [])
 
+    def test_port_replaced(self) -> None:
+        """The event about a port that a cluster cannot have has the reason."""
+        self.apply()
+        self.apply("beta", connection={"kubernetesAPIServerPort": 6000})
+        self.apply("gamma", connection={"kubernetesAPIServerPort": 9})
+        messages = sorted(
+            each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == "PortReplaced"
+        )
+        self.assertEqual(messages[0], "Replaced by port 6001: port 6000: cluster alpha has it")
+        self.assertIn("Replaced by port 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
+
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""
         self.kit.host.put(
@@ -295,6 +306,7 @@ class TokenTests(ControllerTestCase):
         status, reason, text = self.status(INITIALIZED)
         self.assertEqual((status, reason), ("False", "ReconcileFailed"))
         self.assertIn("16 to 1024 printable", text)
+        self.assertTrue(text.startswith("spec.connection.token: "), text)
         self.assertNotIn("short", text)
         self.apply(connection={"token": TOKEN})
         self.assertEqual(self.status(INITIALIZED)[0], "True")
@@ -548,6 +560,20 @@ class OutsideTests(ControllerTestCase):
         self.started()
         self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
         self.assertIn("app", self.kit.service()["spec"]["selector"])
+
+
+class UnreachableTests(ControllerTestCase):
+    """A proxy outside of the host cluster, without an address that the host can reach."""
+
+    settings = HostSettings(selector=None)
+
+    def test_no_slice(self) -> None:
+        """A Service without endpoints has an event with the cure."""
+        self.apply()
+        self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
+        (event,) = [each for each in self.kit.host.objects(EVENTS) if each["type"] == "Warning"]
+        self.assertEqual(event["reason"], "NoEndpoint")
+        self.assertIn("set --publish-service-address", event["message"])
 
 
 class FailureTests(ControllerTestCase):

@@ -203,15 +203,18 @@ class Reconciler:
         except Conflict as e:
             raise NoPort(str(e)) from e
         if before.kubernetes_port is not None and record.kubernetes_port != before.kubernetes_port:
-            text = (
-                f"Port {before.kubernetes_port} belongs to another cluster, or is not in --cluster-ports: "
-                f"replaced by {record.kubernetes_port}"
-            )
+            text = f"Replaced by port {record.kubernetes_port}: {clusters.port_problem(before)}"
             self._events.record(cluster, "Warning", "PortReplaced", text)
         return record
 
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
+        if self._settings.selector is None and not self._settings.addresses:
+            text = (
+                f"Service {service_name(cluster.name)} has no endpoint: the proxy has no IP address for the "
+                "host cluster: set --publish-service-address to one that is not a loopback address"
+            )
+            self._events.record(cluster, "Warning", "NoEndpoint", text)
         for wanted in wanted_slices(cluster, port, self._settings):
             await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
         for each in current.values():
@@ -231,7 +234,9 @@ class Reconciler:
         given = inside.token or outside.token or unwritten.token
         token, token_id = given, known_id
         if self._uses_tokens:
-            settled = await settle_token(self._records.v1_tokens, name, given, known_id)
+            stored = f"token of Secret {self._settings.namespace}/{service_name(name)}"
+            source = "spec.connection.token" if inside.token else stored
+            settled = await settle_token(self._records.v1_tokens, name, given, known_id, source)
             token, token_id = settled.token, settled.id
         kept = max((held, unwritten), key=lambda each: self._renewal(each, server))
         if not self._renewal(kept, server):
