@@ -34,7 +34,7 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message
         text = (
-            f"the host's API server rejects requests of the proxy: {detail}: grant it the rights of "
+            f"the host cluster's API server rejects requests of the proxy: {detail}: grant it the rights of "
             "'tower rbac host'"
         )
         return Problem("Forbidden", text)

@@ -249,7 +249,7 @@ class HostedProxy(MultiService):
         self._fail(self._reactor)
 
     def _lost(self, reason: str) -> None:
-        """Serve no longer, and end the program; the next leader may start at any moment."""
+        """Stop serving, and end the program; the next leader may start at any moment."""
         self._log.critical("{reason}: the proxy ends", reason=reason)
         self._reactor.callLater(END_LIMIT, self._end, 1)
         self._cancel()

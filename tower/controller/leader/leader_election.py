@@ -127,12 +127,12 @@ class LeaderElection(Service):
         return f"standby: {self.holder} holds the {self.lock}" if self.holder else f"standby: {self.lock}"
 
     def startService(self) -> None:
-        """Begin to try."""
+        """Start trying to lead."""
         super().startService()  # type: ignore[no-untyped-call]
         Deferred.fromCoroutine(self._run()).addErrback(self._failed)
 
     def stopService(self) -> None:
-        """Stop to try and to lead, without a release."""
+        """Stop trying and leading, without a release of the Lease."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._leads = False
         self._watch.stop()
@@ -143,7 +143,7 @@ class LeaderElection(Service):
             self._taking.cancel()
 
     async def release(self) -> None:
-        """Stop, and give the Lease back if this candidate leads, which must have stopped to act as leader."""
+        """Stop, and release the Lease if this candidate leads; it must not act as the leader any more."""
         is_leader = self.is_leader
         if self.running:
             self.stopService()

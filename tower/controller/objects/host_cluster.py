@@ -39,7 +39,8 @@ class HostCluster:
 
     :ivar is_deleted: its deletion was requested.
     :ivar annotations: those that the controller reads or writes.
-    :ivar is_joined: it should be served.  ``enable`` may be missing.
+    :ivar is_federated: ``joinFederation`` is true.
+    :ivar is_enabled: ``enable`` is not false; it may be missing.
     :ivar is_exported: it should have a load balancer.
     :ivar connection: ``spec.connection``; may contain secrets.
     """
@@ -52,7 +53,8 @@ class HostCluster:
     is_deleted: bool
     finalizers: tuple[str, ...]
     annotations: Mapping[str, str] = field(repr=False)
-    is_joined: bool
+    is_federated: bool
+    is_enabled: bool
     is_exported: bool
     connection: Mapping[str, Any] = field(repr=False)
 
@@ -71,7 +73,8 @@ class HostCluster:
             metadata.get("deletionTimestamp") is not None,
             tuple(metadata.get("finalizers") or ()),
             {key: str(annotations[key]) for key in _ANNOTATIONS if key in annotations},
-            spec.get("joinFederation") is True and spec.get("enable") is not False,
+            spec.get("joinFederation") is True,
+            spec.get("enable") is not False,
             spec.get("externalKubeAPIEnabled") is True,
             _map(spec, "connection"),
         )
@@ -80,6 +83,11 @@ class HostCluster:
     def type(self) -> str:
         """Type of its connection."""
         return self.text("type")
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its users want it served."""
+        return self.is_federated and self.is_enabled
 
     @property
     def is_served(self) -> bool:
