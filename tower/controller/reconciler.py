@@ -19,6 +19,7 @@ from tower.controller.cluster_object import ClusterObject
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import (
+    ADDRESS_ANNOTATION,
     FINALIZER,
     PROXY,
     SECRET_ANNOTATION,
@@ -58,6 +59,7 @@ from tower.controller.objects.service_objects import (
     wanted_slices,
 )
 from tower.errors import Conflict, Invalid, NotFound, TowerError
+from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
 from tower.net.addresses import join_address
@@ -78,6 +80,9 @@ class HostObjects:
 
 #: Fields of a cluster's connection that have the addresses of its Service.
 _ENDPOINTS = ("kubernetesAPIEndpoint", "kubesphereAPIEndpoint", "externalKubernetesAPIEndpoint")
+
+
+_INVALID = 422
 
 
 class RecordPending(Conflict):
@@ -168,13 +173,11 @@ class Reconciler:
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
-        service = await self._applier.apply(
-            SERVICES, wanted_service(cluster, port, self._settings, objects.service), objects.service
-        )
+        service = await self._apply_service(cluster, port, objects.service)
         await self._apply_slices(cluster, port, objects.slices)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
-        await self._objects.apply(cluster, _with_endpoints(access, service, port))
+        await self._objects.apply(cluster, _with_endpoints(name, access, service, port))
         self._unwritten.pop(name, None)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
@@ -206,6 +209,17 @@ class Reconciler:
             text = f"Replaced by port {record.kubernetes_port}: {clusters.port_problem(before)}"
             self._events.record(cluster, "Warning", "PortReplaced", text)
         return record
+
+    async def _apply_service(self, cluster: HostCluster, port: int, current: Object | None) -> Object:
+        wanted = wanted_service(cluster, port, self._settings, current)
+        if current is None and cluster.last_address:
+            spec = {**wanted["spec"], "clusterIP": cluster.last_address}
+            try:
+                return await self._applier.apply(SERVICES, {**wanted, "spec": spec}, None)
+            except APIError as e:
+                if e.code != _INVALID:
+                    raise  # else another Service has the address now, or the range was changed
+        return await self._applier.apply(SERVICES, wanted, current)
 
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
@@ -325,7 +339,9 @@ class Reconciler:
         removed = {key: None for key, value in connection.items() if value and cluster.text(key) == value}
         if self._issuer.is_own(*_stamped(cluster)):
             removed[KUBECONFIG] = None
-        annotations = dict.fromkeys((TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION))
+        annotations = dict.fromkeys(
+            (TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION, ADDRESS_ANNOTATION)
+        )
         wanted = {"metadata": {"annotations": annotations}, "spec": {"connection": removed}}
         await self._issuer.revoke(ClusterSecrets.of_cluster(cluster).stamp)
         return await self._objects.apply(cluster, wanted)
@@ -383,15 +399,18 @@ def _server(service: Object) -> str:
     return f"https://{join_address(cluster_ip(service), KUBERNETES_PORT)}"
 
 
-def _with_endpoints(access: Object, service: Object, port: int) -> Object:
+def _with_endpoints(cluster: str, access: Object, service: Object, port: int) -> Object:
     """Return the wanted fields of the cluster's object: *access*, and how users reach the cluster."""
+    metadata = access["metadata"]
+    address = f"{cluster}/{cluster_ip(service)}"
+    metadata = {**metadata, "annotations": {**metadata["annotations"], ADDRESS_ANNOTATION: address}}
     connection: dict[str, Any] = {
         **access["spec"]["connection"],
         **_endpoints(service),
         "kubernetesAPIServerPort": port,
         "kubesphereAPIServerPort": kubesphere_port(port),
     }
-    return {**access, "spec": {"connection": connection}}
+    return {"metadata": metadata, "spec": {"connection": connection}}
 
 
 def _endpoints(service: Object) -> dict[str, str | None]:
