@@ -419,6 +419,28 @@ class CredentialTests(CommandTestCase):
         self.assertIn("tower credential list", self.bad("credential", "revoke", name))
 
 
+class RightsTests(CommandTestCase):
+    """`tower rbac`."""
+
+    def test_host(self) -> None:
+        """All roles of a proxy in a host cluster are bound to one account, and include Tower's objects."""
+        objects = list(yaml.safe_load_all(self.good("rbac", "host")))
+        (account,) = [each["metadata"] for each in objects if each["kind"] == "ServiceAccount"]
+        roles, bound = set(), set()
+        groups: set[str] = set()
+        for each in objects:
+            if each["kind"].endswith("Role"):
+                roles.add((each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")))
+                groups.update(group for rule in each["rules"] for group in rule["apiGroups"])
+            elif each["kind"].endswith("Binding"):
+                self.assertEqual(each["subjects"], [{"kind": "ServiceAccount", **account}])
+                name, kind = each["roleRef"]["name"], each["roleRef"]["kind"]
+                bound.add((kind, name, each["metadata"].get("namespace")))
+        self.assertEqual(roles, bound)
+        own = {"cluster.kubesphere.io", "tower.kubesphere.io"}
+        self.assertEqual(groups, {"", "coordination.k8s.io", "discovery.k8s.io", *own})
+
+
 class WayInTests(CommandTestCase):
     """Selection of the proxy, and errors if it is missing."""
 

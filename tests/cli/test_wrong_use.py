@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
 from tower.cli.arguments import parser
+from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
+from tower.control.state_files import HOSTED
 from tower.kube.kubeconfig import kubeconfig
 
 #: Wrong words, exit code, and parts of the line.
@@ -243,6 +246,36 @@ class UserFileTests(CommandTestCase):
             self.assertIn("this kubeconfig is for cluster alpha only", said)
             self.assertIn("use --state-dir or an administrator's kubeconfig", said)
         self.assertEqual(self.connection.requests, [])
+
+    def test_host_cluster(self) -> None:
+        """The API server of a cluster with Tower's CRDs is recognized, and nothing is written."""
+        path = self.user_file("https://127.0.0.1:6443")
+        served = {"kind": "APIResourceList", "resources": [{"name": "clusters"}, {"name": "clusters/status"}]}
+        self.connection = FakeConnection(lambda *_: FakeResponse(200, json.dumps(served).encode()))
+        for words in (("cluster", "add", "alpha"), ("join", "alpha"), ("cluster", "list"), ("version",)):
+            said = self.wrong("--kubeconfig", path, *words, state=False)
+            self.assertIn("https://127.0.0.1:6443 is the API server of a cluster, not of a Tower proxy", said)
+            self.assertIn("tower admin-kubeconfig", said)
+        self.assertEqual({method for method, *_ in self.connection.requests}, {"GET"})
+
+    def test_standby(self) -> None:
+        """The state directory of a standby is recognized; the line has the leader."""
+        os.remove(f"{self.state}/{ADMIN_KUBECONFIG}")
+        self.assertIn("start tower-proxy", self.bad("cluster", "list"))
+        role = Path(self.state, HOSTED)
+        role.write_text("standby: tower-1 holds the Lease kubesphere-system/tower\n")
+        said = self.bad("cluster", "list")
+        self.assertIn("is a standby: tower-1 holds the Lease kubesphere-system/tower: run the command", said)
+        role.write_text("leader: this proxy holds the Lease kubesphere-system/tower\n")
+        self.assertIn("start tower-proxy", self.bad("cluster", "list"))
+
+    def test_own_server(self) -> None:
+        """A proxy is recognized, with an administrator's kubeconfig of any name."""
+        path = self.user_file("https://127.0.0.1:8443")
+        code, out, err = self.run_tower("--kubeconfig", path, "cluster", "add", "alpha", state=False)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("cluster alpha added", out)
+        self.assertTrue(self.clusters.require("alpha").enabled)
 
     def test_port(self) -> None:
         """At the cluster's own port, its API server denies the request, and the line has the cure."""

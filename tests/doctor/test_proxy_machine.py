@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.doctor.kit import SERVING, DoctorTestCase, chain_of
 from tests.fakes.certificates import DAY, NOW, authority
 from tower.conch.transport.keys import load_or_create
+from tower.control.state_files import HOSTED
 from tower.doctor.findings import Finding
 from tower.doctor.proxy_machine import examine_proxy
 from tower.kube.kubeconfig import kubeconfig
@@ -189,6 +190,18 @@ class RunningTests(ProxyTestCase):
         self.assertEqual([each.line for each in findings.values() if each.verdict.grade != "ok"], [])
         for name in ("proxy", "login", "version", "clusters", "published name"):
             self.assertIn(name, findings)
+
+    def test_standby(self) -> None:
+        """A standby needs no kubeconfig; its leader is named."""
+        self.state.remove("admin.kubeconfig")
+        (self.path / "tower.db").unlink()
+        (self.path / "secrets.key").unlink()
+        self.state.write(HOSTED, b"standby: tower-1 holds the Lease kubesphere-system/tower\n")
+        findings = self.look()
+        self.assertEqual([each.line for each in findings.values() if each.verdict.grade != "ok"], [])
+        self.assertIn("standby: tower-1 holds the Lease kubesphere-system/tower", findings["proxy"].line)
+        self.assertIn("host cluster", findings["secrets key"].line)
+        self.assertNotIn("administrator's kubeconfig", findings)
 
     def test_version(self) -> None:
         """Another version is a warning."""

@@ -17,6 +17,7 @@ from tests.integration.member import Running
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, Program, is_ready, run, script, wait_for
 from tower.control.proxy_options import Options
+from tower.controller.objects.service_objects import LEADER_SELECTOR
 
 CRDS = ROOT / "deploy" / "crds"
 
@@ -184,6 +185,9 @@ class ProxyChartTests(ChartCase):
         leader = {"tower.kubesphere.io/leader": "true"}
         self.assertEqual(service["selector"], {**deployment["selector"]["matchLabels"], **leader})
         self.assertEqual(len(service["ports"]), 1)
+        renamed = self.objects("tower", HOSTED, nameOverride="other")["Deployment", "main-other"]
+        pods = renamed["spec"]["template"]["metadata"]["labels"]
+        self.assertLessEqual(LEADER_SELECTOR.items(), {**pods, **leader}.items())
 
     def test_authority(self) -> None:
         """The CA is in a Secret."""

@@ -100,7 +100,7 @@ class LoadTests(KeySecretCase):
         loading = self.loading(self.make())
         for _ in range(10):
             self.server.serve()
-        self.assertIn("concurrent changes", str(self.failureResultOf(loading, KeySecretFailed).value))
+        self.assertIn("changed during 5 attempts", str(self.failureResultOf(loading, KeySecretFailed).value))
 
     def test_missing(self) -> None:
         """A missing Secret is named with two cures; the next attempt finds it."""

@@ -143,7 +143,7 @@ class V1TunnelTests(SynchronousTestCase):
                 with self.assertRaises(StatusError) as caught:
                     rewritten(tunnel, HEAD + JANE + REST, plain)
                 self.assertEqual(caught.exception.code, 502)
-                self.assertIn("alpha cannot be used: its agent", str(caught.exception))
+                self.assertIn("alpha cannot be used: its kubesphere-v1 agent", str(caught.exception))
                 self.assertIn("client-key-data", str(caught.exception))
         self.assertTrue(self.tunnel.sent_credential)
 

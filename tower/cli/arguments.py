@@ -123,7 +123,7 @@ def _join(commands: Commands[Parser]) -> None:
         "--output-url",
         action="store_const",
         const=True,
-        help="v2: print a URL of the manifest, for kubectl apply -f, in place of it; it can be fetched once "
+        help="v2: print a URL for kubectl apply -f instead of the manifest; it can be fetched once "
         "within --ttl",
     )
     for kind in ("users", "groups"):

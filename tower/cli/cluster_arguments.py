@@ -111,7 +111,7 @@ def _add_switches(command: Parser, name: str) -> None:
             "--drain",
             metavar="DURATION",
             type=drain,
-            help="how long requests in progress may continue, at most 10m (default: not at all); no new "
+            help="time for requests in progress to finish, at most 10m (default: 0s); no new "
             "request and no agent is accepted meanwhile",
         )
     if name == "set":

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import tower
 from tower.cli.arguments import parser
-from tower.cli.client import CallFailed, CommandFailed, TowerClient, UsageFailed
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed
 from tower.cli.completion import complete
 from tower.cli.output import note
 from tower.cli.parser import USAGE
@@ -26,11 +26,17 @@ _CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
 #: Denial of Tower's API by a cluster's own API server.
 _OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
 
+#: Resource of Tower's API that the CRD of its clusters does not have.
+_OWN_RESOURCE = "clusters/jointokens"
+
 #: HTTP status of requests with an invalid value.
 _WRONG = (400, 422)
 
 #: The administrator's kubeconfig in the state directory of a running proxy.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
+
+#: Role of a proxy with a host cluster, in its state directory.
+ROLE = "host-cluster"
 
 
 def main(
@@ -77,7 +83,10 @@ def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient
         forward(client(access), options)
         return ""
     run: Callable[[TowerClient, argparse.Namespace], str] = options.run
-    return run(client(access), options)
+    caller = client(access)
+    if options.kubeconfig:
+        _check_server(caller)
+    return run(caller, options)
 
 
 def find_access(options: argparse.Namespace) -> KubeAccess:
@@ -99,10 +108,27 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
         return load_kubeconfig(path, options.context)
     except ConfigurationError as e:
         if isinstance(e.__cause__, FileNotFoundError):
+            _check_role(options.state_dir)
             raise CommandFailed(
                 f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates it"
             ) from e
         raise
+
+
+def _check_role(directory: str) -> None:
+    """Reject the state directory of a standby.
+
+    :raise CommandFailed: with the leader.
+    """
+    try:
+        role = Path(directory, ROLE).read_text(errors="replace").strip()
+    except OSError:
+        return
+    if role.startswith("standby: "):
+        raise CommandFailed(
+            f"the proxy with --state-dir {directory} is a {role}: run the command on that proxy's "
+            "machine or in its pod, or with --kubeconfig and a file from 'tower admin-kubeconfig'"
+        )
 
 
 def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:
@@ -119,6 +145,24 @@ def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:
     )
 
 
+def _check_server(client: TowerClient) -> None:
+    """Reject the API server of a cluster with Tower's CRDs, which would accept requests for clusters.
+
+    :raise UsageFailed: the server is not a proxy; the text has the cure.
+    """
+    try:
+        found = client.call("GET", GROUP_PATH).get("resources")
+    except CallFailed:
+        return  # the command's own request fails with the reason
+    if isinstance(found, list) and _OWN_RESOURCE not in [
+        each.get("name") for each in found if isinstance(each, dict)
+    ]:
+        raise UsageFailed(
+            f"{client.access.server} is the API server of a cluster, not of a Tower proxy: use "
+            "--state-dir on the proxy's machine or in its pod, or a kubeconfig from 'tower admin-kubeconfig'"
+        )
+
+
 def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     text = f"tower {tower.__version__}"
     if options.client:
@@ -126,7 +170,10 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerCl
     if not (options.kubeconfig or options.state_dir):
         note("the version of a proxy is shown with --state-dir or --kubeconfig")
         return text
-    answer = client(find_access(options)).call("GET", "/version")
+    caller = client(find_access(options))
+    if options.kubeconfig:
+        _check_server(caller)
+    answer = caller.call("GET", "/version")
     return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
 
 

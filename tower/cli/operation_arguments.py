@@ -9,6 +9,7 @@ from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options, yes_option
 
 _PROGRAMS = ("proxy", "agent")
+_RIGHTS = (*_PROGRAMS, "host")
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -40,9 +41,10 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         "rbac",
         "print the manifest of the service account and RBAC rights of the agent or the proxy in a cluster",
         "Apply it as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  'proxy' is "
-        "needed only for clusters of type ssh.",
+        "needed only for clusters of type ssh; 'host' is for a proxy with --store kubernetes, in its host "
+        "cluster.",
     )
-    rights.add_argument("program", metavar="PROGRAM", choices=_PROGRAMS, help=" or ".join(_PROGRAMS))
+    rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent or host")
     rights.set_defaults(text=lambda options: rbac_manifest(options.program))
 
 

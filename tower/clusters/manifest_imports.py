@@ -41,7 +41,7 @@ class ImportEnded(TowerError):
     """
 
     def __init__(self, cluster: str, *, was_fetched: bool) -> None:
-        reason = "was fetched already, which is possible once" if was_fetched else "has expired"
+        reason = "was already fetched, which is possible only once" if was_fetched else "has expired"
         super().__init__(
             f"this import URL for cluster {cluster} {reason}: get a new one with "
             f"'tower join {cluster} --output-url'"

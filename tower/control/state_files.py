@@ -25,7 +25,7 @@ from tower.trust.statedir import StateDir
 
 DATABASE = "tower.db"
 
-#: Marks the directory of a proxy whose records are in a host cluster.
+#: Marks the directory of a proxy whose records are in a host cluster; has ``leader: …`` or ``standby: …``.
 HOSTED = "host-cluster"
 
 #: File of the key that encrypts secrets, without ``--secrets-key-file``.

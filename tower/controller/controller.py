@@ -127,7 +127,7 @@ class Controller(Service):
         return found + [each.failure for each in self._reflectors.values() if each.failure]
 
     def startService(self) -> None:
-        """Start to follow the host's objects and the records; the work begins once all are known."""
+        """Follow the host's objects and the records; the work begins once all are known."""
         super().startService()  # type: ignore[no-untyped-call]
         self._watch = self._records.clusters.watch(self._recorded)
         for reflector in self._reflectors.values():

@@ -33,7 +33,10 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message
-        text = f"the host's API server rejects requests of the proxy: {detail}: grant it this right"
+        text = (
+            f"the host cluster's API server rejects requests of the proxy: {detail}: grant it the rights of "
+            "'tower rbac host'"
+        )
         return Problem("Forbidden", text)
     if error.code == _NOT_FOUND and f'namespaces "{namespace}" not found' in error.message:
         return Problem(
@@ -44,8 +47,8 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
     if error.code == _NOT_FOUND and "/cluster.kubesphere.io/" in error.path:
         return Problem(
             "CRDMissing",
-            "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install Tower's "
-            "CRDs (deploy/crds) or KubeSphere",
+            "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install it with "
+            "'kubectl apply -f deploy/crds', or install KubeSphere",
         )
     return None
 

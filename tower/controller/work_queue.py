@@ -57,7 +57,7 @@ class WorkQueue:
         return list(self._failures)
 
     def start(self) -> None:
-        """Start to work on the keys."""
+        """Start working on the keys."""
         self._is_running = True
         self._schedule()
 

@@ -53,6 +53,9 @@ async def examine_proxy(
     if not directory.is_locked():
         verdict = warn("tower-proxy is not running", "start it, as with: systemctl start tower-proxy")
         return [*found, Finding("proxy", verdict)]
+    role = _role(path)
+    if role.startswith("standby: "):
+        return [*found, Finding("proxy", ok(f"tower-proxy is running as a {role}; check the leader there"))]
     found.append(Finding("proxy", ok("tower-proxy is running")))
     return [*found, *await _running(network, path, environ, now)]
 
@@ -178,6 +181,8 @@ class _State:
         path = self._path / _SECRETS_KEY
         sealed = self._records(MEMBER_ACCESS)
         if not path.exists():
+            if _role(self._path):
+                return ok("it is in the host cluster, or in --secrets-key-file")
             if sealed:
                 cure = f"{RESTORE}, or set the credentials of {len(sealed)} clusters again"
                 return warn(f"{path} is missing, unless --secrets-key-file names another file", cure)
@@ -211,6 +216,14 @@ class _State:
             "only loopback names: other machines cannot verify this proxy",
             "set --publish-service-address HOST, the address that users and agents connect to",
         )
+
+
+def _role(path: Path) -> str:
+    """Return the role of a proxy with a host cluster; empty without one."""
+    try:
+        return (path / HOSTED).read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _published(path: Path) -> list[str]:

@@ -97,7 +97,10 @@ class KeySecret:
                     key=key.fingerprint,
                     secret=str(self._name),
                 )
-        raise KeySecretFailed(f"Secret {self._name}: too many concurrent changes")
+        raise KeySecretFailed(
+            f"Secret {self._name} was changed during {_ATTEMPTS} attempts to store the agent's key: no other "
+            "program may write it"
+        )
 
     def _loaded(self, stored: dict[str, bytes]) -> KeyPair:
         try:
@@ -118,7 +121,9 @@ class KeySecret:
         finally:
             self._api.close()
         if not isinstance(secret, dict) or not (secret.get("metadata") or {}).get("resourceVersion"):
-            raise KeySecretFailed(f"Secret {self._name}: the API server's answer is not a Secret")
+            raise KeySecretFailed(
+                f"Secret {self._name}: the API server's answer is not a Secret: check the server's address"
+            )
         return secret
 
     async def _created(self, key: KeyPair, version: object) -> bool:

@@ -80,7 +80,7 @@ class Options(EnvironmentOptions):
         parameter(
             "key-secret",
             None,
-            "[NAMESPACE/]NAME of an existing Secret in the cluster for the agent's key, in place of "
+            "[NAMESPACE/]NAME of an existing Secret in the cluster for the agent's key, instead of "
             "--state-dir; its replicas share the key.  [default namespace: the pod's]",
             SecretName.parse,
         ),

@@ -61,7 +61,7 @@ class OldAgentCheck:
             self._warned = now
             self._log.warn(
                 "Deployment {deployment} of namespace {namespace} has {replicas} replicas: an old agent next "
-                "to this one at an old proxy makes requests fail, as the proxy mixes their credentials "
+                "to this one at an old proxy makes requests fail, because the proxy mixes their credentials "
                 "(system:anonymous): stop it with 'kubectl -n {namespace} scale deployment {deployment} "
                 "--replicas=0'",
                 deployment=DEPLOYMENT,

@@ -38,7 +38,7 @@ _NO_TOKENS = (
     "'tower cluster set {cluster} --member-tokens allow' allows them to trusted callers"
 )
 _NO_CREDENTIAL = (
-    "cluster {cluster} cannot be used: its agent, of kubesphere-v1, sent no credential for the API server; "
+    "cluster {cluster} cannot be used: its kubesphere-v1 agent sent no credential for the API server; "
     "old agents do not read the files that a kubeconfig names: put client-certificate-data and "
     "client-key-data into the agent's kubeconfig, or run it in a pod with a service account, and restart it"
 )

@@ -9,7 +9,7 @@
 {{- end }}
 
 {{- define "tower.selector" -}}
-app.kubernetes.io/name: {{ include "tower.name" . }}
+app.kubernetes.io/name: tower
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -65,6 +65,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "tower.clusterPorts" -}}
 {{- default (eq .Values.store "kubernetes" | ternary "6000-7000" "none") .Values.clusterPorts }}
+{{- end }}
+
+{{- /* The labels of the pods: the Services of the clusters select app and app.kubernetes.io/name. */}}
+{{- define "tower.podLabels" -}}
+{{ include "tower.selector" . }}
+app: tower
 {{- end }}
 
 {{- /* The labels of the pod that serves. */}}

@@ -13,6 +13,8 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
+from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
+from tower.control.state_files import HOSTED
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
@@ -179,6 +181,20 @@ class HostedProxyTests(SynchronousTestCase):
         self.assertEqual(standby.hosted.summary(), standby.hosted.role)
         self.assertEqual(len(self.host.writes), writes)
 
+    def test_note_of_the_role(self) -> None:
+        """The state directory names the role and the leader; a standby has no administrator's kubeconfig."""
+        first, _ = self.leading("a")
+        leader = b"leader: this proxy holds the Lease kubesphere-system/tower\n"
+        self.assertEqual(first.state.read(HOSTED), leader)
+        path = self.mktemp()
+        state = StateDir(Path(path))
+        state.write(ADMIN_KUBECONFIG, b"written earlier")
+        standby = Replica(self.host, self.reactor, "b", state)
+        self.advance(1.0)
+        self.assertEqual(state.read(HOSTED), b"standby: a holds the Lease kubesphere-system/tower\n")
+        self.assertIsNone(state.read(ADMIN_KUBECONFIG))
+        self.successResultOf(standby.hosted.stopService())
+
     def test_hand_over(self) -> None:
         """At a stop the next replica leads while requests of the first one go on; it has the same keys."""
         first, proxy = self.leading("a")
@@ -233,7 +249,7 @@ class HostedProxyTests(SynchronousTestCase):
         """A leader that cannot read its records tries again, keeps the Lease, and is not ready."""
         self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=2)
         replica = self.replica("a")
-        self.assertIn("secrets is forbidden", replica.hosted.problem)
+        self.assertIn("secrets is forbidden: grant the rights of 'tower rbac host'", replica.hosted.problem)
         self.assertIsNone(replica.proxy)
         self.advance(10.5)
         self.assertIsNotNone(replica.proxy)

@@ -186,7 +186,10 @@ class CandidateTests(ElectionTestCase):
         host = FakeHost(namespaces=())
         self.host = host
         candidate = self.candidate("a")
-        self.assertIn('namespaces "kubesphere-system" not found: create the namespace', candidate.problem)
+        self.assertIn(
+            'namespaces "kubesphere-system" not found: create it with \'kubectl create namespace',
+            candidate.problem,
+        )
 
     def test_no_answer(self) -> None:
         """A frozen API server is a problem after the retry period, and does not end the candidate."""

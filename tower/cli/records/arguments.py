@@ -34,7 +34,9 @@ def add_store_commands(commands: Commands[Parser]) -> None:
             help=f"{'source' if name == 'from' else 'target'}: {SQLITE} or {KUBERNETES}",
         )
     one.add_argument(
-        "--host-kubeconfig", metavar="FILE", help="kubeconfig of the host cluster (default: that of this pod)"
+        "--host-kubeconfig",
+        metavar="FILE",
+        help="kubeconfig of the host cluster (default: the pod's service account)",
     )
     one.add_argument(
         "--namespace",

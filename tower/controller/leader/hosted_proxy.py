@@ -19,10 +19,11 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
+from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED, SECRETS_KEY
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
-from tower.errors import TowerError
+from tower.errors import ConfigurationError, TowerError
 from tower.kube.client import APIError
 from tower.options.errors import one_line
 from tower.reactor.interfaces import IReactor
@@ -36,6 +37,8 @@ from tower.trust.statedir import StateDir
 from tower.trust.vault import new_key
 
 T = TypeVar("T")
+
+_FORBIDDEN = 403
 
 #: Time between attempts of a leader to get its keys and records, s.
 RETRY_PERIOD = 5.0
@@ -181,6 +184,12 @@ class HostedProxy(MultiService):
         self._election.startService()
 
     def _standby(self) -> None:
+        """Leave a note for the `tower` command on this machine."""
+        try:
+            self._state.remove(ADMIN_KUBECONFIG)  # left by an earlier leader
+            self._state.write(HOSTED, f"{self.role}\n".encode())
+        except ConfigurationError as e:
+            self._log.warn("{reason}", reason=one_line(e))
         self.on_ready()
 
     def _started(self) -> None:
@@ -189,7 +198,7 @@ class HostedProxy(MultiService):
 
     async def _lead(self) -> None:
         await self._repeat(self._secret.take_over)
-        self._state.write(HOSTED, f"{self._secret}\n".encode())
+        self._state.write(HOSTED, f"{self.role}\n".encode())
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
         self._store = store = await self._repeat(self._load)
@@ -207,6 +216,8 @@ class HostedProxy(MultiService):
                 result = await step()
             except (APIError, StoreFailed) as e:
                 problem = one_line(e)
+                if isinstance(e, APIError) and e.code == _FORBIDDEN:
+                    problem += ": grant the rights of 'tower rbac host'"
                 if problem != self._trouble:
                     self._trouble = problem
                     self._log.error("the leader cannot start yet: {reason}", reason=problem)
@@ -238,7 +249,7 @@ class HostedProxy(MultiService):
         self._fail(self._reactor)
 
     def _lost(self, reason: str) -> None:
-        """Serve no longer, and end the program; the next leader may start at any moment."""
+        """Stop serving, and end the program; the next leader may start at any moment."""
         self._log.critical("{reason}: the proxy ends", reason=reason)
         self._reactor.callLater(END_LIMIT, self._end, 1)
         self._cancel()

@@ -38,8 +38,8 @@ AGAIN = 0.2
 #: Cures of rejected requests, by the status of the answer.
 _CURES = {
     401: ": check the credential of --kubeconfig or of the service account",
-    403: ": grant the rights of docs/host-cluster.md",
-    404: ": create the namespace of --namespace",
+    403: ": grant the rights of 'tower rbac host'",
+    404: ": create it with 'kubectl create namespace {namespace}', or set --namespace",
 }
 
 #: Timeout of the release of the Lease, s.
@@ -127,12 +127,12 @@ class LeaderElection(Service):
         return f"standby: {self.holder} holds the {self.lock}" if self.holder else f"standby: {self.lock}"
 
     def startService(self) -> None:
-        """Begin to try."""
+        """Start trying to lead."""
         super().startService()  # type: ignore[no-untyped-call]
         Deferred.fromCoroutine(self._run()).addErrback(self._failed)
 
     def stopService(self) -> None:
-        """Stop to try and to lead, without a release."""
+        """Stop trying and leading, without a release of the Lease."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._leads = False
         self._watch.stop()
@@ -143,7 +143,7 @@ class LeaderElection(Service):
             self._taking.cancel()
 
     async def release(self) -> None:
-        """Stop, and give the Lease back if this candidate leads, which must have stopped to act as leader."""
+        """Stop, and release the Lease if this candidate leads; it must not act as the leader any more."""
         is_leader = self.is_leader
         if self.running:
             self.stopService()
@@ -192,7 +192,7 @@ class LeaderElection(Service):
         except (APIError, defer.TimeoutError) as e:
             answer = f"no answer within {timeout:.1f} s"
             if isinstance(e, APIError):
-                answer = one_line(e) + _CURES.get(e.code, "")
+                answer = one_line(e) + _CURES.get(e.code, "").format(namespace=self.lock.namespace)
             self.problem = f"cannot use the {self.lock}: {answer}"
             if self.problem != self._logged:
                 self._logged = self.problem

@@ -1,4 +1,4 @@
-"""One Lease as a lock: reads it, takes it, gives it back, and remembers when it changed."""
+"""One Lease as a lock: reads, takes and releases it, and remembers when it changed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class LeaseLock:
         return None
 
     async def release(self) -> None:
-        """Give the Lease back, so that another candidate takes it at once; no-op if another one holds it.
+        """Release the Lease, so that another candidate takes it at once; no-op if another one holds it.
 
         :raise APIError: the Lease cannot be read or written.
         """

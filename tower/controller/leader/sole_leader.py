@@ -33,6 +33,6 @@ class SoleLeader(Service):
         self.on_started()
 
     async def release(self) -> None:
-        """Stop to lead."""
+        """Stop leading."""
         if self.running:
             self.stopService()  # type: ignore[no-untyped-call]

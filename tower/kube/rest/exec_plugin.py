@@ -1,4 +1,4 @@
-"""Credentials from a plugin: it runs if there is none yet, when the last one expires, or is rejected."""
+"""Credentials from a plugin, which runs for the first one, and again when it expires or is rejected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ExecPlugin:
         self._last_run: float | None = None
 
     async def credential(self, rejected: ExecCredential | None = None) -> ExecCredential:
-        """Return a credential; the last one if it still counts.
+        """Return a credential; the last one if it is still valid.
 
         :param rejected: by the API server, so another one is needed.
         :raise ConfigurationError: the program fails, takes too long, or writes no valid credential; one
@@ -118,7 +118,9 @@ class ExecPlugin:
         try:
             self._reactor.spawnProcess(run, program, command.words, environment)
         except OSError as e:
-            raise ConfigurationError(f"{command.where}: {command.shown}: {e.strerror}") from e
+            raise ConfigurationError(
+                f"{command.where}: cannot run {command.shown}: {e.strerror}; run it manually to see why"
+            ) from e
         try:
             written = await run.ended.addTimeout(TIMEOUT, self._reactor)
         except defer.TimeoutError:

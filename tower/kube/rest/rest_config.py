@@ -104,7 +104,7 @@ class RestConfig:
         return self._server.upstream()
 
     async def prepare(self) -> None:
-        """Read changed files, and get a credential from the plugin if there is none that counts.
+        """Read changed files, and get a credential from the plugin if there is no valid one.
 
         :raise ConfigurationError: the plugin fails; one line with the cure.
         """

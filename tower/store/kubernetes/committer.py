@@ -30,8 +30,8 @@ from tower.store.records import StoreFailed
 DOUBT_TIME = 90.0
 
 _CURES = {
-    NOT_FOUND: ": create the namespace and install Tower's CRDs",
-    403: ": grant tower-proxy this right",
+    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds', and create the namespace",
+    403: ": grant tower-proxy the rights of 'tower rbac host'",
 }
 
 
@@ -90,7 +90,9 @@ class Committer:
             else:
                 written = await self._log.resolve(transaction)
         except APIError as e:
-            raise StoreFailed(f"an earlier transaction in the host cluster is not finished: {e}") from e
+            raise StoreFailed(
+                f"an earlier transaction in the host cluster is not finished yet, retry later: {e}"
+            ) from e
         self._interrupted = None
         return written
 
@@ -159,7 +161,7 @@ class Committer:
             written = await self._log.finish(transaction, known)
         except APIError as e:
             raise StoreFailed(
-                f"the transaction of {first.kind} {first.name} is decided, but not finished: it is finished "
+                f"the change of {first.kind} {first.name} is accepted, but not complete: it is completed "
                 f"as soon as the host cluster answers: {e}"
             ) from e
         self._interrupted = _Interrupted(transaction, is_finished=True)

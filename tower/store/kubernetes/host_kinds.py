@@ -11,7 +11,7 @@ from tower.store.kubernetes.object_codec import ObjectCodec, RecordCodec, Secret
 GROUP = "tower.kubesphere.io"
 VERSION = "v1alpha1"
 
-#: Unfinished transactions; see `tower.store.kubernetes.transactions`.
+#: Unfinished transactions; see `tower.store.kubernetes.transaction_log`.
 TRANSACTIONS = ResourceType(GROUP, VERSION, "transactions", "Transaction")
 
 #: Names of Tower's own kinds, in the singular.

@@ -17,7 +17,7 @@ _ATTEMPTS = 10
 
 
 class FieldsDropped(Exception):
-    """The API server accepted a write, but dropped fields of it: its CRD is another one."""
+    """The API server accepted a write, but dropped fields of it: its CRD is not Tower's."""
 
 
 @define(eq=False)

@@ -46,7 +46,7 @@ class Orphans:
             self._timer = self._clock.callLater(delay, self._start)
 
     def stop(self) -> None:
-        """Remove no more; the next start does."""
+        """Stop; the next start removes the rest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -68,7 +68,7 @@ class ImportPage:
             self._refund(address)
             raise StatusError(
                 429,
-                "too many requests to import URLs from this address: retry later",
+                f"too many requests to import URLs from this address: retry after {1 / RATE:g} s",
                 details={"retryAfterSeconds": int(1 / RATE)},
             )
         secret = path.removeprefix(IMPORTS)
