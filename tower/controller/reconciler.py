@@ -6,7 +6,6 @@ Each step compares first, so that a cluster whose objects are right is not writt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -18,6 +17,7 @@ from tower.controller.applier import Applier
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.objects.endpoints import ENDPOINTS, endpoints, server_url, with_endpoints
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
     FINALIZER,
@@ -44,16 +44,12 @@ from tower.controller.objects.secret_objects import (
     wanted_secret,
 )
 from tower.controller.objects.service_objects import (
-    KUBERNETES_PORT,
-    KUBESPHERE_PORT,
     SERVICE_NAMES,
     HostSettings,
     InvalidAnnotation,
     balancer_annotations,
     balancer_names,
     certificate_names,
-    cluster_ip,
-    kubesphere_port,
     service_name,
     wanted_service,
     wanted_slices,
@@ -62,7 +58,6 @@ from tower.errors import Conflict, Invalid, NotFound, TowerError
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
-from tower.net.addresses import join_address
 from tower.store.records import RecordChanged
 
 
@@ -76,10 +71,6 @@ class HostObjects:
     cluster: HostCluster | None
     service: Object | None
     slices: Sequence[Object] = ()
-
-
-#: Fields of a cluster's connection that have the addresses of its Service.
-_ENDPOINTS = ("kubernetesAPIEndpoint", "kubesphereAPIEndpoint", "externalKubernetesAPIEndpoint")
 
 
 _INVALID = 422
@@ -177,7 +168,7 @@ class Reconciler:
         await self._apply_slices(cluster, port, objects.slices)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
-        await self._objects.apply(cluster, _with_endpoints(name, access, service, port))
+        await self._objects.apply(cluster, with_endpoints(name, access, service, port))
         self._unwritten.pop(name, None)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
@@ -239,7 +230,7 @@ class Reconciler:
 
         :return: with the time until the kubeconfig must be renewed, s.
         """
-        name, server = cluster.name, _server(service)
+        name, server = cluster.name, server_url(service)
         secret = await self._applier.get(SECRETS, service_name(name))
         inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
         held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
@@ -335,7 +326,7 @@ class Reconciler:
             await self._set_conditions(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
         else:
             await self._objects.set_conditions(cluster, ())
-        connection = {} if service is None else _endpoints(service)
+        connection = {} if service is None else endpoints(service)
         removed = {key: None for key, value in connection.items() if value and cluster.text(key) == value}
         if self._issuer.is_own(*_stamped(cluster)):
             removed[KUBECONFIG] = None
@@ -348,7 +339,7 @@ class Reconciler:
 
     def _withdrawn(self, cluster: HostCluster) -> Object:
         """Return the wanted fields of the object of a cluster that is not served."""
-        fields = list(_ENDPOINTS)
+        fields = list(ENDPOINTS)
         if not self._has_foreign_kubeconfig(cluster):
             fields.append(KUBECONFIG)
         return {"spec": {"connection": dict.fromkeys(fields)}}
@@ -393,31 +384,6 @@ class Reconciler:
                 await self._records.clusters.set_conditions(record.name, changed, gone)
             except NotFound:
                 return  # it was removed meanwhile
-
-
-def _server(service: Object) -> str:
-    return f"https://{join_address(cluster_ip(service), KUBERNETES_PORT)}"
-
-
-def _with_endpoints(cluster: str, access: Object, service: Object, port: int) -> Object:
-    """Return the wanted fields of the cluster's object: *access*, and how users reach the cluster."""
-    metadata = access["metadata"]
-    address = f"{cluster}/{cluster_ip(service)}"
-    metadata = {**metadata, "annotations": {**metadata["annotations"], ADDRESS_ANNOTATION: address}}
-    connection: dict[str, Any] = {
-        **access["spec"]["connection"],
-        **_endpoints(service),
-        "kubernetesAPIServerPort": port,
-        "kubesphereAPIServerPort": kubesphere_port(port),
-    }
-    return {"metadata": metadata, "spec": {"connection": connection}}
-
-
-def _endpoints(service: Object) -> dict[str, str | None]:
-    names = balancer_names(service)
-    external = f"https://{join_address(names[0], KUBERNETES_PORT)}" if names else None
-    second = f"http://{join_address(cluster_ip(service), KUBESPHERE_PORT)}"
-    return dict(zip(_ENDPOINTS, (_server(service), second, external), strict=True))
 
 
 def _stamped(cluster: HostCluster) -> tuple[str, bytes]:
