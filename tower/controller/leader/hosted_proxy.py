@@ -155,8 +155,10 @@ class HostedProxy(MultiService):
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
-        starting = "; ".join(self._failures()) or "the proxy is starting" if self._leading else ""
-        return self._trouble or self._election.problem or starting
+        # the reasons of the current attempt come before that of the last one
+        loading = "; ".join(self._failures()) if self._leading else ""
+        starting = "the proxy is starting" if self._leading else ""
+        return loading or self._trouble or self._election.problem or starting
 
     @property
     def warnings(self) -> Sequence[str]:
