@@ -164,6 +164,7 @@ class HostedProxyTests(SynchronousTestCase):
         assert secret is not None
         self.assertEqual(set(secret["data"]), {KEY, "secrets.key"})
         self.assertTrue(proxy.running)
+        self.assertEqual(replica.state.source, "Secret kubesphere-system/tower-state")
         self.assertEqual((replica.hosted.problem, self.labeled()), ("the proxy is starting", []))
         proxy.on_ready()
         self.assertEqual((replica.hosted.problem, self.labeled(), replica.is_ready), ("", ["a"], 1))

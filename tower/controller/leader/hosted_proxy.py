@@ -204,6 +204,7 @@ class HostedProxy(MultiService):
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
         self._store = store = await self._repeat(self._load)
+        self._state.source = str(self._secret)
         proxy = self._create(store)
         await self._repeat(self._secret.save_changed)
         self._state.save = self._secret.save
