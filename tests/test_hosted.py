@@ -95,8 +95,10 @@ class ReplicaTests(SynchronousTestCase):
         self.assertEqual((port, host), (8081, "127.0.0.1"))
 
     def test_database(self) -> None:
-        """A state directory with records of SQLite is rejected, with the cure."""
+        """A state directory with records of SQLite is rejected, with the cure; an empty file has none."""
         self.state.write("tower.db", b"")
+        self.make()
+        self.state.write("tower.db", b"SQLite format 3")
         error = self.assertRaises(ConfigurationError, self.make)
         self.assertIn("move the file away", str(error))
 

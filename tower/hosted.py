@@ -55,9 +55,10 @@ def replica(
         has records.
     :raise CannotListenError: ``--health-port`` is in use.
     """
-    if (state.path / DATABASE).exists():
+    database = state.path / DATABASE
+    if database.exists() and database.stat().st_size > 0:
         raise ConfigurationError(
-            f"{state.path / DATABASE} has records, which --store kubernetes does not use: "
+            f"{database} has records, which --store kubernetes does not use: "
             "move the file away, or set another --state-dir"
         )
     if options["kubeconfig"] is None:

@@ -63,6 +63,14 @@ class StateFilesTests(SynchronousTestCase):
         load_or_create(self.state, FILE)
         self.assertEqual(self.error(), "")
 
+    def test_missing_in_secret(self) -> None:
+        """With keys from a Secret, the error names the Secret and its cure."""
+        self.successResultOf(self.store.transact([Create("agentkeys", "a", {"cluster_uid": "1"})]))
+        self.state.source = "Secret kubesphere-system/tower-state"
+        text = self.error()
+        self.assertTrue(text.startswith(f"Secret kubesphere-system/tower-state is missing, or lacks {FILE}"))
+        self.assertIn("apply a saved copy of it with kubectl; without one, set --new-host-key", text)
+
     def test_damaged(self) -> None:
         """A damaged key is never replaced."""
         for content in (b"", b"rubbish"):

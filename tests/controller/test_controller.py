@@ -13,7 +13,12 @@ from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
 from tower.controller.controller import Controller, HostAccess
 from tower.controller.kubeconfig_issuer import CALLER
-from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, FINALIZER, SECRET_ANNOTATION
+from tower.controller.objects.host_cluster import (
+    ADDRESS_ANNOTATION,
+    BALANCER_ANNOTATION,
+    FINALIZER,
+    SECRET_ANNOTATION,
+)
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.controller.objects.service_objects import SERVICE_NAMES, HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
@@ -460,6 +465,31 @@ class RemovalTests(ControllerTestCase):
         self.assertEqual(self.token(), token)
         self.assertIn("kubernetesAPIEndpoint", self.kit.connection())
         self.kubeconfig()
+
+    def test_address_stays(self) -> None:
+        """A cluster that is joined again gets the ClusterIP of before, unless another Service has it."""
+        self.apply()
+        endpoint = self.kit.connection()["kubernetesAPIEndpoint"]
+        self.apply(joinFederation=False)
+        self.apply()
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], endpoint)
+        self.apply(joinFederation=False)
+        text = "spec.clusterIPs: Invalid value: failed to allocate IP: provided IP is already allocated"
+        self.kit.host.fail_next(422, text, verbs=("create",), plural="services")
+        self.apply()
+        address = self.kit.service()["spec"]["clusterIP"]
+        self.assertNotIn(f"//{address}:", endpoint)
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
+        self.assertEqual(self.status(INITIALIZED)[0], "True")
+
+    def test_copied_address(self) -> None:
+        """A copy of the object under another name gets its own ClusterIP."""
+        self.apply()
+        note = self.kit.cluster()["metadata"]["annotations"][ADDRESS_ANNOTATION]
+        self.apply(joinFederation=False)
+        self.kit.apply("beta", annotations={ADDRESS_ANNOTATION: note})
+        self.pump()
+        self.assertNotEqual(f"alpha/{self.kit.service('beta')['spec']['clusterIP']}", note)
 
     def test_deleted(self) -> None:
         """A deleted cluster goes with all its objects, and its port is in quarantine."""

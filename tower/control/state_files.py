@@ -65,6 +65,13 @@ class LostFile:
     def __str__(self) -> str:
         return f"{self.problem}: {RESTORE}; without a backup, {self.instead}"
 
+    def in_source(self, source: str) -> str:
+        """Return the same for a directory whose files are a copy of *source*."""
+        return (
+            f"{source} is missing, or lacks {self.name} ({self.problem}): apply a saved copy of it with "
+            f"kubectl; without one, {self.instead}"
+        )
+
 
 def check_database(state: StateDir) -> None:
     """Check that the database is there, or the directory new.
@@ -96,7 +103,7 @@ def check_keys(
     credentials = [record.value for record in store.snapshot(CREDENTIALS).values()]
     for lost in lost_keys(state.path, files, len(store.snapshot(AGENT_KEYS)), credentials, now):
         if lost.name not in allowed:
-            raise ConfigurationError(str(lost))
+            raise ConfigurationError(lost.in_source(state.source) if state.source else str(lost))
     text = state.read(HOST_KEY)
     try:
         if text is not None:

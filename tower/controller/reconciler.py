@@ -6,7 +6,6 @@ Each step compares first, so that a cluster whose objects are right is not writt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -18,7 +17,9 @@ from tower.controller.applier import Applier
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.objects.endpoints import ENDPOINTS, endpoints, server_url, with_endpoints
 from tower.controller.objects.host_cluster import (
+    ADDRESS_ANNOTATION,
     FINALIZER,
     PROXY,
     SECRET_ANNOTATION,
@@ -43,24 +44,20 @@ from tower.controller.objects.secret_objects import (
     wanted_secret,
 )
 from tower.controller.objects.service_objects import (
-    KUBERNETES_PORT,
-    KUBESPHERE_PORT,
     SERVICE_NAMES,
     HostSettings,
     InvalidAnnotation,
     balancer_annotations,
     balancer_names,
     certificate_names,
-    cluster_ip,
-    kubesphere_port,
     service_name,
     wanted_service,
     wanted_slices,
 )
 from tower.errors import Conflict, Invalid, NotFound, TowerError
+from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
-from tower.net.addresses import join_address
 from tower.store.records import RecordChanged
 
 
@@ -76,8 +73,7 @@ class HostObjects:
     slices: Sequence[Object] = ()
 
 
-#: Fields of a cluster's connection that have the addresses of its Service.
-_ENDPOINTS = ("kubernetesAPIEndpoint", "kubesphereAPIEndpoint", "externalKubernetesAPIEndpoint")
+_INVALID = 422
 
 
 class RecordPending(Conflict):
@@ -168,13 +164,11 @@ class Reconciler:
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
-        service = await self._applier.apply(
-            SERVICES, wanted_service(cluster, port, self._settings, objects.service), objects.service
-        )
+        service = await self._apply_service(cluster, port, objects.service)
         await self._apply_slices(cluster, port, objects.slices)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
-        await self._objects.apply(cluster, _with_endpoints(access, service, port))
+        await self._objects.apply(cluster, with_endpoints(name, access, service, port))
         self._unwritten.pop(name, None)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
@@ -207,6 +201,17 @@ class Reconciler:
             self._events.record(cluster, "Warning", "PortReplaced", text)
         return record
 
+    async def _apply_service(self, cluster: HostCluster, port: int, current: Object | None) -> Object:
+        wanted = wanted_service(cluster, port, self._settings, current)
+        if current is None and cluster.last_address:
+            spec = {**wanted["spec"], "clusterIP": cluster.last_address}
+            try:
+                return await self._applier.apply(SERVICES, {**wanted, "spec": spec}, None)
+            except APIError as e:
+                if e.code != _INVALID:
+                    raise  # else another Service has the address now, or the range was changed
+        return await self._applier.apply(SERVICES, wanted, current)
+
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
         if self._settings.selector is None and not self._settings.addresses:
@@ -225,7 +230,7 @@ class Reconciler:
 
         :return: with the time until the kubeconfig must be renewed, s.
         """
-        name, server = cluster.name, _server(service)
+        name, server = cluster.name, server_url(service)
         secret = await self._applier.get(SECRETS, service_name(name))
         inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
         held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
@@ -321,18 +326,20 @@ class Reconciler:
             await self._set_conditions(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
         else:
             await self._objects.set_conditions(cluster, ())
-        connection = {} if service is None else _endpoints(service)
+        connection = {} if service is None else endpoints(service)
         removed = {key: None for key, value in connection.items() if value and cluster.text(key) == value}
         if self._issuer.is_own(*_stamped(cluster)):
             removed[KUBECONFIG] = None
-        annotations = dict.fromkeys((TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION))
+        annotations = dict.fromkeys(
+            (TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION, ADDRESS_ANNOTATION)
+        )
         wanted = {"metadata": {"annotations": annotations}, "spec": {"connection": removed}}
         await self._issuer.revoke(ClusterSecrets.of_cluster(cluster).stamp)
         return await self._objects.apply(cluster, wanted)
 
     def _withdrawn(self, cluster: HostCluster) -> Object:
         """Return the wanted fields of the object of a cluster that is not served."""
-        fields = list(_ENDPOINTS)
+        fields = list(ENDPOINTS)
         if not self._has_foreign_kubeconfig(cluster):
             fields.append(KUBECONFIG)
         return {"spec": {"connection": dict.fromkeys(fields)}}
@@ -377,28 +384,6 @@ class Reconciler:
                 await self._records.clusters.set_conditions(record.name, changed, gone)
             except NotFound:
                 return  # it was removed meanwhile
-
-
-def _server(service: Object) -> str:
-    return f"https://{join_address(cluster_ip(service), KUBERNETES_PORT)}"
-
-
-def _with_endpoints(access: Object, service: Object, port: int) -> Object:
-    """Return the wanted fields of the cluster's object: *access*, and how users reach the cluster."""
-    connection: dict[str, Any] = {
-        **access["spec"]["connection"],
-        **_endpoints(service),
-        "kubernetesAPIServerPort": port,
-        "kubesphereAPIServerPort": kubesphere_port(port),
-    }
-    return {**access, "spec": {"connection": connection}}
-
-
-def _endpoints(service: Object) -> dict[str, str | None]:
-    names = balancer_names(service)
-    external = f"https://{join_address(names[0], KUBERNETES_PORT)}" if names else None
-    second = f"http://{join_address(cluster_ip(service), KUBESPHERE_PORT)}"
-    return dict(zip(_ENDPOINTS, (_server(service), second, external), strict=True))
 
 
 def _stamped(cluster: HostCluster) -> tuple[str, bytes]:

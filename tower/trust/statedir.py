@@ -39,12 +39,14 @@ class StateDir:
     :ivar path: absolute.
     :ivar save: awaited before a change of keys that others depend on, if the directory itself is not durable;
         raises `TowerError`, and nothing is changed.
+    :ivar source: the object that `save` writes and whose copy the files are; empty: there is none.
     :raise ConfigurationError: other users may read or own the directory, or it cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self.save: Save = _save_nowhere
+        self.source = ""
         self._lock: int | None = None
         os.umask(0o077)
         try:

@@ -164,6 +164,7 @@ class HostedProxyTests(SynchronousTestCase):
         assert secret is not None
         self.assertEqual(set(secret["data"]), {KEY, "secrets.key"})
         self.assertTrue(proxy.running)
+        self.assertEqual(replica.state.source, "Secret kubesphere-system/tower-state")
         self.assertEqual((replica.hosted.problem, self.labeled()), ("the proxy is starting", []))
         proxy.on_ready()
         self.assertEqual((replica.hosted.problem, self.labeled(), replica.is_ready), ("", ["a"], 1))
@@ -264,6 +265,14 @@ class HostedProxyTests(SynchronousTestCase):
         self.assertEqual((replica.hosted.problem, replica.hosted.warnings), (replica.failures[0], ()))
         proxy.on_ready()
         self.assertEqual((replica.hosted.problem, replica.hosted.warnings), ("", replica.failures))
+
+    def test_current_reason(self) -> None:
+        """While records are loaded, the current reason is shown in place of that of the last attempt."""
+        self.host.fail_next(403, "transactions is forbidden", verbs=["list"], count=99)
+        replica = self.replica("a")
+        self.assertIn("transactions is forbidden", replica.hosted.problem)
+        replica.failures = ["secrets is forbidden"]
+        self.assertEqual(replica.hosted.problem, "secrets is forbidden")
 
     def test_keys_not_saved(self) -> None:
         """New keys that cannot be saved do not come into use."""

@@ -282,6 +282,15 @@ class LeaderTests(ElectionTestCase):
         self.suspended = 15.0
         self.assertFalse(leader.is_leader)
 
+    def test_reason_after_suspension(self) -> None:
+        """A leader that lost its Lease by a suspension does not blame the API server."""
+        self.candidate("a")
+        self.advance(1.0)
+        self.host.freeze()
+        self.suspended = 37.0
+        self.advance(15.1)
+        self.assertIn("did not run for 37 s or longer, as after a suspension", self.events[-1])
+
     def test_answer_after_suspension(self) -> None:
         """The answer to a renewal that was sent before a suspension does not count: the next one does."""
         leader = self.candidate("a")

@@ -155,8 +155,10 @@ class HostedProxy(MultiService):
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
-        starting = "; ".join(self._failures()) or "the proxy is starting" if self._leading else ""
-        return self._trouble or self._election.problem or starting
+        # the reasons of the current attempt come before that of the last one
+        loading = "; ".join(self._failures()) if self._leading else ""
+        starting = "the proxy is starting" if self._leading else ""
+        return loading or self._trouble or self._election.problem or starting
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -202,6 +204,7 @@ class HostedProxy(MultiService):
         if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
             self._state.write(SECRETS_KEY, new_key() + b"\n")
         self._store = store = await self._repeat(self._load)
+        self._state.source = str(self._secret)
         proxy = self._create(store)
         await self._repeat(self._secret.save_changed)
         self._state.save = self._secret.save

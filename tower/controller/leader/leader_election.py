@@ -42,6 +42,9 @@ _CURES = {
     404: ": create it with 'kubectl create namespace {namespace}', or set --namespace",
 }
 
+#: A deadline that is noticed later than this means that the process did not run, s.
+LATE = 2.0
+
 #: Timeout of the release of the Lease, s.
 RELEASE_TIMEOUT = 2.0
 
@@ -218,7 +221,10 @@ class LeaderElection(Service):
         if left > 0:
             self._deadline = self._clock.callLater(left, self._check_deadline)
         else:
-            self._lose(f"it was not renewed within {self._times.renew:g} s: {self.problem or 'no answer'}")
+            reason = self.problem or "no answer"
+            if -left > LATE:
+                reason = f"this process did not run for {-left:.0f} s or longer, as after a suspension"
+            self._lose(f"it was not renewed within {self._times.renew:g} s: {reason}")
 
     def _lose(self, reason: str) -> None:
         if self._leads:

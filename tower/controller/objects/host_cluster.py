@@ -24,7 +24,16 @@ SECRET_ANNOTATION = PREFIX + "secret"
 #: Annotation with the stamp of the kubeconfig, on the Secret or the object that has the kubeconfig.
 STAMP_ANNOTATION = PREFIX + "kubeconfig"
 
-_ANNOTATIONS = (BALANCER_ANNOTATION, TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION)
+#: Annotation with ``NAME/ADDRESS``: the cluster and the last ClusterIP of its Service.
+ADDRESS_ANNOTATION = PREFIX + "cluster-ip"
+
+_ANNOTATIONS = (
+    BALANCER_ANNOTATION,
+    TOKEN_ANNOTATION,
+    SECRET_ANNOTATION,
+    STAMP_ANNOTATION,
+    ADDRESS_ANNOTATION,
+)
 
 #: The finalizer that keeps a deleted object until its Service and port are released.
 FINALIZER = PREFIX + "cluster"
@@ -108,6 +117,12 @@ class HostCluster:
         """Return a text of ``spec.connection``; empty without one."""
         value = self.connection.get(key)
         return value if isinstance(value, str) else ""
+
+    @property
+    def last_address(self) -> str:
+        """The last ClusterIP of its Service; empty: unknown."""
+        name, _, address = self.annotations.get(ADDRESS_ANNOTATION, "").partition("/")
+        return address if name == self.name else ""  # else it is the copy of another cluster
 
     @property
     def owner(self) -> dict[str, Any]:
