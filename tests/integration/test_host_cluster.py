@@ -14,7 +14,7 @@ from tests.integration.harness import Tower, TowerTestCase
 from tests.integration.member import Running, kubectls
 from tests.integration.old_peers import OldAgent
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, run, wait_for
+from tests.integration.programs import LOOPBACK, run, script, wait_for
 
 CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
 NAMESPACE = "kubesphere-system"
@@ -99,9 +99,17 @@ class HostClusterTests(TowerTestCase):
 
     def test_applied_with_kubectl(self) -> None:
         """Clusters that are applied work through their Services; each later change acts on live tunnels."""
+        self.wrong_kubeconfig()
         self.switched_and_deleted()
         self.with_another_token()
         self.assertNotIn("Traceback", self.tower.proxy.output())
+
+    def wrong_kubeconfig(self) -> None:
+        """The command rejects the host's API server, and writes nothing there."""
+        done = run([script("tower"), f"--kubeconfig={self.member.admin}", "cluster", "add", "beta"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"is the API server of a cluster, not of a Tower proxy", done.stderr)
+        self.assertIsNone(self.get("cluster", "beta"))
 
     def switched_and_deleted(self) -> None:
         """Connect an agent, switch the cluster off and on, and delete it."""
