@@ -269,6 +269,13 @@ class UserFileTests(CommandTestCase):
         role.write_text("leader: this proxy holds the Lease kubesphere-system/tower\n")
         self.assertIn("start tower-proxy", self.bad("cluster", "list"))
 
+    def test_backup_of_a_cache(self) -> None:
+        """The state directory of a proxy with a host cluster has nothing to back up."""
+        Path(self.state, HOSTED).write_text("leader: this proxy holds the Lease kubesphere-system/tower\n")
+        said = self.bad("backup", self.mktemp())
+        self.assertIn("back up that cluster's etcd", said)
+        self.assertIn("tower store copy", said)
+
     def test_own_server(self) -> None:
         """A proxy is recognized, with an administrator's kubeconfig of any name."""
         path = self.user_file("https://127.0.0.1:8443")

@@ -283,6 +283,20 @@ class AvailabilityTests(SynchronousTestCase):
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         self.assertEqual(self.sum(), ("False", "Disabled"))
 
+    def test_enabled_without_agent(self) -> None:
+        """A cluster that is enabled soon after it was disabled is not available until an agent connects."""
+        tunnel = FakeTunnel("alpha", member_status=WORKS)
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(20)
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.bench.tunnels.remove(tunnel)
+        with capturedLogs() as events:
+            self.successResultOf(self.bench.clusters.set_enabled("alpha", True))
+            self.assertEqual(self.sum(), ("False", "AgentDisconnected"))
+        self.assertNotIn("Ready", [event.get("reason") for event in events])
+        self.bench.tunnels.add(tunnel)
+        self.assertEqual(self.sum(), ("True", "Ready"))
+
     def test_known_without_a_tunnel(self) -> None:
         """A credential that cannot be used shows even if no tunnel is open; the missing tunnel is first."""
         self.add_gamma()

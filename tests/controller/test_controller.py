@@ -13,7 +13,12 @@ from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
 from tower.controller.controller import Controller, HostAccess
 from tower.controller.kubeconfig_issuer import CALLER
-from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, FINALIZER
+from tower.controller.objects.host_cluster import (
+    ADDRESS_ANNOTATION,
+    BALANCER_ANNOTATION,
+    FINALIZER,
+    SECRET_ANNOTATION,
+)
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.controller.objects.service_objects import SERVICE_NAMES, HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
@@ -161,6 +166,16 @@ class ServedTests(ControllerTestCase):
         self.apply("host", connection={"type": "direct", "kubeconfig": "a3ViZQ=="})
         self.assertEqual(self.kit.host.writes, [])
 
+    def test_foreign_kubeconfig(self) -> None:
+        """A kubeconfig that is not Tower's stays in the object, with an event, also after a withdrawal."""
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})
+        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.events("Warning"), ["KubeconfigKept"])
+        self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.assertEqual(self.steady(), [])
+        self.apply(joinFederation=False)
+        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+
     def test_service_changed(self) -> None:
         """A Service that another program changed or deleted is put right."""
         self.apply()
@@ -188,6 +203,17 @@ class ServedTests(ControllerTestCase):
         self.assertIn(b"certificate-authority-data", self.kubeconfig())
         self.kit.records.v1_tokens.check("alpha", self.token())
         self.assertEqual(self.steady(), [])
+
+    def test_port_replaced(self) -> None:
+        """The event about a port that a cluster cannot have has the reason."""
+        self.apply()
+        self.apply("beta", connection={"kubernetesAPIServerPort": 6000})
+        self.apply("gamma", connection={"kubernetesAPIServerPort": 9})
+        messages = sorted(
+            each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == "PortReplaced"
+        )
+        self.assertEqual(messages[0], "Replaced by port 6001: port 6000: cluster alpha has it")
+        self.assertIn("Replaced by port 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
 
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""
@@ -285,6 +311,7 @@ class TokenTests(ControllerTestCase):
         status, reason, text = self.status(INITIALIZED)
         self.assertEqual((status, reason), ("False", "ReconcileFailed"))
         self.assertIn("16 to 1024 printable", text)
+        self.assertTrue(text.startswith("spec.connection.token: "), text)
         self.assertNotIn("short", text)
         self.apply(connection={"token": TOKEN})
         self.assertEqual(self.status(INITIALIZED)[0], "True")
@@ -318,6 +345,15 @@ class CompatibleTests(ControllerTestCase):
         self.kit.records.v1_tokens.check("alpha", self.kit.connection()["token"])
         self.assertEqual(self.kit.host.objects(SECRETS), [])
         self.assertEqual(self.steady(), [])
+
+    def test_foreign_kubeconfig(self) -> None:
+        """A kubeconfig that is not Tower's is replaced, with an event; Tower's own is not reported."""
+        self.apply()
+        self.pump(DAY)
+        self.assertEqual(self.events("Warning"), [])
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})
+        self.assertNotEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.events("Warning"), ["KubeconfigReplaced"])
 
     def test_given_token(self) -> None:
         """A token of KubeSphere stays where it is."""
@@ -390,7 +426,25 @@ class LoadBalancerTests(ControllerTestCase):
 
 
 class RemovalTests(ControllerTestCase):
-    """A cluster that is not to be served any more."""
+    """A cluster that is not to be served, or not any more."""
+
+    def test_never_joined(self) -> None:
+        """A cluster that was never joined has a condition and an event with the reason."""
+        self.apply(joinFederation=False)
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("False", "NotJoined"))
+        self.assertIn("spec.joinFederation is not true", text)
+        self.assertEqual(self.events(), ["NotJoined"])
+        self.assertEqual(self.steady(), [])
+
+    def test_not_enabled(self) -> None:
+        """The reason follows the field that keeps a cluster from being served."""
+        self.apply(enable=False)
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("False", "Disabled"))
+        self.assertIn("spec.enable is false", text)
+        self.apply(joinFederation=False)
+        self.assertEqual(self.status(INITIALIZED)[1], "NotJoined")
 
     def test_off_and_on(self) -> None:
         """`joinFederation` off takes Service, endpoints and kubeconfig away; on brings all back."""
@@ -411,6 +465,31 @@ class RemovalTests(ControllerTestCase):
         self.assertEqual(self.token(), token)
         self.assertIn("kubernetesAPIEndpoint", self.kit.connection())
         self.kubeconfig()
+
+    def test_address_stays(self) -> None:
+        """A cluster that is joined again gets the ClusterIP of before, unless another Service has it."""
+        self.apply()
+        endpoint = self.kit.connection()["kubernetesAPIEndpoint"]
+        self.apply(joinFederation=False)
+        self.apply()
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], endpoint)
+        self.apply(joinFederation=False)
+        text = "spec.clusterIPs: Invalid value: failed to allocate IP: provided IP is already allocated"
+        self.kit.host.fail_next(422, text, verbs=("create",), plural="services")
+        self.apply()
+        address = self.kit.service()["spec"]["clusterIP"]
+        self.assertNotIn(f"//{address}:", endpoint)
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
+        self.assertEqual(self.status(INITIALIZED)[0], "True")
+
+    def test_copied_address(self) -> None:
+        """A copy of the object under another name gets its own ClusterIP."""
+        self.apply()
+        note = self.kit.cluster()["metadata"]["annotations"][ADDRESS_ANNOTATION]
+        self.apply(joinFederation=False)
+        self.kit.apply("beta", annotations={ADDRESS_ANNOTATION: note})
+        self.pump()
+        self.assertNotEqual(f"alpha/{self.kit.service('beta')['spec']['clusterIP']}", note)
 
     def test_deleted(self) -> None:
         """A deleted cluster goes with all its objects, and its port is in quarantine."""
@@ -465,6 +544,24 @@ class RemovalTests(ControllerTestCase):
         self.assertEqual(self.kit.host.objects(SERVICES) + self.kit.host.objects(SECRETS), [])
         self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
         self.assertEqual(self.kit.cluster()["metadata"]["finalizers"], [])
+        self.assertNotIn("kubernetesAPIEndpoint", self.kit.connection())
+        self.assertNotIn("kubesphereAPIEndpoint", self.kit.connection())
+        self.assertEqual(self.kit.cluster()["status"]["conditions"], [])
+        self.assertNotIn(SECRET_ANNOTATION, self.kit.cluster()["metadata"]["annotations"])
+        self.assertEqual(self.events(), ["Initialized", "Withdrawn"])
+        self.assertEqual(self.steady(), [])
+
+    def test_other_type_and_endpoint(self) -> None:
+        """An endpoint that came with the new type, and conditions of other programs, stay."""
+        self.apply()
+        other = {"type": "Ready", "status": "True"}
+        cluster = self.kit.cluster()
+        conditions = [*cluster["status"]["conditions"], other]
+        self.kit.host.put(CLUSTERS, {**cluster, "status": {"conditions": conditions}})
+        endpoint = "https://192.0.2.1:6443"
+        self.apply(connection={"type": "direct", "kubernetesAPIEndpoint": endpoint})
+        self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], endpoint)
+        self.assertEqual(self.kit.cluster()["status"]["conditions"], [other])
 
 
 class OutsideTests(ControllerTestCase):
@@ -493,6 +590,20 @@ class OutsideTests(ControllerTestCase):
         self.started()
         self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
         self.assertIn("app", self.kit.service()["spec"]["selector"])
+
+
+class UnreachableTests(ControllerTestCase):
+    """A proxy outside of the host cluster, without an address that the host can reach."""
+
+    settings = HostSettings(selector=None)
+
+    def test_no_slice(self) -> None:
+        """A Service without endpoints has an event with the cure."""
+        self.apply()
+        self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
+        (event,) = [each for each in self.kit.host.objects(EVENTS) if each["type"] == "Warning"]
+        self.assertEqual(event["reason"], "NoEndpoint")
+        self.assertIn("set --publish-service-address", event["message"])
 
 
 class FailureTests(ControllerTestCase):
@@ -575,11 +686,17 @@ class FailureTests(ControllerTestCase):
         self.assertEqual((levels.count("warn"), levels.count("info")), (1, 1))
 
     def test_invalid_name(self) -> None:
-        """A cluster whose name Tower cannot serve has an event with the reason."""
+        """A cluster whose name Tower cannot serve has an event and conditions with the reason, once."""
         self.kit.ignored.add("a.b")
         self.apply("a.b")
         (event,) = self.kit.host.objects(EVENTS)
         self.assertIn("cluster name 'a.b': must be", event["message"])
+        conditions = self.kit.cluster("a.b")["status"]["conditions"]
+        self.assertEqual(
+            sorted((each["type"], each["status"], each["reason"]) for each in conditions),
+            [("Available", "False", "InvalidName"), ("Initialized", "False", "InvalidName")],
+        )
+        self.assertEqual([each for each in self.steady() if each[1] == "clusters"], [])
         self.assertEqual(self.kit.host.objects(SERVICES), [])
 
     def test_record_that_comes_late(self) -> None:

@@ -22,7 +22,7 @@ from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.records import Records
 from tower.controller.controller import QUARANTINE, Controller, HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.objects.host_cluster import BALANCER_ANNOTATION, FINALIZER
+from tower.controller.objects.host_cluster import ADDRESS_ANNOTATION, BALANCER_ANNOTATION, FINALIZER
 from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.rest_client import RestClient
@@ -169,14 +169,30 @@ class HostControllerTests(TestCase):
         token = base64.b64decode(secret["data"]["token"]).decode()
         self.assertTrue(self.records.v1_tokens.check("alpha", token))
         await self.exported(address)
-        await self.off_and_on(port)
+        await self.off_and_on(port, address)
         await self.kubectl("delete", "cluster", "alpha", "--wait=true", f"--timeout={PATIENCE:g}s")
         await self.until_gone("service", "mc-alpha")
         await self.until_gone("secret", "mc-alpha")
+        await self.other_type_and_name()
         await self.apply(manifest("beta"))
         await self.until("beta", lambda: self.status("beta") == "True")
         later = (await self.get("cluster", "beta"))["spec"]["connection"]["kubernetesAPIServerPort"]
         self.assertNotEqual(later, port)  # it is in quarantine
+
+    async def other_type_and_name(self) -> None:
+        """Check that a cluster that becomes a direct one is clean, and the status of an invalid name."""
+        await self.apply(manifest("gamma"), manifest("a.b"))
+        await self.until("gamma", lambda: self.status("gamma") == "True")
+        direct = json.dumps({"spec": {"connection": {"type": "direct"}}})
+        await self.kubectl("patch", "cluster", "gamma", "--type=merge", "-p", direct)
+        await self.until_gone("service", "mc-gamma")
+        began = time.monotonic()
+        while (cluster := await self.get("cluster", "gamma"))["metadata"].get("finalizers"):
+            self.assertLess(time.monotonic(), began + PATIENCE)
+        self.assertEqual(cluster["status"].get("conditions", []), [])
+        self.assertNotIn("kubernetesAPIEndpoint", cluster["spec"]["connection"])
+        wanted = '--for=jsonpath={.status.conditions[?(@.type=="Available")].reason}=InvalidName'
+        await self.kubectl("wait", "cluster", "a.b", wanted, f"--timeout={PATIENCE:g}s")
 
     async def exported(self, address: str) -> None:
         """Check the load balancer of alpha, and that it goes again."""
@@ -212,8 +228,8 @@ class HostControllerTests(TestCase):
             await self.pause(0.2)
         raise AssertionError(cluster)
 
-    async def off_and_on(self, port: int) -> None:
-        """Check that `joinFederation` takes alpha's Service away, and brings it back."""
+    async def off_and_on(self, port: int, address: str) -> None:
+        """Check that `joinFederation` takes alpha's Service away, and brings it back with its ClusterIP."""
         await self.apply(manifest("alpha", joinFederation=False))
         await self.until("off", lambda: self.status("alpha") == "False")
         await self.until_gone("service", "mc-alpha")
@@ -221,6 +237,21 @@ class HostControllerTests(TestCase):
         await self.until("on", lambda: self.status("alpha") == "True")
         service = await self.get("service", "mc-alpha")
         self.assertEqual(service["spec"]["ports"][0]["targetPort"], port)
+        self.assertEqual(service["spec"]["clusterIP"], address)
+        note = {ADDRESS_ANNOTATION: f"alpha/{await self.taken_address()}"}
+        await self.apply(manifest("alpha", joinFederation=False))
+        await self.until_gone("service", "mc-alpha")
+        await self.until("off", lambda: self.status("alpha") == "False")
+        await self.kubectl(
+            "patch", "cluster", "alpha", "--type=merge", "-p", json.dumps({"metadata": {"annotations": note}})
+        )
+        await self.apply(manifest("alpha"))
+        await self.until("on", lambda: self.status("alpha") == "True")
+
+    async def taken_address(self) -> str:
+        """Return the ClusterIP of another cluster's Service."""
+        address: str = (await self.get("service", "mc-c0"))["spec"]["clusterIP"]
+        return address
 
     async def many_clusters(self) -> None:
         """Check that clusters that were applied with one port get different ones; then nothing is written."""

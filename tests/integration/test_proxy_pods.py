@@ -1,4 +1,4 @@
-"""Two replicas of the proxy in pods of their host cluster, with the documented rights, and agents."""
+"""Two replicas of the proxy in pods of their host cluster, from the manifests in ``deploy``, and agents."""
 
 from __future__ import annotations
 
@@ -14,97 +14,14 @@ from tests.integration.programs import run, wait_for
 
 SPACE, AGENTS = "kubesphere-system", "tower-system"
 CRDS = ROOT / "deploy" / "crds"
-LABELS = {"app.kubernetes.io/name": "tower"}
 LEADER = "tower.kubesphere.io/leader=true"
-RBAC = "rbac.authorization.k8s.io"
-WRITE = ["get", "list", "watch", "create", "patch", "update", "delete"]
+RIGHTS, PROXY = (ROOT / "deploy" / f"host-{name}.yaml" for name in ("rbac", "proxy"))
 
 
-def rule(group: str, verbs: list[str], *resources: str, names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return one rule of a role."""
-    named = {"resourceNames": list(names)} if names else {}
-    return {"apiGroups": [group], "resources": list(resources), "verbs": verbs, **named}
-
-
-def role(name: str, namespace: str | None, *rules: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a role, of the whole cluster without a namespace, and its binding to the proxy's account."""
-    prefix = "" if namespace else "Cluster"
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    made = {"apiVersion": f"{RBAC}/v1", "metadata": metadata}
-    return [
-        {**made, "kind": f"{prefix}Role", "rules": list(rules)},
-        {
-            **made,
-            "kind": f"{prefix}RoleBinding",
-            "roleRef": {"apiGroup": RBAC, "kind": f"{prefix}Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": "tower", "namespace": SPACE}],
-        },
-    ]
-
-
-# docs/host-cluster.md lists them.
-RIGHTS = [
-    *role(
-        "tower",
-        None,
-        rule("cluster.kubesphere.io", WRITE, "clusters"),
-        rule("cluster.kubesphere.io", ["patch"], "clusters/status"),
-    ),
-    *role(
-        "tower",
-        SPACE,
-        rule("tower.kubesphere.io", WRITE, "*"),
-        rule("coordination.k8s.io", ["get", "list", "watch", "update"], "leases", names=("tower",)),
-        rule("coordination.k8s.io", ["create"], "leases"),
-        rule("", WRITE, "secrets", "services"),
-        rule("", ["get", "list", "patch"], "pods"),
-        rule("discovery.k8s.io", WRITE, "endpointslices"),
-    ),
-    *role("tower-events", "default", rule("", ["create", "patch"], "events")),
-]
-
-
-def of(kind: str, version: str, name: str, **fields: Any) -> dict[str, Any]:
-    """Return an object in the proxy's namespace."""
-    metadata = {"name": name, "namespace": SPACE, "labels": LABELS}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
-
-
-def variable(name: str, path: str) -> dict[str, Any]:
-    """Return a variable of the downward API."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def deployment() -> dict[str, Any]:
-    """Return two replicas with an empty state directory each."""
-    container = {
-        "name": "proxy",
-        "image": "kubesphere/tower",
-        "command": ["tower-proxy"],
-        "args": [
-            "--store=kubernetes",
-            f"--namespace={SPACE}",
-            "--state-dir=/state/tower",
-            "--host=0.0.0.0",
-            "--port=none",
-            "--secure-port=8443",
-            "--health-port=8081",
-            "--cluster-ports=none",
-            f"--publish-service-address=tower.{SPACE}.svc",
-        ],
-        "env": [variable("POD_NAME", "metadata.name"), variable("POD_NAMESPACE", "metadata.namespace")],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8081}, "periodSeconds": 1},
-        "volumeMounts": [{"name": "state", "mountPath": "/state"}],
-        "securityContext": {"readOnlyRootFilesystem": True},
-    }
-    pod = {
-        "serviceAccountName": "tower",
-        "containers": [container],
-        "volumes": [{"name": "state", "emptyDir": {}}],
-    }
-    template = {"metadata": {"labels": LABELS}, "spec": pod}
-    spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template}
-    return of("Deployment", "apps/v1", "tower", spec=spec)
+def proxy() -> list[dict[str, Any]]:
+    """Return the objects of the manifest, with the Service's name as the published address."""
+    text = PROXY.read_text().replace("=tower.example.org", f"=tower.{SPACE}.svc")
+    return list(yaml.safe_load_all(text.replace("type: LoadBalancer", "type: ClusterIP")))
 
 
 class ProxyPodTests(SynchronousTestCase):
@@ -121,15 +38,9 @@ class ProxyPodTests(SynchronousTestCase):
         self.folder.mkdir()
         self.addCleanup(self.host.kubectl, "delete", "namespace", SPACE, AGENTS, "--ignore-not-found")
         self.addCleanup(self.host.kubectl, "delete", "clusters", "--all", "--timeout=20s")
-        selector, name, label = LABELS, *LEADER.split("=")
-        ports = [{"port": 8443}]
-        self.host.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
-            of("ServiceAccount", "v1", "tower"),
-            *RIGHTS,
-            of("Service", "v1", "tower", spec={"selector": {**selector, name: label}, "ports": ports}),
-            deployment(),
-        )
+        self.host.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        self.host.apply(RIGHTS)
+        self.host.apply(*proxy())
         self.rolled_out()
 
     def rolled_out(self) -> None:

@@ -7,7 +7,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tower.cli.client import UsageFailed
+from tower.cli.client import CommandFailed, UsageFailed
+from tower.cli.values import ROLE
 from tower.store.archive import read
 from tower.store.backup import take, write
 from tower.store.restore import restore as restore_into
@@ -16,7 +17,13 @@ from tower.store.restore import restore as restore_into
 def backup(options: argparse.Namespace) -> str:
     """Write a backup of the state directory; the proxy may run."""
     path = Path(options.file).absolute()
-    made = take(_state_dir(options), time.time(), with_secrets=not options.without_secrets)
+    directory = _state_dir(options)
+    if (directory / ROLE).exists():
+        raise CommandFailed(
+            f"{directory} is a cache, its proxy keeps records and keys in a host cluster: back up that "
+            "cluster's etcd, or stop all proxies and copy them to a new directory with 'tower store copy'"
+        )
+    made = take(directory, time.time(), with_secrets=not options.without_secrets)
     write(made, path, replace=options.force)
     text = f"backup written to {path}: {len(made.files)} files, verified"
     if made.has_secrets:

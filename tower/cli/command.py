@@ -16,6 +16,7 @@ from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient,
 from tower.cli.completion import complete
 from tower.cli.output import note
 from tower.cli.parser import USAGE
+from tower.cli.values import ROLE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
@@ -34,9 +35,6 @@ _WRONG = (400, 422)
 
 #: The administrator's kubeconfig in the state directory of a running proxy.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
-
-#: Role of a proxy with a host cluster, in its state directory.
-ROLE = "host-cluster"
 
 
 def main(

@@ -9,6 +9,9 @@ import re
 from tower.clusters.cluster import LONGEST_DRAIN
 from tower.options.values import format_duration, parse_duration
 
+#: Role of a proxy with a host cluster, in its state directory.
+ROLE = "host-cluster"
+
 #: Output formats of objects.
 FORMS = ("table", "wide", "json", "yaml", "name")
 

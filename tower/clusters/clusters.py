@@ -281,6 +281,10 @@ class Clusters:
                 await self._store.transact(unused)
             return cluster
 
+    def port_problem(self, cluster: Cluster) -> str:
+        """Return why *cluster* cannot have the port in its record."""
+        return self._ports.problem(cluster)
+
     @deferred
     async def release_port(self, uid: str) -> None:
         """Release the ports of a cluster that is being removed."""

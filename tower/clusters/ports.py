@@ -52,6 +52,19 @@ class ClusterPorts:
             return Update(PORTS, record.name, owner, record.version)
         return None
 
+    def problem(self, cluster: Cluster) -> str:
+        """Return why *cluster* cannot have the port in its record, which it does not own."""
+        port = cluster.kubernetes_port
+        try:
+            self.check(port)
+        except Invalid as e:
+            return str(e)
+        record = self._store.get(PORTS, str(port))
+        if record is None:
+            return f"port {port}: it is not assigned"
+        verb = "had it recently" if _is_released(record) else "has it"
+        return f"port {port}: cluster {record.value['cluster']} {verb}"
+
     def release(self, uid: str, keep: int | None = None) -> list[Operation]:
         """Return the operations that release the ports of a cluster, except *keep*."""
         return [

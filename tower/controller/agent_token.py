@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
-from tower.errors import NotFound
+from tower.errors import Invalid, NotFound
 
 
 @frozen
@@ -20,11 +20,12 @@ class AgentToken:
     id: str
 
 
-async def settle_token(tokens: V1Tokens, cluster: str, given: str, known_id: str) -> AgentToken:
+async def settle_token(tokens: V1Tokens, cluster: str, given: str, known_id: str, source: str) -> AgentToken:
     """Make *given* the cluster's token; create one if it is empty, or was revoked since it was imported.
 
     :param given: in the host's objects; may be empty.
     :param known_id: ID of the token that was imported last; may be empty.
+    :param source: field or object that has *given*, for errors.
     :raise TowerError: the token is invalid, or the store cannot be written.
     """
     token = given.strip()
@@ -33,7 +34,10 @@ async def settle_token(tokens: V1Tokens, cluster: str, given: str, known_id: str
     if not token or is_revoked:
         token = await tokens.mint(cluster)
     elif id_of_token(token) not in ids:
-        await tokens.mint(cluster, token)
+        try:
+            await tokens.mint(cluster, token)
+        except Invalid as e:
+            raise Invalid(f"{source}: {e}") from e
     settled = AgentToken(token, id_of_token(token))
     if known_id and known_id != settled.id:
         try:

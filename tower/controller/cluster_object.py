@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import asdict, define, field
 
+from tower.clusters.cluster import Condition
+from tower.clusters.host.host_conditions import HostConditions
+from tower.clusters.host.host_object import TYPES
 from tower.controller.objects.differences import difference
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.secret_objects import (
@@ -28,9 +31,13 @@ _NOT_FOUND = 404
 
 @define(eq=False)
 class ClusterObject:
-    """Writes with optimistic concurrency: a change by another program since the read makes a write fail."""
+    """Writes with optimistic concurrency: a change by another program since the read makes a write fail.
+
+    :param epoch: returns the time, s since the epoch.
+    """
 
     _api: HostAPI
+    _epoch: Callable[[], float]
     _has_status: bool = field(default=True, init=False)
 
     async def set_finalizers(self, cluster: HostCluster, finalizers: Sequence[str]) -> HostCluster:
@@ -70,14 +77,44 @@ class ClusterObject:
             raise Conflict(f"cluster {cluster.name} was changed concurrently")
         patch = difference(current, wanted)
         annotations = current["metadata"].get("annotations") or {}
-        if not _SECRETS.isdisjoint((patch.get("spec") or {}).get("connection", {})):
-            redacted = without_secrets(annotations.get(APPLIED, ""))
+        secrets = _SECRETS.intersection((patch.get("spec") or {}).get("connection", {}))
+        if secrets:
+            redacted = without_secrets(annotations.get(APPLIED, ""), secrets)
             if redacted is not None:
                 patch.setdefault("metadata", {}).setdefault("annotations", {})[APPLIED] = redacted
         if not patch:
             return fresh
         patch.setdefault("metadata", {})["resourceVersion"] = fresh.resource_version
         return HostCluster.of(await self._api.patch(CLUSTERS, cluster.name, patch))
+
+    async def set_conditions(self, cluster: HostCluster, own: Sequence[Condition]) -> None:
+        """Give an object that has no record the conditions *own*, instead of all others of Tower.
+
+        :raise APIError: it cannot be written.
+        """
+        current = await self._api.get(CLUSTERS, cluster.name)
+        before = current.get("status") or {}
+        conditions = HostConditions.read(before, TYPES, self._epoch())
+        known = {each["type"]: each for each in conditions.own}
+        new = [asdict(each) | {"last_transition": self._since(each, known.get(each.type))} for each in own]
+        wanted = HostConditions(new, conditions.others).write(before, TYPES)
+        if wanted == (before.get("conditions") or []):
+            return
+        version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+        patch: Object = {"metadata": version, "status": {"conditions": wanted}}
+        below = "status" if self._has_status else ""
+        try:
+            await self._api.patch(CLUSTERS, cluster.name, patch, subresource=below)
+        except APIError as e:
+            if e.code != _NOT_FOUND or not below:
+                raise
+            self._has_status = False
+            await self._api.patch(CLUSTERS, cluster.name, patch)
+
+    def _since(self, wanted: Condition, known: Mapping[str, Any] | None) -> float:
+        """Return the time of a condition, which changes only with its status; the host has whole seconds."""
+        is_same = known is not None and known["status"] == wanted.status
+        return known["last_transition"] if is_same and known is not None else float(int(self._epoch()))
 
     async def _observe(self, cluster: HostCluster) -> None:
         """Write the generation of *cluster*, whose objects are right now.

@@ -30,7 +30,7 @@ from tower.controller.objects.service_objects import (
     slice_names,
 )
 from tower.controller.prerequisites import Prerequisites, problem_of
-from tower.controller.reconciler import HostObjects, NoPort, Reconciler
+from tower.controller.reconciler import HostObjects, InvalidName, NoPort, Reconciler
 from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import APIError
@@ -92,7 +92,7 @@ class Controller(Service):
         self._random = random or Random()  # noqa: S311 - spreads load
         self._events = HostEvents(api, epoch)
         self._reconciler = Reconciler(
-            api, records, issuer, settings, self._events, set_names, uses_tokens=uses_tokens
+            api, records, issuer, settings, self._events, set_names, epoch, uses_tokens=uses_tokens
         )
         self._queue = WorkQueue(reactor, self._work, self._failed)
         self._prerequisites = Prerequisites()
@@ -192,14 +192,14 @@ class Controller(Service):
             self._logged[name] = str(error)
             text = "cluster {cluster} cannot be reconciled; retrying in {delay:g} s: {error}"
             self._log.emit(level, text, cluster=name, delay=delay, error=error)
-            reason = "NoPort" if isinstance(error, NoPort) else "ReconcileFailed"
+            reason = type(error).__name__ if isinstance(error, NoPort | InvalidName) else "ReconcileFailed"
             self._report(name, reason, str(error), is_lasting=code is None)
 
     def _report(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
         cluster = self._hosts.get(name)
         if cluster is not None:
             self._events.record(cluster, "Warning", reason, text)
-            reporting = self._reconciler.failed(name, reason, text, is_lasting=is_lasting)
+            reporting = self._reconciler.failed(cluster, reason, text, is_lasting=is_lasting)
             # the next attempt reports it
             Deferred.fromCoroutine(reporting).addErrback(lambda failure: failure.trap(TowerError))
 

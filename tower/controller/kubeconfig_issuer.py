@@ -29,7 +29,10 @@ RENEWAL = 1 / 3
 
 @frozen
 class IssuedKubeconfig:
-    """A kubeconfig and its stamp: ID of the credential and digest of content, server and CAs."""
+    """A kubeconfig and its stamp.
+
+    The stamp has the ID of the credential, the digest of content, server and CAs, and that of the content.
+    """
 
     content: bytes
     stamp: str
@@ -73,11 +76,17 @@ class KubeconfigIssuer:
             certificate=(issued.certificate_pem, issued.key_pem),
             by_port=True,
         ).encode()
-        return IssuedKubeconfig(content, f"{credential.id}.{self._digest(content, server)}")
+        stamp = f"{credential.id}.{self._digest(content, server)}.{_content_digest(content)}"
+        return IssuedKubeconfig(content, stamp)
+
+    @staticmethod
+    def is_own(stamp: str, content: bytes) -> bool:
+        """Return whether *content* is the kubeconfig that was issued with *stamp*, not another program's."""
+        return bool(content) and stamp.rpartition(".")[2] == _content_digest(content)
 
     def renewal(self, stamp: str, content: bytes, server: str) -> float:
         """Return the time until a kubeconfig must be replaced, s; 0: it must be replaced now."""
-        credential_id, _, digest = stamp.partition(".")
+        credential_id, digest, *_ = *stamp.split("."), ""
         credential = self._credentials.get(credential_id) if credential_id else None
         now = self._now()
         if credential is None or not credential.valid(now) or digest != self._digest(content, server):
@@ -97,4 +106,8 @@ class KubeconfigIssuer:
 
     def _digest(self, content: bytes, server: str) -> str:
         parts = (content, server.encode(), self._serving.pem)
-        return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]
+        return _content_digest(b"\0".join(hashlib.sha256(part).digest() for part in parts))
+
+
+def _content_digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -6,18 +6,27 @@ Each step compares first, so that a cluster whose objects are right is not writt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import evolve, frozen
 
 from tower.clusters.cluster import Cluster, Condition, check_name
+from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE
 from tower.clusters.records import Records
 from tower.controller.agent_token import settle_token
 from tower.controller.applier import Applier
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.objects.host_cluster import FINALIZER, PROXY, TOKEN_ANNOTATION, HostCluster
+from tower.controller.objects.endpoints import ENDPOINTS, endpoints, server_url, with_endpoints
+from tower.controller.objects.host_cluster import (
+    ADDRESS_ANNOTATION,
+    FINALIZER,
+    PROXY,
+    SECRET_ANNOTATION,
+    STAMP_ANNOTATION,
+    TOKEN_ANNOTATION,
+    HostCluster,
+)
 from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
@@ -28,26 +37,27 @@ from tower.controller.objects.host_conditions import (
     not_initialized,
     not_joined,
 )
-from tower.controller.objects.secret_objects import ClusterSecrets, secrets_of_object, wanted_secret
+from tower.controller.objects.secret_objects import (
+    KUBECONFIG,
+    ClusterSecrets,
+    secrets_of_object,
+    wanted_secret,
+)
 from tower.controller.objects.service_objects import (
-    KUBERNETES_PORT,
-    KUBESPHERE_PORT,
     SERVICE_NAMES,
     HostSettings,
     InvalidAnnotation,
     balancer_annotations,
     balancer_names,
     certificate_names,
-    cluster_ip,
-    kubesphere_port,
     service_name,
     wanted_service,
     wanted_slices,
 )
-from tower.errors import Conflict, NotFound, TowerError
+from tower.errors import Conflict, Invalid, NotFound, TowerError
+from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SECRETS, SERVICES
-from tower.net.addresses import join_address
 from tower.store.records import RecordChanged
 
 
@@ -63,6 +73,9 @@ class HostObjects:
     slices: Sequence[Object] = ()
 
 
+_INVALID = 422
+
+
 class RecordPending(Conflict):
     """The cluster's record does not exist yet."""
 
@@ -71,12 +84,17 @@ class NoPort(TowerError):
     """The cluster cannot get a port; with the cure."""
 
 
+class InvalidName(Invalid):
+    """The object has a name that no cluster of Tower can have; with the allowed form."""
+
+
 class Reconciler:
     """Brings the objects of clusters in line.
 
     :param issuer: of the kubeconfigs.
     :param uses_tokens: whether ``kubesphere-v1`` agents are allowed.
     :param set_names: called with a cluster and all names of its Service, before users get to know them.
+    :param epoch: returns the time, s since the epoch.
     """
 
     def __init__(
@@ -87,6 +105,7 @@ class Reconciler:
         settings: HostSettings,
         events: HostEvents,
         set_names: Callable[[str, Sequence[str]], None],
+        epoch: Callable[[], float],
         *,
         uses_tokens: bool,
     ) -> None:
@@ -98,7 +117,7 @@ class Reconciler:
         self._uses_tokens = uses_tokens
         self._unwritten: dict[str, ClusterSecrets] = {}  # issued in an attempt that failed afterwards
         self._applier = Applier(api, settings.namespace)
-        self._objects = ClusterObject(api)
+        self._objects = ClusterObject(api, epoch)
 
     async def reconcile(self, name: str, objects: HostObjects) -> float | None:
         """Bring everything in line; return the time until the next work, s, or None.
@@ -117,22 +136,27 @@ class Reconciler:
         await self._withdraw(cluster, objects)
         return None
 
-    async def failed(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
+    async def failed(self, cluster: HostCluster, reason: str, text: str, *, is_lasting: bool) -> None:
         """Report a failure in the condition of a cluster.
 
         :param is_lasting: also if it was served before.
         :raise TowerError: the condition cannot be written.
         """
-        record = self._records.clusters.get(name)
-        if record is not None and (is_lasting or not _is_true(record, INITIALIZED)):
-            await self._set_conditions(record, [not_initialized(reason, text)])
+        record = self._records.clusters.get(cluster.name)
+        condition = not_initialized(reason, text)
+        if record is None:
+            if cluster.type != PROXY or not is_lasting:
+                return
+            await self._objects.set_conditions(cluster, [condition, evolve(condition, type=AVAILABLE)])
+        elif is_lasting or not _is_true(record, INITIALIZED):
+            await self._set_conditions(record, [condition])
 
     # Clusters that should be served
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
         if self._records.clusters.get(name) is None:
-            check_name(name)
+            _check_name(name)
             raise RecordPending(f"cluster {name} has no record yet")
         if FINALIZER not in cluster.finalizers:
             cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
@@ -140,13 +164,11 @@ class Reconciler:
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
-        service = await self._applier.apply(
-            SERVICES, wanted_service(cluster, port, self._settings, objects.service), objects.service
-        )
+        service = await self._apply_service(cluster, port, objects.service)
         await self._apply_slices(cluster, port, objects.slices)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
-        await self._objects.apply(cluster, _with_endpoints(access, service, port))
+        await self._objects.apply(cluster, with_endpoints(name, access, service, port))
         self._unwritten.pop(name, None)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
@@ -175,15 +197,29 @@ class Reconciler:
         except Conflict as e:
             raise NoPort(str(e)) from e
         if before.kubernetes_port is not None and record.kubernetes_port != before.kubernetes_port:
-            text = (
-                f"Port {before.kubernetes_port} belongs to another cluster, or is not in --cluster-ports: "
-                f"replaced by {record.kubernetes_port}"
-            )
+            text = f"Replaced by port {record.kubernetes_port}: {clusters.port_problem(before)}"
             self._events.record(cluster, "Warning", "PortReplaced", text)
         return record
 
+    async def _apply_service(self, cluster: HostCluster, port: int, current: Object | None) -> Object:
+        wanted = wanted_service(cluster, port, self._settings, current)
+        if current is None and cluster.last_address:
+            spec = {**wanted["spec"], "clusterIP": cluster.last_address}
+            try:
+                return await self._applier.apply(SERVICES, {**wanted, "spec": spec}, None)
+            except APIError as e:
+                if e.code != _INVALID:
+                    raise  # else another Service has the address now, or the range was changed
+        return await self._applier.apply(SERVICES, wanted, current)
+
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
+        if self._settings.selector is None and not self._settings.addresses:
+            text = (
+                f"Service {service_name(cluster.name)} has no endpoint: the proxy has no IP address for the "
+                "host cluster: set --publish-service-address to one that is not a loopback address"
+            )
+            self._events.record(cluster, "Warning", "NoEndpoint", text)
         for wanted in wanted_slices(cluster, port, self._settings):
             await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
         for each in current.values():
@@ -194,7 +230,7 @@ class Reconciler:
 
         :return: with the time until the kubeconfig must be renewed, s.
         """
-        name, server = cluster.name, _server(service)
+        name, server = cluster.name, server_url(service)
         secret = await self._applier.get(SECRETS, service_name(name))
         inside, outside = ClusterSecrets.of_cluster(cluster), ClusterSecrets.of_secret(secret)
         held, other = (inside, outside) if self._settings.is_compatible else (outside, inside)
@@ -203,7 +239,9 @@ class Reconciler:
         given = inside.token or outside.token or unwritten.token
         token, token_id = given, known_id
         if self._uses_tokens:
-            settled = await settle_token(self._records.v1_tokens, name, given, known_id)
+            stored = f"token of Secret {self._settings.namespace}/{service_name(name)}"
+            source = "spec.connection.token" if inside.token else stored
+            settled = await settle_token(self._records.v1_tokens, name, given, known_id, source)
             token, token_id = settled.token, settled.id
         kept = max((held, unwritten), key=lambda each: self._renewal(each, server))
         if not self._renewal(kept, server):
@@ -215,8 +253,27 @@ class Reconciler:
         elif secret is not None:
             await self._applier.delete(SECRETS, secret)
         await self._issuer.revoke(other.stamp)
-        wanted = secrets_of_object(secrets, token_id, self._settings, cluster)
+        is_foreign = self._has_foreign_kubeconfig(cluster)
+        if is_foreign:
+            self._report_foreign_kubeconfig(cluster)
+        wanted = secrets_of_object(secrets, token_id, self._settings, cluster, keeps_kubeconfig=is_foreign)
         return wanted, self._renewal(secrets, server)
+
+    def _has_foreign_kubeconfig(self, cluster: HostCluster) -> bool:
+        """Return whether the object has a kubeconfig of another program or a user."""
+        return bool(cluster.text(KUBECONFIG)) and not self._issuer.is_own(*_stamped(cluster))
+
+    def _report_foreign_kubeconfig(self, cluster: HostCluster) -> None:
+        field = "spec.connection.kubeconfig"
+        if self._settings.is_compatible:
+            reason, text = "KubeconfigReplaced", f"{field} was not Tower's: Tower's has replaced it"
+        else:
+            reason = "KubeconfigKept"
+            text = (
+                f"{field} is not Tower's and is kept: all users who may read Cluster objects can use it; "
+                f"remove it unless a program needs it.  Tower's is in the Secret {service_name(cluster.name)}"
+            )
+        self._events.record(cluster, "Warning", reason, text)
 
     def _renewal(self, secrets: ClusterSecrets, server: str) -> float:
         return self._issuer.renewal(secrets.stamp, secrets.kubeconfig, server)
@@ -240,17 +297,52 @@ class Reconciler:
     async def _withdraw(self, cluster: HostCluster, objects: HostObjects) -> None:
         record = self._records.clusters.get(cluster.name)
         if objects.service is not None or objects.slices or FINALIZER in cluster.finalizers:
+            if cluster.type != PROXY and not cluster.is_deleted:
+                cluster = await self._leave(cluster, record, objects.service)
             await self._remove(objects, is_last=cluster.is_deleted or cluster.type != PROXY)
             if cluster.is_deleted and record is not None:
                 await self._records.clusters.release_port(record.uid)
             if not cluster.is_deleted and cluster.type == PROXY:
-                cluster = await self._objects.apply(cluster, _WITHDRAWN)
+                cluster = await self._objects.apply(cluster, self._withdrawn(cluster))
                 self._events.record(cluster, "Normal", "Withdrawn", "The Service was removed")
             left = tuple(each for each in cluster.finalizers if each != FINALIZER)
             if left != cluster.finalizers:
                 await self._objects.set_finalizers(cluster, left)
-        if record is not None and not cluster.is_deleted and record.condition(INITIALIZED) is not None:
-            await self._set_conditions(record, [not_joined()], (EXTERNAL_ACCESS_READY,))
+        if record is None or cluster.is_deleted:
+            return
+        if cluster.type == PROXY:
+            reason = not_joined(cluster)
+            if record.condition(INITIALIZED) is None:
+                self._events.record(cluster, "Normal", reason.reason, reason.message)
+            await self._set_conditions(record, [reason], (EXTERNAL_ACCESS_READY,))
+
+    async def _leave(
+        self, cluster: HostCluster, record: Cluster | None, service: Object | None
+    ) -> HostCluster:
+        """Remove what Tower wrote to the object of a cluster that has got another type."""
+        text = f"spec.connection.type is {cluster.type or 'empty'}, no longer {PROXY}: the Service is removed"
+        self._events.record(cluster, "Normal", "Withdrawn", text)
+        if record is not None:  # of type ssh
+            await self._set_conditions(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
+        else:
+            await self._objects.set_conditions(cluster, ())
+        connection = {} if service is None else endpoints(service)
+        removed = {key: None for key, value in connection.items() if value and cluster.text(key) == value}
+        if self._issuer.is_own(*_stamped(cluster)):
+            removed[KUBECONFIG] = None
+        annotations = dict.fromkeys(
+            (TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION, ADDRESS_ANNOTATION)
+        )
+        wanted = {"metadata": {"annotations": annotations}, "spec": {"connection": removed}}
+        await self._issuer.revoke(ClusterSecrets.of_cluster(cluster).stamp)
+        return await self._objects.apply(cluster, wanted)
+
+    def _withdrawn(self, cluster: HostCluster) -> Object:
+        """Return the wanted fields of the object of a cluster that is not served."""
+        fields = list(ENDPOINTS)
+        if not self._has_foreign_kubeconfig(cluster):
+            fields.append(KUBECONFIG)
+        return {"spec": {"connection": dict.fromkeys(fields)}}
 
     async def _remove(self, objects: HostObjects, *, is_last: bool) -> None:
         """Remove the objects of a cluster, and revoke its kubeconfig.
@@ -294,34 +386,17 @@ class Reconciler:
                 return  # it was removed meanwhile
 
 
-#: Fields of the object of a cluster that is not served.
-_WITHDRAWN: Object = {
-    "spec": {
-        "connection": dict.fromkeys(
-            ("kubernetesAPIEndpoint", "kubesphereAPIEndpoint", "externalKubernetesAPIEndpoint", "kubeconfig")
-        )
-    },
-}
+def _stamped(cluster: HostCluster) -> tuple[str, bytes]:
+    """Return the stamp and the contents of the kubeconfig in the cluster's object."""
+    inside = ClusterSecrets.of_cluster(cluster)
+    return inside.stamp, inside.kubeconfig
 
 
-def _server(service: Object) -> str:
-    return f"https://{join_address(cluster_ip(service), KUBERNETES_PORT)}"
-
-
-def _with_endpoints(access: Object, service: Object, port: int) -> Object:
-    """Return the wanted fields of the cluster's object: *access*, and how users reach the cluster."""
-    names = balancer_names(service)
-    connection: dict[str, Any] = {
-        **access["spec"]["connection"],
-        "kubernetesAPIEndpoint": _server(service),
-        "kubesphereAPIEndpoint": f"http://{join_address(cluster_ip(service), KUBESPHERE_PORT)}",
-        "externalKubernetesAPIEndpoint": (
-            f"https://{join_address(names[0], KUBERNETES_PORT)}" if names else None
-        ),
-        "kubernetesAPIServerPort": port,
-        "kubesphereAPIServerPort": kubesphere_port(port),
-    }
-    return {**access, "spec": {"connection": connection}}
+def _check_name(name: str) -> None:
+    try:
+        check_name(name)
+    except Invalid as e:
+        raise InvalidName(f"{e}: create the object with another name") from e
 
 
 def _is_true(record: Cluster, kind: str) -> bool:

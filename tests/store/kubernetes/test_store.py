@@ -223,6 +223,13 @@ class WriteTests(_StoreCase):
         self.successResultOf(self.store.transact([Create("settings", "a", {}), Create("settings", "b", {})]))
         self.assertEqual(self.host.objects(TRANSACTIONS), [])
 
+    def test_missing_namespace(self) -> None:
+        """The cure of a missing namespace does not mention CRDs."""
+        self.host.fail_next(404, 'namespaces "kubesphere-system" not found')
+        error = self.failureResultOf(self.store.create("settings", "a", {}), StoreFailed)
+        self.assertIn("kubectl create namespace", str(error.value))
+        self.assertNotIn("CRD", str(error.value))
+
     def test_lost_answer(self) -> None:
         """A write whose answer is lost arrives by the watch."""
         self.host.fail_next(0, applied=True)

@@ -24,7 +24,16 @@ SECRET_ANNOTATION = PREFIX + "secret"
 #: Annotation with the stamp of the kubeconfig, on the Secret or the object that has the kubeconfig.
 STAMP_ANNOTATION = PREFIX + "kubeconfig"
 
-_ANNOTATIONS = (BALANCER_ANNOTATION, TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION)
+#: Annotation with ``NAME/ADDRESS``: the cluster and the last ClusterIP of its Service.
+ADDRESS_ANNOTATION = PREFIX + "cluster-ip"
+
+_ANNOTATIONS = (
+    BALANCER_ANNOTATION,
+    TOKEN_ANNOTATION,
+    SECRET_ANNOTATION,
+    STAMP_ANNOTATION,
+    ADDRESS_ANNOTATION,
+)
 
 #: The finalizer that keeps a deleted object until its Service and port are released.
 FINALIZER = PREFIX + "cluster"
@@ -39,7 +48,8 @@ class HostCluster:
 
     :ivar is_deleted: its deletion was requested.
     :ivar annotations: those that the controller reads or writes.
-    :ivar is_joined: it should be served.  ``enable`` may be missing.
+    :ivar is_federated: ``joinFederation`` is true.
+    :ivar is_enabled: ``enable`` is not false; it may be missing.
     :ivar is_exported: it should have a load balancer.
     :ivar connection: ``spec.connection``; may contain secrets.
     """
@@ -52,7 +62,8 @@ class HostCluster:
     is_deleted: bool
     finalizers: tuple[str, ...]
     annotations: Mapping[str, str] = field(repr=False)
-    is_joined: bool
+    is_federated: bool
+    is_enabled: bool
     is_exported: bool
     connection: Mapping[str, Any] = field(repr=False)
 
@@ -71,7 +82,8 @@ class HostCluster:
             metadata.get("deletionTimestamp") is not None,
             tuple(metadata.get("finalizers") or ()),
             {key: str(annotations[key]) for key in _ANNOTATIONS if key in annotations},
-            spec.get("joinFederation") is True and spec.get("enable") is not False,
+            spec.get("joinFederation") is True,
+            spec.get("enable") is not False,
             spec.get("externalKubeAPIEnabled") is True,
             _map(spec, "connection"),
         )
@@ -80,6 +92,11 @@ class HostCluster:
     def type(self) -> str:
         """Type of its connection."""
         return self.text("type")
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its users want it served."""
+        return self.is_federated and self.is_enabled
 
     @property
     def is_served(self) -> bool:
@@ -100,6 +117,12 @@ class HostCluster:
         """Return a text of ``spec.connection``; empty without one."""
         value = self.connection.get(key)
         return value if isinstance(value, str) else ""
+
+    @property
+    def last_address(self) -> str:
+        """The last ClusterIP of its Service; empty: unknown."""
+        name, _, address = self.annotations.get(ADDRESS_ANNOTATION, "").partition("/")
+        return address if name == self.name else ""  # else it is the copy of another cluster
 
     @property
     def owner(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tower.clusters.cluster import Cluster, Condition, ConditionStatus
+from tower.clusters.condition_types import DISABLED
+from tower.controller.objects.host_cluster import HostCluster
 
 INITIALIZED: Final = "Initialized"
 EXTERNAL_ACCESS_READY: Final = "ExternalAccessReady"
@@ -15,10 +17,13 @@ def initialized() -> Condition:
     return _made(INITIALIZED, "True", INITIALIZED, "Cluster has been initialized")
 
 
-def not_joined() -> Condition:
-    """Return the condition of a cluster that is not to be served."""
-    text = "spec.joinFederation is not true: the cluster has no Service and is not served"
-    return _made(INITIALIZED, "False", "NotJoined", text)
+def not_joined(cluster: HostCluster) -> Condition:
+    """Return the condition of a cluster that is not to be served, with the field that causes it."""
+    if not cluster.is_federated:
+        reason, text = "NotJoined", "spec.joinFederation is not true"
+    else:
+        reason, text = DISABLED, "spec.enable is false"
+    return _made(INITIALIZED, "False", reason, f"{text}: the cluster has no Service and is not served")
 
 
 def not_initialized(reason: str, text: str) -> Condition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -79,14 +79,23 @@ def wanted_secret(cluster: HostCluster, secrets: ClusterSecrets, settings: HostS
 
 
 def secrets_of_object(
-    secrets: ClusterSecrets, token_id: str, settings: HostSettings, cluster: HostCluster
+    secrets: ClusterSecrets,
+    token_id: str,
+    settings: HostSettings,
+    cluster: HostCluster,
+    *,
+    keeps_kubeconfig: bool,
 ) -> Object:
     """Return the fields of the cluster's object about *secrets*; None: a field must go.
 
     :param token_id: empty: there is no token.
+    :param keeps_kubeconfig: a kubeconfig in the object is not Tower's, and stays unless Tower's replaces it.
     """
     reference = f"{settings.namespace}/{service_name(cluster.name)}"
     is_inside = settings.is_compatible
+    connection: Object = {"token": (secrets.token or None) if is_inside else None, EARLIER_TOKEN: None}
+    if is_inside or not keeps_kubeconfig:
+        connection[KUBECONFIG] = _encoded(secrets.kubeconfig) if is_inside else None
     return {
         "metadata": {
             "annotations": {
@@ -95,22 +104,16 @@ def secrets_of_object(
                 STAMP_ANNOTATION: (secrets.stamp or None) if is_inside else None,
             }
         },
-        "spec": {
-            "connection": {
-                "kubeconfig": _encoded(secrets.kubeconfig) if is_inside else None,
-                "token": (secrets.token or None) if is_inside else None,
-                EARLIER_TOKEN: None,
-            }
-        },
+        "spec": {"connection": connection},
     }
 
 
-def without_secrets(applied: str) -> str | None:
-    """Return the text of the annotation `APPLIED` without secrets; None if it has none."""
+def without_secrets(applied: str, secrets: Iterable[str]) -> str | None:
+    """Return the text of the annotation `APPLIED` without the fields *secrets*; None if it has none."""
     try:
         value = json.loads(applied)
         connection = value["spec"]["connection"]
-        found = [key for key in (KUBECONFIG, TOKEN, EARLIER_TOKEN) if connection.pop(key, None) is not None]
+        found = [key for key in secrets if connection.pop(key, None) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return json.dumps(value, separators=(",", ":")) + "\n" if found else None

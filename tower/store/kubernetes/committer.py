@@ -30,7 +30,7 @@ from tower.store.records import StoreFailed
 DOUBT_TIME = 90.0
 
 _CURES = {
-    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds', and create the namespace",
+    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds'",
     403: ": grant tower-proxy the rights of 'tower rbac host'",
 }
 
@@ -213,4 +213,6 @@ def _failure(change: RecordChange, error: APIError) -> TowerError:
 
 def described(error: APIError) -> str:
     """Return the text of an error, with the cure if there is one."""
+    if error.code == NOT_FOUND and "namespaces " in error.message:
+        return f"{error}: create it with 'kubectl create namespace', or set --namespace"
     return f"{error}{_CURES.get(error.code, '')}"
