@@ -313,6 +313,11 @@ class HostedProxyTests(SynchronousTestCase):
         secret = self.host.object(SECRETS, "tower-state", NAMESPACE)
         assert secret is not None
         self.assertIn("serving.pem", secret["data"])
+        self.host.fail_next(403, "secrets is forbidden", verbs=["patch"], plural="secrets")
+        replica.state.write("serving.pem", b"another certificate")
+        self.advance(10.0)
+        (warning,) = replica.hosted.warnings
+        self.assertIn("cannot save serving.pem in Secret kubesphere-system/tower-state", warning)
 
     def test_only_replica(self) -> None:
         """Without an election the only replica leads from its start to its stop, and makes no Lease."""

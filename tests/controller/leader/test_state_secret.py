@@ -113,6 +113,33 @@ class StateSecretTests(SynchronousTestCase):
         self.do(self.secret.save({NEXT: b"2"}))
         self.assertEqual(self.stored(), {KEY: b"1", NEXT: b"2"})
 
+    def test_removed_meanwhile(self) -> None:
+        """A Secret that another program removed is written again, with a warning; a failure is shown."""
+        self.state.write(KEY, b"1")
+        self.do(self.secret.save_changed())
+        self.host.remove(SECRETS, "tower-state", NAMESPACE)
+        self.host.fail_next(403, "secrets is forbidden", verbs=["create"])
+        with capturedLogs() as events:
+            self.do(self.secret.try_to_save_changed())
+            self.assertIn("secrets is forbidden", self.secret.problem)
+            self.do(self.secret.try_to_save_changed())
+        self.assertEqual((self.stored(), self.secret.problem), ({KEY: b"1"}, ""))
+        self.assertIn("tower-state was removed: this leader writes it again", formatEvent(events[0]))
+        writes = len(self.host.writes)
+        self.do(self.secret.try_to_save_changed())
+        self.assertEqual(len(self.host.writes), writes)
+
+    def test_copy_without_secret(self) -> None:
+        """A leader that uses the keys in its directory without a Secret logs it."""
+        with capturedLogs() as events:
+            self.do(self.secret.take_over())
+            self.assertEqual(events, [])
+            self.state.write(KEY, b"an old key")
+            self.do(self.secret.take_over())
+        text = formatEvent(events[0])
+        self.assertIn(f"there is no Secret {NAMESPACE}/tower-state: it gets the keys in", text)
+        self.assertIn(f"({KEY})", text)
+
     def test_unknown_outcome(self) -> None:
         """A write without an answer can be repeated, whether it happened or not."""
         self.do(self.secret.save({KEY: b"1", NEXT: b"2"}))

@@ -165,7 +165,8 @@ class HostedProxy(MultiService):
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._proxy is None or not self._serves:
             return ()
-        return list(dict.fromkeys([*self._failures(), *self._proxy.host_problems]))
+        unsaved = [self._secret.problem] if self._secret.problem else []
+        return list(dict.fromkeys([*self._failures(), *unsaved, *self._proxy.host_problems]))
 
     @property
     def role(self) -> str:

@@ -56,6 +56,11 @@ class StateSecret:
     def __str__(self) -> str:
         return f"Secret {self._namespace}/{self._name}"
 
+    @property
+    def problem(self) -> str:
+        """Why changed keys are not saved; empty: they are."""
+        return self._problem
+
     async def exists(self) -> bool:
         """Return whether any leader has saved its keys.
 
@@ -71,6 +76,7 @@ class StateSecret:
         for _ in range(_ATTEMPTS):
             secret = await self._get()
             if secret is None:
+                self._note_copy()
                 return
             metadata = {"resourceVersion": _version(secret), "annotations": {OWNER: self._identity}}
             try:
@@ -112,15 +118,36 @@ class StateSecret:
             await self.save(changes)
 
     async def try_to_save_changed(self) -> None:
-        """Do the same, and log an error once."""
+        """Do the same, write a removed Secret again, and log an error once."""
         try:
             await self.save_changed()
+            await self._replace_removed()
         except TowerError as e:
             if str(e) != self._problem:
                 self._problem = str(e)
                 self._log.error("{problem}", problem=one_line(e))
         else:
             self._problem = ""
+
+    async def _replace_removed(self) -> None:
+        """Write the Secret again if another program removed it: without it, the next leader has no keys.
+
+        :raise TowerError: it cannot be read or written.
+        """
+        if self._saved and await self._get() is None:
+            await self.save({})
+
+    def _note_copy(self) -> None:
+        """Log that the keys in the directory, which may be old, are used without a Secret."""
+        found = [name for name in SHARED_FILES if self._state.read(name) is not None]
+        if found:
+            self._log.warn(
+                "there is no {secret}: it gets the keys in {path} ({names}); if these are old, stop the "
+                "proxy and apply a saved copy of the Secret with kubectl",
+                secret=str(self),
+                path=str(self._state.path),
+                names=", ".join(found),
+            )
 
     async def _get(self) -> Object | None:
         try:
@@ -154,6 +181,7 @@ class StateSecret:
         secret = await self._get()
         if secret is None:
             self._version = ""
+            self._log.warn("{secret} was removed: this leader writes it again", secret=str(self))
             return
         owner = (secret["metadata"].get("annotations") or {}).get(OWNER, self._identity)
         if owner != self._identity:
