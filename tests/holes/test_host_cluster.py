@@ -216,7 +216,7 @@ class HostSecretTests(HostTestCase):
 
     def test_hole_24_secrets_are_in_secrets(self) -> None:
         """Hole 24: kubeconfig and token are in a Secret, which `get clusters` does not show."""
-        self.apply(connection={"token": TOKEN, "kubeconfig": base64.b64encode(b"kind: Config").decode()})
+        self.apply(connection={"token": TOKEN})
         shown = json.dumps(self.kit.host.objects(CLUSTERS))
         data = self.kit.secret()["data"]
         for secret in (TOKEN, data["token"], data["kubeconfig"], 'kubeconfig": "'):
@@ -224,6 +224,14 @@ class HostSecretTests(HostTestCase):
         self.assertEqual(base64.b64decode(data["token"]).decode(), TOKEN)
         reference = self.kit.cluster()["metadata"]["annotations"]["tower.kubesphere.io/secret"]
         self.assertEqual(reference, f"{NAMESPACE}/mc-alpha")
+
+    def test_hole_24_foreign_kubeconfig(self) -> None:
+        """Hole 24: a kubeconfig that another program wrote to the object stays, and an event warns of it."""
+        foreign = base64.b64encode(b"kind: Config").decode()
+        self.apply(connection={"token": TOKEN, "kubeconfig": foreign})
+        self.assertEqual(self.kit.cluster()["spec"]["connection"]["kubeconfig"], foreign)
+        warnings = [event["reason"] for event in self.kit.host.objects(EVENTS) if event["type"] == "Warning"]
+        self.assertEqual(warnings, ["KubeconfigKept"])
 
 
 class HostToggleTests(HostTestCase):
