@@ -25,6 +25,8 @@ QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
+# Builds the image three times: two minutes of processor time.
+IMAGE := $(filter %.test_image,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
@@ -35,16 +37,16 @@ OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %
 	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
 # Tower in Kubernetes: a host cluster, charts, manifests.
 HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_agent_manifest \
-	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_image %.test_realcluster_workloads \
+	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_realcluster_workloads \
 	%.test_proxy_pods,$(INTEGRATION))
 # Old agents and proxies, and hostile ones.
 PEERS := $(filter %.test_old_agent %.test_old_agent_messages %.test_old_join %.test_old_proxy %.test_hostile_agent \
 	%.test_hostile_proxy %.test_v1_fleet,$(INTEGRATION))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS) $(OPERATION) $(HOST) $(PEERS),$(INTEGRATION))
+WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(OPERATION) $(HOST) $(PEERS),$(INTEGRATION))
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -107,7 +109,7 @@ aside: $(VENV)/.ready
 slow: $(VENV)/.ready kubectl realcluster go-clients
 	@failed=0; \
 	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-host slow-attacks slow-busy || failed=1; \
-	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
+	$(MAKE) --no-print-directory --keep-going slow-crowd slow-image slow-alone || failed=1; \
 	exit $$failed
 
 # The sum of the limits, s, is below CI's limit: the concurrent groups count once.
@@ -129,6 +131,9 @@ slow-attacks: $(VENV)/.ready
 slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
 
+slow-image: $(VENV)/.ready
+	$(TRIAL) --limit 900 $(IMAGE)
+
 slow-alone: $(VENV)/.ready
 	$(TRIAL) --limit 1500 $(ALONE)
 
@@ -141,7 +146,7 @@ test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
 	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-host slow-attacks slow-busy || failed=1; \
-	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
+	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
 

@@ -37,8 +37,7 @@ def folder() -> Path:
 def built(architecture: str, number: int = 1) -> Path:
     """Return an archive with a newly built image."""
     archive = folder() / f"{architecture}-{number}.oci.tar"
-    # with little priority: the programs of other tests run at the same time
-    use("nice", str(TOOLS / "make-image"), architecture, str(archive))
+    use(str(TOOLS / "make-image"), architecture, str(archive))
     return archive
 
 
@@ -93,7 +92,7 @@ class ImageTests(SynchronousTestCase):
     def test_contents(self) -> None:
         """The list names Tower, the packages of Python and those of Debian, with versions and licenses."""
         output = folder() / "list.cdx.json"
-        use("nice", str(TOOLS / "make-sbom"), sys.executable, "amd64", str(built("amd64")), str(output))
+        use(str(TOOLS / "make-sbom"), sys.executable, "amd64", str(built("amd64")), str(output))
         found = {item["name"]: item for item in json.loads(output.read_text())["components"]}
         self.assertEqual(found["kubesphere-tower"]["version"], tower.__version__)
         for name in ("Twisted", "cryptography", "libc6", "libssl3t64", "python3.13", "ca-certificates"):
