@@ -50,7 +50,7 @@ class TellingReporter(TreeReporter):
 
     def startTest(self, test: Any) -> None:
         """See TreeReporter."""
-        own = getattr(test, "timeout", None)
+        own = getattr(getattr(test, "_originalTest", test), "timeout", None)  # synchronous ones are wrapped
         patience = own if isinstance(own, float | int) else 0
         self.teller.report(test=test.id(), patience=patience, counts=self._counts())
         super().startTest(test)

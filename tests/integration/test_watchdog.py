@@ -54,6 +54,19 @@ class ThenTests(SynchronousTestCase):
     test_d.skip = "not today"
 """
 
+#: Takes as long as it announces.
+LASTS = """
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+import time
+
+class LongTests(SynchronousTestCase):
+    timeout = 900
+
+    def test_j(self):
+        "Succeeds."
+        time.sleep(25)
+"""
+
 #: Sleeps in C, with Python's lock in its hands.
 BLOCKS = """
 from twisted.trial.unittest import SynchronousTestCase
@@ -106,7 +119,14 @@ class WatchdogTests(SynchronousTestCase):
         """Make a folder with tests."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-watchdog-"))
         self.addCleanup(shutil.rmtree, self.folder)
-        modules = {"spins": SPINS, "blocks": BLOCKS, "loads": LOADS, "dies": DIES, "stays": STAYS}
+        modules = {
+            "spins": SPINS,
+            "blocks": BLOCKS,
+            "loads": LOADS,
+            "dies": DIES,
+            "stays": STAYS,
+            "lasts": LASTS,
+        }
         for name, text in modules.items():
             begin = f"import os\nFOLDER = {str(self.folder)!r}\n"
             (self.folder / f"{name}.py").write_text(begin + text)
@@ -134,6 +154,12 @@ class WatchdogTests(SynchronousTestCase):
         self.assertEqual(len(pids), 2)
         for pid in pids:
             self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+
+    def test_announced(self) -> None:
+        """A synchronous test may take the time that it announces, although others may not."""
+        program = self.watch("lasts")
+        self.assertEqual(program.wait(PATIENCE), 0, program.output())
+        self.assertEqual(self.counted(program.output()), {"successes": 1}, program.output())
 
     def test_hangs(self) -> None:
         """A test that hangs or dies is named and ended with its processes; all others run and are counted."""
