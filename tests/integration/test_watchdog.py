@@ -156,7 +156,7 @@ class WatchdogTests(SynchronousTestCase):
             self.assertRaises(ProcessLookupError, os.kill, pid, 0)
 
     def test_announced(self) -> None:
-        """A synchronous test may take the time that it announces, although others may not."""
+        """A synchronous test may take the time that it announces, which is longer than the limit."""
         program = self.watch("lasts")
         self.assertEqual(program.wait(PATIENCE), 0, program.output())
         self.assertEqual(self.counted(program.output()), {"successes": 1}, program.output())
