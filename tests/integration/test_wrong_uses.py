@@ -112,7 +112,7 @@ PROXY = [
     ),
     Wrong(
         "--kubeconfig k",
-        "--kubeconfig 'k' is for tower-agent and tower; the proxy keeps its records in --state-dir: omit it",
+        "--kubeconfig 'k' cannot be read (No such file or directory): name a readable file",
     ),
     Wrong(
         "",
