@@ -19,8 +19,8 @@ FEWEST = 40  # operations that the oldest kubectl has
 
 # A kubelet answers a stream of a port-forward in one goroutine, and resets it in another if nothing listens
 # on the port (k8s.io/cri-streaming, portforward/httpstream.go): neither waits for the other.  On a busy
-# machine the reset may come first, with Tower and without it; kubectl reports that in place of the refusal.  With
-# WebSockets, too: the API server only carries the same SPDY streams in them.
+# machine the reset may come first, with Tower and without it; kubectl reports that in place of the refusal.
+# With WebSockets, too: the API server carries the same SPDY streams in them.
 RACE = ("port-forward to a closed port [", "error creating forwarding stream", "Stream reset")
 
 
