@@ -167,7 +167,8 @@ class ManifestTests(harness.TowerTestCase):
         real = member()
         self.tower.tower("cluster", "add", "alpha")
         text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
-        real.kubectl("create", "namespace", "kubesphere-system")
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubesphere-system"}}
+        real.kubectl("apply", "-f", "-", stdin=json.dumps(namespace).encode())
         self.addCleanup(real.remove_namespace, "kubesphere-system")
         printed = real.kubectl("apply", "--validate=strict", "-f", "-", stdin=text.encode())
         self.addCleanup(real.kubectl, "delete", "-f", "-", "--wait=false", stdin=text.encode())
