@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
-from tower.controller.controller import Controller, HostAccess
+from tower.controller.controller import Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import CALLER
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
@@ -46,7 +47,7 @@ class ControllerTestCase(SynchronousTestCase):
         clock: Any = self.kit.clock
         controller = Controller(
             clock,
-            HostAccess(self.kit.host, self.settings),
+            HostAccess(self.kit.host, self.settings, self.kit.statuses),
             self.kit.records,
             self.kit.issuer,
             clock.seconds,

@@ -14,7 +14,8 @@ from tests.fakes.certificates import authority, client_context, shake
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import MemoryTower
 from tower.clusters.condition_types import AGENT_AVAILABLE
-from tower.controller.controller import Controller, HostAccess
+from tower.controller.controller import Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import CLUSTERS, EVENTS, NAMESPACES, SERVICES
@@ -47,7 +48,7 @@ class HostTestCase(HoleTestCase):
         machine: Any = self.tower.machine
         controller = Controller(
             machine,
-            HostAccess(self.kit.host),
+            HostAccess(self.kit.host, statuses=self.kit.statuses),
             self.kit.records,
             self.kit.issuer,
             machine.seconds,

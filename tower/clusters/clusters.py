@@ -40,7 +40,6 @@ from tower.store.records import (
     RecordChanged,
     RecordExists,
     RecordMissing,
-    Require,
     Update,
     Watch,
 )
@@ -259,11 +258,13 @@ class Clusters:
                     await self._assign_port(cluster)
 
     @deferred
-    async def settle_port(self, name: str) -> Cluster:
+    async def settle_port(self, name: str, finalizer: str) -> Cluster:
         """Assign a port to a cluster whose record has none, or one that it cannot have; return the cluster.
 
         A port that the record had before is released.  Fails with `NotFound`, and `Conflict` if no port is
         free or another program writes the cluster, too.
+
+        :param finalizer: to add in the same write; without a write, it is not added.
         """
         async with self._writing:
             cluster = self.require(name)
@@ -271,10 +272,14 @@ class Clusters:
                 return cluster
             if not self.owns_port(cluster):
                 claimed = self._ports.claim_given(cluster)
+                if finalizer not in cluster.meta.finalizers:
+                    finalizers = (*cluster.meta.finalizers, finalizer)
+                    cluster = evolve(cluster, meta=evolve(cluster.meta, finalizers=finalizers))
                 if claimed is None:
                     await self._assign_port(cluster)
                 else:
-                    await self._store.transact([Require(CLUSTERS, name), claimed])
+                    update = Update(CLUSTERS, name, encode(cluster), cluster.resource_version)
+                    await self._store.transact([update, claimed])
                 cluster = self.require(name)
             unused = self._ports.release(cluster.uid, keep=cluster.kubernetes_port)
             if unused:

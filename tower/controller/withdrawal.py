@@ -8,9 +8,9 @@ from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.controller.cluster_access import ClusterAccess
-from tower.controller.cluster_conditions import ClusterConditions
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.cluster_services import ClusterServices
+from tower.controller.cluster_status import ClusterStatus
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.endpoints import ENDPOINTS, endpoints
 from tower.controller.objects.host_cluster import (
@@ -37,7 +37,7 @@ class Withdrawal:
     _objects: ClusterObject
     _services: ClusterServices
     _access: ClusterAccess
-    _conditions: ClusterConditions
+    _status: ClusterStatus
     _events: HostEvents
 
     async def withdraw(self, cluster: HostCluster, objects: HostObjects) -> None:
@@ -66,7 +66,7 @@ class Withdrawal:
             reason = not_joined(cluster)
             if record.condition(INITIALIZED) is None:
                 self._events.record(cluster, "Normal", reason.reason, reason.message)
-            await self._conditions.set(record, [reason], (EXTERNAL_ACCESS_READY,))
+            await self._status.report(cluster, record, [reason], (EXTERNAL_ACCESS_READY,))
 
     async def clear(self, objects: HostObjects) -> None:
         """Remove the objects of a cluster that does not exist any more.
@@ -84,7 +84,7 @@ class Withdrawal:
         text = f"spec.connection.type is {cluster.type or 'empty'}, no longer {PROXY}: the Service is removed"
         self._events.record(cluster, "Normal", "Withdrawn", text)
         if record is not None:  # of type ssh
-            await self._conditions.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
+            await self._status.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
         else:
             await self._objects.set_conditions(cluster, ())
         connection = {} if service is None else endpoints(service)
