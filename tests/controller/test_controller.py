@@ -73,6 +73,11 @@ class ControllerTestCase(SynchronousTestCase):
         """Return the kubeconfig in the Secret of a cluster."""
         return base64.b64decode(self.kit.secret(name)["data"]["kubeconfig"])
 
+    def others(self, name: str = "alpha") -> list[str]:
+        """Return the kubeconfigs of other programs in the Secret of a cluster, the oldest first."""
+        data = self.kit.secret(name)["data"]
+        return [data[key] for key in sorted(data) if key.startswith("other-kubeconfig-")]
+
     def token(self, name: str = "alpha") -> str:
         """Return the token in the Secret of a cluster."""
         return base64.b64decode(self.kit.secret(name)["data"]["token"]).decode()
@@ -168,14 +173,42 @@ class ServedTests(ControllerTestCase):
         self.assertEqual(self.kit.host.writes, [])
 
     def test_foreign_kubeconfig(self) -> None:
-        """A kubeconfig that is not Tower's stays in the object, with an event, also after a withdrawal."""
-        self.apply(connection={"kubeconfig": "a3ViZQ=="})
-        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
-        self.assertEqual(self.events("Warning"), ["KubeconfigKept"])
+        """A kubeconfig that is not Tower's is moved to the Secret, with an event, and stays there."""
+        applied = json.dumps({"spec": {"connection": {"type": "proxy", "kubeconfig": "a3ViZQ=="}}})
+        note = {"kubectl.kubernetes.io/last-applied-configuration": applied}
+        self.kit.apply(annotations=note, connection={"kubeconfig": "a3ViZQ=="})
+        self.pump()
+        self.assertNotIn("a3ViZQ==", json.dumps(self.kit.host.objects(CLUSTERS)))
+        self.assertEqual(self.events("Warning"), ["KubeconfigMoved"])
         self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.assertEqual(self.others(), ["a3ViZQ=="])
         self.assertEqual(self.steady(), [])
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})  # again
+        self.apply(connection={"kubeconfig": "not base64!"})
+        self.assertEqual(self.others(), ["a3ViZQ==", "bm90IGJhc2U2NCE="])
         self.apply(joinFederation=False)
-        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.others(), ["a3ViZQ==", "bm90IGJhc2U2NCE="])
+        self.assertNotIn("kubeconfig", self.kit.secret()["data"])
+
+    def test_foreign_kubeconfigs_and_another_type(self) -> None:
+        """If the cluster becomes a direct one, the newest of them is back in the object; none is lost."""
+        for text in ("a3ViZQ==", "bmV3ZXI="):
+            self.apply(connection={"kubeconfig": text})
+        self.apply(connection={"type": "direct"})
+        self.assertEqual(self.kit.connection()["kubeconfig"], "bmV3ZXI=")
+        self.assertEqual(list(self.kit.secret()["data"].values()), ["a3ViZQ=="])
+        self.assertEqual(self.steady(), [])
+
+    def test_too_many_foreign_kubeconfigs(self) -> None:
+        """A program that writes other kubeconfigs all the time is reported, and the last one stays."""
+        texts = [base64.b64encode(bytes([number])).decode() for number in range(9)]
+        for text in texts:
+            self.apply(connection={"kubeconfig": text})
+        self.assertEqual(self.others(), texts[:8])
+        self.assertEqual(self.kit.connection()["kubeconfig"], texts[8])
+        status, _, text = self.status(INITIALIZED)
+        self.assertEqual(status, "False")
+        self.assertIn("Secret kubesphere-system/mc-alpha already has 8 others: stop the program", text)
 
     def test_service_changed(self) -> None:
         """A Service that another program changed or deleted is put right."""
@@ -348,13 +381,16 @@ class CompatibleTests(ControllerTestCase):
         self.assertEqual(self.steady(), [])
 
     def test_foreign_kubeconfig(self) -> None:
-        """A kubeconfig that is not Tower's is replaced, with an event; Tower's own is not reported."""
+        """A kubeconfig that is not Tower's is replaced and saved; Tower's own is not reported."""
         self.apply()
         self.pump(DAY)
         self.assertEqual(self.events("Warning"), [])
         self.apply(connection={"kubeconfig": "a3ViZQ=="})
-        self.assertNotEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
-        self.assertEqual(self.events("Warning"), ["KubeconfigReplaced"])
+        access = read_kubeconfig(base64.b64decode(self.kit.connection()["kubeconfig"]))
+        self.assertEqual(access.server, self.kit.connection()["kubernetesAPIEndpoint"])
+        self.assertEqual(self.kit.secret()["data"], {"other-kubeconfig-1": "a3ViZQ=="})
+        self.assertEqual(self.events("Warning"), ["KubeconfigMoved"])
+        self.assertEqual(self.steady(), [])
 
     def test_given_token(self) -> None:
         """A token of KubeSphere stays where it is."""

@@ -227,12 +227,13 @@ class HostSecretTests(HostTestCase):
         self.assertEqual(reference, f"{NAMESPACE}/mc-alpha")
 
     def test_hole_24_foreign_kubeconfig(self) -> None:
-        """Hole 24: a kubeconfig that another program wrote to the object stays, and an event warns of it."""
+        """Hole 24: a kubeconfig that another program wrote to the object is moved, with an event."""
         foreign = base64.b64encode(b"kind: Config").decode()
         self.apply(connection={"token": TOKEN, "kubeconfig": foreign})
-        self.assertEqual(self.kit.cluster()["spec"]["connection"]["kubeconfig"], foreign)
+        self.assertNotIn(foreign, json.dumps(self.kit.host.objects(CLUSTERS)))
+        self.assertEqual(self.kit.secret()["data"]["other-kubeconfig-1"], foreign)
         warnings = [event["reason"] for event in self.kit.host.objects(EVENTS) if event["type"] == "Warning"]
-        self.assertEqual(warnings, ["KubeconfigKept"])
+        self.assertEqual(warnings, ["KubeconfigMoved"])
 
 
 class HostToggleTests(HostTestCase):
