@@ -45,6 +45,7 @@ class HostKit:
     :param folder: for the key of the vault.
     :param clock: None: a new one.
     :param store: of another kit; None: a new one.
+    :param host: likewise.
     :ivar statuses: of the clusters' objects.
     :ivar ignored: names of clusters that get no records.
     :ivar names: what the certificate of each cluster's port has.
@@ -56,12 +57,13 @@ class HostKit:
         ports: range | None = range(6000, 6010),
         clock: Clock | None = None,
         store: MemoryStore | None = None,
+        host: FakeHost | None = None,
     ) -> None:
         self.clock = Clock() if clock is None else clock
         if clock is None:
             self.clock.advance(NOW)
         now = self.clock.seconds()
-        self.host = FakeHost(self.clock)
+        self.host = host or FakeHost(self.clock)
         self.host.admission.append(self._admit)
         self.store = store or MemoryStore()
         timer: Any = self.clock

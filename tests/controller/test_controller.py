@@ -91,6 +91,10 @@ class ControllerTestCase(SynchronousTestCase):
         """Return the reasons of the host's events."""
         return sorted(each["reason"] for each in self.kit.host.objects(EVENTS) if each["type"] == kind)
 
+    def messages(self, reason: str) -> list[str]:
+        """Return the messages of the host's events with *reason*."""
+        return sorted(each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == reason)
+
     def steady(self, seconds: float = 3000.0) -> list[tuple[str, str, str]]:
         """Return the writes while *seconds* pass."""
         before = len(self.kit.host.writes)
@@ -243,11 +247,56 @@ class ServedTests(ControllerTestCase):
         self.apply()
         self.apply("beta", connection={"kubernetesAPIServerPort": 6000})
         self.apply("gamma", connection={"kubernetesAPIServerPort": 9})
-        messages = sorted(
-            each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == "PortReplaced"
+        messages = self.messages("PortReplaced")
+        self.assertEqual(
+            messages[0], "kubernetesAPIServerPort 6000: replaced by 6001: port 6000: cluster alpha has it"
         )
-        self.assertEqual(messages[0], "Replaced by port 6001: port 6000: cluster alpha has it")
-        self.assertIn("Replaced by port 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
+        self.assertIn("9: replaced by 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
+
+    def test_second_port_replaced(self) -> None:
+        """The event about another port for KubeSphere has the rule, and the cluster that has the port."""
+        self.apply()
+        self.apply("beta", connection={"kubesphereAPIServerPort": 16000})
+        rule = "it is always kubernetesAPIServerPort + 10000"
+        self.assertEqual(
+            self.messages("PortReplaced"),
+            [f"kubesphereAPIServerPort 16000: replaced by 16001: {rule}; cluster alpha has port 16000"],
+        )
+        self.apply("gamma", connection={"kubesphereAPIServerPort": 77})
+        self.assertIn(f"77: replaced by 16002: {rule}", "".join(self.messages("PortReplaced")))
+        self.assertEqual(self.kit.connection("gamma")["kubesphereAPIServerPort"], 16002)
+
+    def test_port_changed(self) -> None:
+        """A port that users change is used, with an event; a taken one changes nothing."""
+        self.apply()
+        self.apply("beta")
+        self.apply(connection={"kubernetesAPIServerPort": 6005})
+        self.assertEqual(self.kit.service()["spec"]["ports"][0]["targetPort"], 6005)
+        self.assertEqual(self.kit.connection()["kubesphereAPIServerPort"], 16005)
+        self.assertEqual(self.messages("PortChanged"), ["Port 6000 was changed to 6005"])
+        self.assertEqual(self.events("Warning"), [])
+        self.apply(connection={"kubernetesAPIServerPort": 6001})
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 6005)
+        self.assertEqual(self.events("Warning"), ["PortReplaced"])
+        self.assertEqual(self.steady(), [])
+
+    def test_changed_range(self) -> None:
+        """A port outside a changed range stays, with an event that has the cure."""
+        self.apply()
+        self.controller.stopService()
+        self.kit.stop()
+        host, store = self.kit.host, self.kit.store
+        self.kit = HostKit(self.mktemp(), range(7000, 7010), self.kit.clock, store, host)
+        self.addCleanup(self.kit.stop)
+        self.controller = self.started()
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 6000)
+        (text,) = self.messages("PortOutOfRange")
+        self.assertIn("Port 6000 is not in --cluster-ports 7000-7009 and stays: to replace it, remove", text)
+        cluster = self.kit.cluster()
+        del cluster["spec"]["connection"]["kubernetesAPIServerPort"]
+        self.kit.host.put(CLUSTERS, cluster)
+        self.pump()
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 7000)
 
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""

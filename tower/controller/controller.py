@@ -28,8 +28,9 @@ from tower.controller.objects.service_objects import (
     service_name,
     slice_names,
 )
+from tower.controller.port_settlement import NoPort
 from tower.controller.prerequisites import Prerequisites, problem_of
-from tower.controller.reconciler import InvalidName, NoPort, Reconciler
+from tower.controller.reconciler import InvalidName, Reconciler
 from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import APIError

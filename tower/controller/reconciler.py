@@ -34,18 +34,14 @@ from tower.controller.objects.service_objects import (
     certificate_names,
     service_name,
 )
+from tower.controller.port_settlement import NoPort, PortSettlement
 from tower.controller.withdrawal import Withdrawal
-from tower.errors import Conflict, Invalid, TowerError
+from tower.errors import Conflict, Invalid
 from tower.kube.rest.host_api import Object
-from tower.store.records import RecordChanged
 
 
 class RecordPending(Conflict):
     """The cluster's record does not exist yet."""
-
-
-class NoPort(TowerError):
-    """The cluster cannot get a port; with the cure."""
 
 
 class InvalidName(Invalid):
@@ -81,6 +77,7 @@ class Reconciler:
         self._objects = ClusterObject(api, epoch, host.statuses)
         self._services = ClusterServices(applier, settings, events)
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
+        self._ports = PortSettlement(self._clusters, events)
         self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
         self._withdrawal = Withdrawal(
             self._clusters, self._objects, self._services, self._access, self._status, events
@@ -131,7 +128,7 @@ class Reconciler:
         if self._clusters.get(name) is None:
             _check_name(name)
             raise RecordPending(f"cluster {name} has no record yet")
-        record = await self._settle_port(cluster)
+        record = await self._ports.settle(cluster, objects.service)
         if FINALIZER not in (*record.meta.finalizers, *cluster.finalizers):
             cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
         port = record.kubernetes_port
@@ -151,19 +148,6 @@ class Reconciler:
         )
         self._report_served(cluster, record, service, external)
         return delay
-
-    async def _settle_port(self, cluster: HostCluster) -> Cluster:
-        before = self._clusters.require(cluster.name)
-        try:
-            record: Cluster = await self._clusters.settle_port(cluster.name, FINALIZER)
-        except RecordChanged:
-            raise
-        except Conflict as e:
-            raise NoPort(str(e)) from e
-        if before.kubernetes_port is not None and record.kubernetes_port != before.kubernetes_port:
-            text = f"Replaced by port {record.kubernetes_port}: {self._clusters.port_problem(before)}"
-            self._events.record(cluster, "Warning", "PortReplaced", text)
-        return record
 
     def _report_served(
         self, cluster: HostCluster, before: Cluster, service: Object, external: Condition | None
