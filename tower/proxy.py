@@ -31,7 +31,8 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
-from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
@@ -238,6 +239,8 @@ class Proxy(MultiService):
 
         # Tunnels to agents
         self._tunnels = tunnels = Tunnels(reactor, epoch)
+        if host_access is not None:
+            host_access.statuses.bind(tunnels)
         agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
         acceptor, notices = agents.acceptor, agents.notices
 
