@@ -110,6 +110,7 @@ class HostOptions(NodeOptions):
     ]
 
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag("install-crds", "Install or update Tower's CRDs in the host cluster, and exit."),
         flag(
             "kubesphere-compat",
             "Keep kubeconfigs and tokens in the Cluster objects, as KubeSphere's console expects; all users "
@@ -136,7 +137,11 @@ class HostOptions(NodeOptions):
         kubeconfig: Path | None = self["kubeconfig"]
         if kubeconfig is not None and self["store"] == SQLITE:
             raise OptionError("kubeconfig", str(kubeconfig), "requires --store kubernetes: omit one of them")
-        if self.is_hosted:
+        if self["install-crds"] and self["store"] == SQLITE:
+            raise usage.UsageError(
+                "--install-crds is for a host cluster, not --store sqlite: omit one of them"
+            )
+        if self.is_hosted or self["install-crds"]:
             return
         for name in _NEED_HOST:
             if name in self.given:
