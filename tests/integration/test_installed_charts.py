@@ -130,6 +130,8 @@ class InstalledChartTests(SynchronousTestCase):
         self.install("tower-agent", "agent", AGENT, self.joined())
         listed = self.listed()
         self.assertEqual(listed(), set(self.pods(AGENT)))
+        doctor = ("exec", "deploy/agent-tower-agent", "-n", AGENT, "--", "tower", "doctor", "--agent")
+        self.assertIn("is enrolled for cluster alpha", self.host.kubectl(*doctor))
         # another pod of the proxy has the same keys and records; other agents do not need a token
         self.replace(PROXY)
         old, path = self.pods(AGENT), str(CHARTS / "tower-agent")
