@@ -77,7 +77,7 @@ class InstalledChartTests(SynchronousTestCase):
         }
 
     def listed(self) -> Callable[[], set[str]]:
-        """Return a function that returns the names of the agent's pods, asked for through Tower."""
+        """Return a function that returns the names of the agent's pods, as answered through Tower."""
         kubeconfig = self.folder / "jane.kubeconfig"
         kubeconfig.write_text(self.tower("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
         user = [str(kubectls()[-1]), f"--kubeconfig={self.host.through(kubeconfig)}"]
