@@ -167,6 +167,7 @@ class InstalledChartTests(SynchronousTestCase):
         wait_for("the end of the old pods", lambda: not set(self.pods(HOSTED)) & set(old), every=0.3)
         wait_for("answers through new pods", lambda: listed() == agents, every=0.3)
         self.tower("cluster", "remove", "alpha")
+        self.assertEqual(self.host.refused(f"system:serviceaccount:{HOSTED}:tower"), set())
         self.helm("uninstall", "agent", AGENT)
         self.helm("uninstall", "tower", HOSTED)
         wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(HOSTED), every=0.3)
