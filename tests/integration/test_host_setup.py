@@ -1,4 +1,4 @@
-"""Tower's CRDs and rights in a real host cluster: installed, used by a proxy with nothing else, and removed."""
+"""Tower's CRDs and rights in a real host cluster: installed, used by a proxy with nothing else, removed."""
 
 from __future__ import annotations
 
