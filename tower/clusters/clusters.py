@@ -40,7 +40,6 @@ from tower.store.records import (
     RecordChanged,
     RecordExists,
     RecordMissing,
-    Require,
     Update,
     Watch,
 )
@@ -259,27 +258,40 @@ class Clusters:
                     await self._assign_port(cluster)
 
     @deferred
-    async def settle_port(self, name: str) -> Cluster:
+    async def settle_port(self, name: str, finalizer: str) -> Cluster:
         """Assign a port to a cluster whose record has none, or one that it cannot have; return the cluster.
 
-        A port that the record had before is released.  Fails with `NotFound`, and `Conflict` if no port is
+        It keeps a port in the range that it had before, unless the record has another one, which it gets if
+        that is free; then the earlier one is released.  Fails with `NotFound`, and `Conflict` if no port is
         free or another program writes the cluster, too.
+
+        :param finalizer: to add in the same write; without a write, it is not added.
         """
         async with self._writing:
             cluster = self.require(name)
             if self.ports is None:
                 return cluster
             if not self.owns_port(cluster):
-                claimed = self._ports.claim_given(cluster)
-                if claimed is None:
+                claimed, held = self._ports.claim_given(cluster), self._ports.held(cluster.uid)
+                if finalizer not in cluster.meta.finalizers:
+                    finalizers = (*cluster.meta.finalizers, finalizer)
+                    cluster = evolve(cluster, meta=evolve(cluster.meta, finalizers=finalizers))
+                if claimed is None and held is None:
                     await self._assign_port(cluster)
                 else:
-                    await self._store.transact([Require(CLUSTERS, name), claimed])
+                    port = held if claimed is None else cluster.kubernetes_port
+                    value = encode(evolve(cluster, kubernetes_port=port))
+                    update = Update(CLUSTERS, name, value, cluster.resource_version)
+                    await self._store.transact([update, *([claimed] if claimed else [])])
                 cluster = self.require(name)
             unused = self._ports.release(cluster.uid, keep=cluster.kubernetes_port)
             if unused:
                 await self._store.transact(unused)
             return cluster
+
+    def owner_of_port(self, port: int) -> str:
+        """Return the name of the cluster that has *port*; empty: none has it."""
+        return self._ports.owner(port)
 
     def port_problem(self, cluster: Cluster) -> str:
         """Return why *cluster* cannot have the port in its record."""

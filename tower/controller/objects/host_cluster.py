@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from attrs import field, frozen
 
 from tower.clusters.cluster import API_VERSION
+from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION
+from tower.kube.rest.host_api import Object
 
 #: Prefix of Tower's own annotations and labels.
 PREFIX = "tower.kubesphere.io/"
@@ -52,6 +54,7 @@ class HostCluster:
     :ivar is_enabled: ``enable`` is not false; it may be missing.
     :ivar is_exported: it should have a load balancer.
     :ivar connection: ``spec.connection``; may contain secrets.
+    :ivar versions: of Kubernetes and of the agent, in the status.
     """
 
     name: str
@@ -66,6 +69,7 @@ class HostCluster:
     is_enabled: bool
     is_exported: bool
     connection: Mapping[str, Any] = field(repr=False)
+    versions: Mapping[str, str] = field(eq=False)
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
@@ -86,6 +90,7 @@ class HostCluster:
             spec.get("enable") is not False,
             spec.get("externalKubeAPIEnabled") is True,
             _map(spec, "connection"),
+            {key: str(status[key]) for key in (KUBERNETES_VERSION, AGENT_VERSION) if key in status},
         )
 
     @property
@@ -128,6 +133,18 @@ class HostCluster:
     def owner(self) -> dict[str, Any]:
         """The owner reference of objects that Kubernetes removes with it."""
         return {"apiVersion": API_VERSION, "kind": "Cluster", "name": self.name, "uid": self.uid}
+
+
+@frozen
+class HostObjects:
+    """The objects of one cluster, as the controller knows them.
+
+    :ivar cluster: None: it does not exist.
+    """
+
+    cluster: HostCluster | None
+    service: Object | None
+    slices: Sequence[Object] = ()
 
 
 def _map(obj: Mapping[str, Any], key: str) -> Mapping[str, Any]:
