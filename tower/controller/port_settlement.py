@@ -7,7 +7,7 @@ from attrs import frozen
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.controller.host_events import HostEvents
-from tower.controller.objects.host_cluster import FINALIZER, HostCluster
+from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.service_objects import kubesphere_port
 from tower.errors import Conflict, TowerError
 from tower.kube.rest.host_api import Object
@@ -26,19 +26,20 @@ class PortSettlement:
     _clusters: Clusters
     _events: HostEvents
 
-    async def settle(self, cluster: HostCluster, service: Object | None) -> Cluster:
+    async def settle(
+        self, cluster: HostCluster, service: Object | None = None, finalizer: str = ""
+    ) -> Cluster:
         """Return the record of a cluster that has its own port, or none with ``--cluster-ports none``.
 
-        If the record is written, it gets the finalizer, too.
-
         :param service: the Service with the earlier port; None: there is none.
+        :param finalizer: to add to the record if it is written.
         :raise NoPort: no port is free.
         :raise TowerError: the record cannot be written.
         """
         before = self._clusters.require(cluster.name)
         problem = "" if self._clusters.owns_port(before) else self._clusters.port_problem(before)
         try:
-            record: Cluster = await self._clusters.settle_port(cluster.name, FINALIZER)
+            record: Cluster = await self._clusters.settle_port(cluster.name, finalizer)
         except RecordChanged:
             raise
         except Conflict as e:

@@ -21,7 +21,7 @@ from tower.controller.host_access import HostAccess
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.endpoints import with_endpoints
-from tower.controller.objects.host_cluster import FINALIZER, PROXY, HostCluster, HostObjects
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, SSH, HostCluster, HostObjects
 from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
@@ -35,6 +35,7 @@ from tower.controller.objects.service_objects import (
     service_name,
 )
 from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
 from tower.errors import Conflict, Invalid
 from tower.kube.rest.host_api import Object
@@ -79,6 +80,7 @@ class Reconciler:
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
         self._ports = PortSettlement(self._clusters, events)
         self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
+        self._ssh = SSHClusters(records, self._objects, self._status, self._ports, events)
         self._withdrawal = Withdrawal(
             self._clusters, self._objects, self._services, self._access, self._status, events
         )
@@ -97,6 +99,8 @@ class Reconciler:
         self._access.written(name)
         if cluster is not None:
             await self._withdrawal.withdraw(cluster, objects)
+            if cluster.type == SSH and not cluster.is_deleted:
+                await self._ssh.settle(cluster, self._require(name))
         elif self._clusters.get(name) is None:  # else the object is new, and not known yet
             await self._withdrawal.clear(objects)
         return None
@@ -110,7 +114,7 @@ class Reconciler:
         record = self._clusters.get(cluster.name)
         condition = not_initialized(reason, text)
         if record is None:
-            if cluster.type != PROXY or not is_lasting:
+            if cluster.type not in (PROXY, SSH) or not is_lasting:
                 return
             await self._objects.set_conditions(cluster, [condition, evolve(condition, type=AVAILABLE)])
         elif is_lasting or not is_true(record, INITIALIZED):
@@ -125,10 +129,8 @@ class Reconciler:
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
-        if self._clusters.get(name) is None:
-            _check_name(name)
-            raise RecordPending(f"cluster {name} has no record yet")
-        record = await self._ports.settle(cluster, objects.service)
+        self._require(name)
+        record = await self._ports.settle(cluster, objects.service, FINALIZER)
         if FINALIZER not in (*record.meta.finalizers, *cluster.finalizers):
             cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
         port = record.kubernetes_port
@@ -148,6 +150,18 @@ class Reconciler:
         )
         self._report_served(cluster, record, service, external)
         return delay
+
+    def _require(self, name: str) -> Cluster:
+        """Return the record of a cluster whose object exists.
+
+        :raise InvalidName: it cannot have one.
+        :raise RecordPending: try again.
+        """
+        record = self._clusters.get(name)
+        if record is None:
+            _check_name(name)
+            raise RecordPending(f"cluster {name} has no record yet")
+        return record
 
     def _report_served(
         self, cluster: HostCluster, before: Cluster, service: Object, external: Condition | None

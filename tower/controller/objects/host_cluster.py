@@ -43,6 +43,9 @@ FINALIZER = PREFIX + "cluster"
 #: Type of connection of the clusters that have an agent.
 PROXY = "proxy"
 
+#: Type of connection of the clusters whose nodes Tower connects to.
+SSH = "ssh"
+
 
 @frozen
 class HostCluster:
