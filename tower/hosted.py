@@ -17,6 +17,7 @@ from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.host.host_statuses import HostStatuses
 from tower.control.host_options import HostOptions
 from tower.control.state_files import DATABASE
+from tower.controller.crd_installation import CRDInstallation
 from tower.controller.host_access import HostAccess
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
@@ -61,10 +62,7 @@ def replica(
             f"{database} has records, which --store kubernetes does not use: "
             "move the file away, or set another --state-dir"
         )
-    if options["kubeconfig"] is None:
-        config = RestConfig.in_cluster(reactor, environ=environ)
-    else:
-        config = RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
+    config = _config(options, reactor, environ)
     # renewals of the Lease do not wait for other requests
     api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
     namespace, pod = options["namespace"], environ.get("POD_NAME", "")
@@ -108,6 +106,22 @@ def replica(
         health.setServiceParent(hosted)  # type: ignore[no-untyped-call]
     _Connections(api, lease_api).setServiceParent(hosted)  # type: ignore[no-untyped-call]
     return hosted
+
+
+def crd_installation(
+    options: HostOptions, reactor: IReactor, environ: Mapping[str, str] = os.environ
+) -> CRDInstallation:
+    """Return the service for ``--install-crds``.
+
+    :raise ConfigurationError: the kubeconfig or the service account cannot be used.
+    """
+    return CRDInstallation(reactor, RestClient(reactor, _config(options, reactor, environ)))
+
+
+def _config(options: HostOptions, reactor: IReactor, environ: Mapping[str, str]) -> RestConfig:
+    if options["kubeconfig"] is None:
+        return RestConfig.in_cluster(reactor, environ=environ)
+    return RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
 
 
 class _HostRecords:

@@ -36,7 +36,7 @@ from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import replica
+from tower.hosted import crd_installation, replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -115,6 +115,8 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     is_program = reactor is None
     if reactor is None:
         reactor = installed_reactor(options)
+    if options["install-crds"]:
+        return crd_installation(options, reactor)
     check_head_policy()
     state = StateDir(options["state-dir"])
     state.lock()

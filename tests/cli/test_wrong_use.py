@@ -107,12 +107,23 @@ VALID = {
     "restore": "file",
     "install-systemd": "proxy",
     "rbac": "agent",
+    "crds": "",
     "completion": "bash",
     "version": "",
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "store copy", "install-systemd", "rbac", "completion")
+LOCAL = (
+    "forward",
+    "doctor",
+    "backup",
+    "restore",
+    "store copy",
+    "install-systemd",
+    "rbac",
+    "crds",
+    "completion",
+)
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -1,4 +1,4 @@
-"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore``, ``rbac`` and ``install-systemd``."""
+"""Arguments of ``tower rotate``, ``backup``, ``restore``, ``rbac``, ``crds`` and ``install-systemd``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options, yes_option
+from tower.kube.crds.manifests import crd_text
 
 _PROGRAMS = ("proxy", "agent")
-_RIGHTS = (*_PROGRAMS, "host")
+_RIGHTS = (*_PROGRAMS, "host", "crds")
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -42,10 +43,23 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         "print the manifest of the service account and RBAC rights of the agent or the proxy in a cluster",
         "Apply it as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  'proxy' is "
         "needed only for clusters of type ssh; 'host' is for a proxy with --store kubernetes, in its host "
-        "cluster.",
+        "cluster; 'crds' is for tower-proxy --install-crds there.",
     )
-    rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent or host")
+    rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent, host or crds")
     rights.set_defaults(text=lambda options: rbac_manifest(options.program))
+    kinds = add_command(
+        commands,
+        "crds",
+        "print Tower's CRDs for a host cluster",
+        "Apply them as an administrator of that cluster, before the first proxy with --store kubernetes "
+        "starts, and after each update of Tower: tower crds | kubectl apply -f -.",
+    )
+    kinds.add_argument(
+        "--without-clusters",
+        action="store_true",
+        help="omit the CRD clusters.cluster.kubesphere.io, which KubeSphere's host cluster already has",
+    )
+    kinds.set_defaults(text=lambda options: crd_text(with_clusters=not options.without_clusters))
 
 
 def _install_systemd(commands: Commands[Parser]) -> None:
