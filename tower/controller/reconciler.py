@@ -158,8 +158,6 @@ class Reconciler:
         if self._records.clusters.get(name) is None:
             _check_name(name)
             raise RecordPending(f"cluster {name} has no record yet")
-        if FINALIZER not in cluster.finalizers:
-            cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
         record = await self._settle_port(cluster)
         port = record.kubernetes_port
         if port is None:
@@ -168,8 +166,11 @@ class Reconciler:
         await self._apply_slices(cluster, port, objects.slices)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access(cluster, record, service)
-        await self._objects.apply(cluster, with_endpoints(name, access, service, port))
+        # KubeSphere's webhook denies each write to the object until the agent, which needs its token, answers
+        # through the kubeconfig in it: so the first write has the kubeconfig.
+        cluster = await self._objects.apply(cluster, with_endpoints(name, access, service, port))
         self._unwritten.pop(name, None)
+        await self._settle_finalizer(cluster)
         was_ready = _is_true(record, INITIALIZED)
         had_access = _is_true(record, EXTERNAL_ACCESS_READY)
         external = self._external(cluster, service)
@@ -186,6 +187,19 @@ class Reconciler:
             text = f"The API server is served at {balancer_names(service)[0]}"
             self._events.record(cluster, "Normal", EXTERNAL_ACCESS_READY, text)
         return delay
+
+    async def _settle_finalizer(self, cluster: HostCluster) -> None:
+        """Add Tower's finalizer to the object.
+
+        For KubeSphere, remove it: KubeSphere Tower, which may come back, does not know it, and a webhook
+        would deny its removal once the cluster is not served.  Without it, objects of a cluster go after it.
+        """
+        others = tuple(each for each in cluster.finalizers if each != FINALIZER)
+        if self._settings.is_compatible:
+            if others != cluster.finalizers:
+                await self._objects.set_finalizers(cluster, others)
+        elif others == cluster.finalizers and not cluster.is_deleted:
+            await self._objects.set_finalizers(cluster, (*others, FINALIZER))
 
     async def _settle_port(self, cluster: HostCluster) -> Cluster:
         clusters = self._records.clusters
