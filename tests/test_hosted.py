@@ -12,7 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.control.proxy_options import Options
 from tower.controller.controller import HostAccess
 from tower.controller.leader.hosted_proxy import HostedProxy
-from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.objects.service_objects import LEADER_SELECTOR
 from tower.errors import ConfigurationError
 from tower.hosted import replica
@@ -82,9 +81,10 @@ class ReplicaTests(SynchronousTestCase):
             self.assertEqual((settings.selector, settings.addresses), (None, expected), words)
 
     def test_sole(self) -> None:
-        """Without the election the replica leads by itself."""
-        self.assertIsInstance(self.make("--leader-elect=false")._election, SoleLeader)
-        self.assertNotIsInstance(self.make()._election, SoleLeader)
+        """Without the election the replica holds the Lease, too, so that another one notices it."""
+        for words, expected in ((("--leader-elect=false",), True), ((), False)):
+            election: Any = self.make(*words)._election
+            self.assertEqual(election._is_only, expected)
 
     def test_health_port(self) -> None:
         """The health port is open from the beginning; without the option there is none."""

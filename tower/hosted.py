@@ -22,7 +22,6 @@ from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LeaderLabel
 from tower.controller.leader.replica_page import ReplicaPage
-from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import ConfigurationError
@@ -69,19 +68,18 @@ def replica(
     api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
     namespace, pod = options["namespace"], environ.get("POD_NAME", "")
     identity = f"{pod or gethostname()}_{uuid4()}"
-    fenced = FencedHost(api, lambda: election.is_leader)
-    secret = StateSecret(fenced, namespace, state, identity)
-    election: SoleLeader | LeaderElection = SoleLeader()
-    if options["leader-elect"]:
-        election = LeaderElection(
-            lease_api,
-            reactor,
-            identity,
-            namespace,
-            ElectionTimes(*(options[f"leader-elect-{name}"] for name in _TIMES)),
-            had_leader=secret.exists,
-            seconds=partial(time.clock_gettime, time.CLOCK_BOOTTIME),
-        )
+    fenced = FencedHost(api, lambda: election.is_leader, lambda: election.fence)
+    secret = StateSecret(fenced, namespace, state, identity, use_own=options["keys-from-state-dir"])
+    election = LeaderElection(
+        lease_api,
+        reactor,
+        identity,
+        namespace,
+        ElectionTimes(*(options[f"leader-elect-{name}"] for name in _TIMES)),
+        is_only=not options["leader-elect"],
+        had_leader=secret.exists,
+        seconds=partial(time.clock_gettime, time.CLOCK_BOOTTIME),
+    )
     pod_namespace = environ.get("POD_NAMESPACE", namespace)
     label = LeaderLabel(fenced, pod_namespace, pod) if pod else None
     # Services select pods of their namespace only
@@ -122,7 +120,11 @@ class _HostRecords:
         """Return the store with all records; waits for missing CRDs and rights."""
         codecs = [ClusterCodec(), *own_codecs()]
         self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor)
-        await store.start()
+        try:
+            await store.start()
+        except BaseException:
+            self._store = None
+            raise
         return store
 
     def failures(self) -> Sequence[str]:

@@ -31,6 +31,7 @@ _NEED_HOST = (
     "leader-elect-renew-deadline",
     "leader-elect-retry-period",
     "health-port",
+    "keys-from-state-dir",
     "kubesphere-compat",
 )
 
@@ -110,6 +111,11 @@ class HostOptions(NodeOptions):
     ]
 
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag(
+            "keys-from-state-dir",
+            "If Secret tower-state is missing, create it with the keys in --state-dir, which may be old.  "
+            "[default: do not start]",
+        ),
         flag(
             "kubesphere-compat",
             "Keep kubeconfigs and tokens in the Cluster objects, as KubeSphere's console expects; all users "

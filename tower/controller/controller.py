@@ -20,7 +20,7 @@ from tower.clusters.records import Records
 from tower.controller.host_events import HostEvents
 from tower.controller.informer import Informer
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.objects.host_cluster import HostCluster
+from tower.controller.objects.host_cluster import HostCluster, HostObjects
 from tower.controller.objects.service_objects import (
     CLUSTER_LABEL,
     HostSettings,
@@ -30,7 +30,7 @@ from tower.controller.objects.service_objects import (
     slice_names,
 )
 from tower.controller.prerequisites import Prerequisites, problem_of
-from tower.controller.reconciler import HostObjects, InvalidName, NoPort, Reconciler
+from tower.controller.reconciler import InvalidName, NoPort, Reconciler
 from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import WEBHOOK_CURE, APIError

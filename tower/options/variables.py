@@ -13,7 +13,7 @@ _OPTIONS = """
 access-log allow-core-dumps allow-member-tokens allow-system-identities allow-system-identity audit-log-format
 audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key
 cloud-config cloud-provider cluster-ports grace health-address health-port host host-key
-insecure-skip-kubelet-tls-verify insecure-v1-any-host-key keepalive key-secret kubeconfig
+insecure-skip-kubelet-tls-verify insecure-v1-any-host-key keepalive key-secret keys-from-state-dir kubeconfig
 kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat kubesphere-host
 kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration leader-elect-renew-deadline
 leader-elect-retry-period log-file log-format log-levels max-connections max-connections-per-address

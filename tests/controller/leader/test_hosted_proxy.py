@@ -19,9 +19,9 @@ from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LABEL, LeaderLabel
-from tower.controller.leader.sole_leader import SoleLeader
 from tower.controller.leader.state_secret import StateSecret
 from tower.errors import ConfigurationError
+from tower.kube.client import APIError
 from tower.kube.rest.well_known import LEASES, PODS, SECRETS
 from tower.reactor.signals import Reloads
 from tower.store import IStore, MemoryStore
@@ -67,17 +67,28 @@ class Replica:
 
     :ivar proxy: the last one that was created.
     :ivar ends: exit codes with which it ended.
+    :ivar forbidden: why it cannot load its records; empty: it can.
     """
 
-    def __init__(self, host: FakeHost, reactor: Any, name: str, state: StateDir) -> None:
+    def __init__(
+        self, host: FakeHost, reactor: Any, name: str, state: StateDir, *, is_only: bool = False
+    ) -> None:
         self.host, self.state = host, state
         self.proxy: ServedProxy | None = None
         self.ends: list[object] = []
         self.failures: list[str] = []
+        self.forbidden = ""
         self.is_ready = 0
         host.put(PODS, {"metadata": {"name": name, "namespace": NAMESPACE}})
         self.election = LeaderElection(
-            host, reactor, name, NAMESPACE, ElectionTimes(), epoch=reactor.seconds, chance=lambda: 0.5
+            host,
+            reactor,
+            name,
+            NAMESPACE,
+            ElectionTimes(),
+            is_only=is_only,
+            epoch=reactor.seconds,
+            chance=lambda: 0.5,
         )
         self.api = FencedHost(host, lambda: self.election.is_leader)
         self.hosted = HostedProxy(
@@ -97,6 +108,8 @@ class Replica:
         self.hosted.startService()
 
     async def _load(self) -> IStore:
+        if self.forbidden:
+            raise APIError("GET", "/secrets", 403, self.forbidden)
         await self.api.list(SECRETS, NAMESPACE)
         return MemoryStore()
 
@@ -247,7 +260,7 @@ class HostedProxyTests(SynchronousTestCase):
         )
 
     def test_missing_rights(self) -> None:
-        """A leader that cannot read its records tries again, keeps the Lease, and is not ready."""
+        """A leader that cannot read its records tries again, keeps the Lease for some time, is not ready."""
         self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=2)
         replica = self.replica("a")
         self.assertIn("secrets is forbidden: grant the rights of 'tower rbac host'", replica.hosted.problem)
@@ -255,6 +268,63 @@ class HostedProxyTests(SynchronousTestCase):
         self.advance(10.5)
         self.assertIsNotNone(replica.proxy)
         self.assertEqual((replica.hosted.problem, replica.ends), ("the proxy is starting", []))
+
+    def test_step_aside(self) -> None:
+        """A leader that cannot start lets another replica lead, which can, and warns as a standby."""
+        self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=1)
+        first = self.replica("a")
+        first.forbidden = "secrets is forbidden"
+        second = self.replica("b")
+        self.advance(14.5)
+        self.assertTrue(first.election.is_leader)
+        with capturedLogs() as events:
+            self.advance(3.0)
+        self.assertIn("releases the Lease for another proxy", " ".join(map(str, map(formatEvent, events))))
+        following = second.proxy
+        assert following is not None
+        following.on_ready()
+        self.assertIn("secrets is forbidden: grant the rights", first.hosted.problem)
+        self.advance(6.0)
+        self.assertEqual((first.hosted.problem, self.holder()), ("", "b"))
+        (warning,) = first.hosted.warnings
+        self.assertIn("this proxy could not lead: GET /secrets: answered 403", warning)
+        self.advance(120.0)
+        self.assertEqual((self.holder(), first.ends, second.ends), ("b", [], []))
+
+    def test_return(self) -> None:
+        """A single replica is a candidate again after a pause, and serves soon after its rights came."""
+        self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=1)
+        replica = self.replica("a")
+        replica.forbidden = "secrets is forbidden"
+        self.advance(200.0)
+        self.assertIn("secrets is forbidden", replica.hosted.problem)
+        replica.forbidden = ""
+        self.advance(25.0)
+        proxy = replica.proxy
+        assert proxy is not None
+        proxy.on_ready()
+        self.assertEqual((replica.hosted.problem, replica.hosted.warnings, self.holder()), ("", [], "a"))
+
+    def test_stop_during_pause(self) -> None:
+        """A replica that stepped aside stops at once, and takes nothing afterwards."""
+        self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=1)
+        replica = self.replica("a")
+        replica.forbidden = "secrets is forbidden"
+        self.advance(18.0)
+        self.assertEqual(self.holder(), "")
+        self.successResultOf(replica.hosted.stopService())
+        self.advance(60.0)
+        self.assertEqual((self.holder(), replica.proxy, replica.ends), ("", None, []))
+
+    def test_short_failures(self) -> None:
+        """Reasons that come and go do not add up."""
+        replica = self.replica("a")
+        for _ in range(10):
+            replica.failures = ["no answer"]
+            self.advance(4.0)
+            replica.failures = []
+            self.advance(2.0)
+        self.assertTrue(replica.election.is_leader)
 
     def test_records_not_read(self) -> None:
         """Records that cannot be read are the problem of a leader that starts, and a warning later."""
@@ -276,7 +346,7 @@ class HostedProxyTests(SynchronousTestCase):
 
     def test_keys_not_saved(self) -> None:
         """New keys that cannot be saved do not come into use."""
-        self.host.fail_next(403, "secrets is forbidden", verbs=["create"], plural="secrets", count=2)
+        self.host.fail_next(403, "secrets is forbidden", verbs=["patch"], plural="secrets", count=2)
         replica = self.replica("a")
         proxy = replica.proxy
         assert proxy is not None
@@ -284,6 +354,16 @@ class HostedProxyTests(SynchronousTestCase):
         self.advance(10.5)
         self.assertIs(replica.proxy, proxy)
         self.assertTrue(proxy.running)
+
+    def test_keys_never_saved(self) -> None:
+        """A proxy whose keys can never be saved ends its program, and another replica leads."""
+        self.host.fail_next(403, "secrets is forbidden", verbs=["patch"], plural="secrets", count=99)
+        replica = self.replica("a")
+        self.assertEqual(replica.state.read(KEY), b"a new key")
+        self.advance(20.0)
+        self.assertEqual((replica.ends, replica.state.read(KEY)), (["failed"], None))
+        replica.hosted.stopService()
+        self.assertEqual(self.holder(), "")
 
     def test_configuration_error(self) -> None:
         """A proxy that cannot start ends the program with one line, and the Lease is released."""
@@ -320,29 +400,24 @@ class HostedProxyTests(SynchronousTestCase):
         self.assertIn("cannot save serving.pem in Secret kubesphere-system/tower-state", warning)
 
     def test_only_replica(self) -> None:
-        """Without an election the only replica leads from its start to its stop, and makes no Lease."""
-        state = StateDir(Path(self.mktemp()))
-        proxies: list[ServedProxy] = []
-        sole = SoleLeader()
-        api = FencedHost(self.host, lambda: sole.is_leader)
-
-        async def load() -> IStore:
-            return MemoryStore()
-
-        def create(store: IStore) -> ServedProxy:
-            proxies.append(ServedProxy(state, store))
-            return proxies[0]
-
-        hosted = HostedProxy(
-            self.reactor, sole, state, StateSecret(api, NAMESPACE, state, "a"), None, load, create, Reloads()
-        )
-        hosted.startService()
-        proxies[0].on_ready()
-        self.assertEqual((hosted.problem, hosted.role[:7]), ("", "leader:"))
-        stopping = hosted.stopService()
-        proxies[0].drained.callback(None)
-        self.successResultOf(stopping)
-        self.assertEqual((self.host.objects(LEASES), sole.is_leader), ([], False))
+        """The only replica serves while it cannot renew its Lease, and warns; a second one is not ready."""
+        first = Replica(self.host, self.reactor, "a", StateDir(Path(self.mktemp())), is_only=True)
+        second = Replica(self.host, self.reactor, "b", StateDir(Path(self.mktemp())), is_only=True)
+        self.replicas += [first, second]
+        proxy = first.proxy
+        assert proxy is not None
+        proxy.on_ready()
+        self.assertEqual((first.hosted.problem, first.hosted.warnings), ("", []))
+        self.assertIn("a holds the Lease kubesphere-system/tower, although this proxy", second.hosted.problem)
+        self.assertEqual((second.proxy, second.is_ready), (None, 0))
+        self.host.freeze()
+        self.advance(25.0)
+        self.assertTrue(proxy.running)
+        (warning,) = first.hosted.warnings
+        self.assertIn("cannot use the Lease kubesphere-system/tower: no answer", warning)
+        self.host.thaw()
+        self.advance(6.0)
+        self.assertEqual((first.hosted.warnings, first.ends), ([], []))
 
 
 class BrokenReplica(Replica):

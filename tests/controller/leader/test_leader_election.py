@@ -32,7 +32,7 @@ class ElectionTestCase(SynchronousTestCase):
         """Return what the test set."""
         return self.ever
 
-    def candidate(self, name: str) -> LeaderElection:
+    def candidate(self, name: str, *, is_only: bool = False) -> LeaderElection:
         """Start a candidate."""
         election = LeaderElection(
             self.host,
@@ -40,6 +40,7 @@ class ElectionTestCase(SynchronousTestCase):
             name,
             NAMESPACE,
             ElectionTimes(),
+            is_only=is_only,
             had_leader=self.had_leader,
             seconds=lambda: self.clock.seconds() + self.suspended,
             epoch=lambda: NOW + self.clock.seconds(),
@@ -340,3 +341,62 @@ class LeaderTests(ElectionTestCase):
         with capturedLogs() as events:
             self.release(first)
         self.assertIn("cannot release the Lease kubesphere-system/tower", formatEvent(events[-1]))
+
+    def test_again(self) -> None:
+        """A candidate that released the Lease can be started again."""
+        first, second = self.candidate("a"), self.candidate("b")
+        self.release(first)
+        first.startService()
+        self.advance(20.0)
+        self.assertEqual((first.is_leader, first.holder), (False, "b"))
+        self.release(second)
+        self.advance(1.0)
+        self.assertTrue(first.is_leader)
+        self.advance(60.0)
+        self.assertEqual((self.events[-1], first.is_leader), ("a leads", True))
+
+
+class OnlyCandidateTests(ElectionTestCase):
+    """A proxy that expects no other one."""
+
+    def test_frozen_server(self) -> None:
+        """It stays the leader while it cannot renew, but must not write, and names the reason."""
+        only = self.candidate("a", is_only=True)
+        self.assertIn("the only proxy (--leader-elect=false)", only.role)
+        self.advance(6.0)
+        self.host.freeze()
+        with capturedLogs() as events:
+            self.advance(100.0)
+        self.assertEqual((only.is_leader, self.events, only.role[:7]), (False, ["a leads"], "leader:"))
+        self.assertIn("the Lease kubesphere-system/tower is not renewed: cannot use the Lease", only.fence)
+        logged = [formatEvent(event) for event in events]
+        self.assertEqual(len([text for text in logged if "does not write until it can renew" in text]), 1)
+        self.host.thaw()
+        self.advance(6.0)
+        self.assertEqual((only.is_leader, only.problem, self.events), (True, "", ["a leads"]))
+
+    def test_second(self) -> None:
+        """A second one waits and names the first, with or without an election, until that one stops."""
+        for is_first, is_second in ((True, True), (False, True), (True, False)):
+            first = self.candidate("a", is_only=is_first)
+            with capturedLogs() as events:
+                second = self.candidate("b", is_only=is_second)
+                self.advance(60.0)
+            self.assertEqual((first.is_leader, second.is_leader), (True, False))
+            expected = "a holds the Lease kubesphere-system/tower, although this proxy should be"
+            self.assertEqual(expected in second.problem, is_second)
+            self.assertEqual(any(expected in str(formatEvent(event)) for event in events), is_second)
+            self.release(first)
+            self.assertEqual((second.is_leader, second.problem), (True, ""))
+            self.release(second)
+
+    def test_taken(self) -> None:
+        """If another one took the Lease meanwhile, it stops, and names the cause."""
+        only = self.candidate("a", is_only=True)
+        self.host.freeze()
+        self.advance(60.0)
+        self.host.thaw()
+        self.write(holderIdentity="b")
+        self.advance(6.0)
+        self.assertFalse(only.running)
+        self.assertIn("b has taken it: only one proxy may have --leader-elect=false", self.events[-1])

@@ -54,11 +54,11 @@ class StateSecretTests(SynchronousTestCase):
     def test_first(self) -> None:
         """The first leader has no Secret to take over, and creates it with its keys only."""
         self.assertFalse(self.do(self.secret.exists()))
-        self.state.write(KEY, b"a key")
         self.state.write("tower.db", b"records")
         self.state.write("admin.kubeconfig", b"a credential")
         self.do(self.secret.take_over())
-        self.assertEqual(self.state.read(KEY), b"a key")
+        self.assertEqual(self.stored(), {})
+        self.state.write(KEY, b"a key")
         self.do(self.secret.save_changed())
         self.assertEqual(self.stored(), {KEY: b"a key"})
         self.assertTrue(self.do(self.secret.exists()))
@@ -130,15 +130,50 @@ class StateSecretTests(SynchronousTestCase):
         self.assertEqual(len(self.host.writes), writes)
 
     def test_copy_without_secret(self) -> None:
-        """A leader that uses the keys in its directory without a Secret logs it."""
+        """A leader does not write the keys in its directory into a missing Secret unless it is allowed."""
+        self.state.write(KEY, b"an old key")
+        text = self.fail_to(self.secret.take_over())
+        self.assertIn(f"there is no Secret {NAMESPACE}/tower-state with keys, and {self.state.path}", text)
+        self.assertIn(f"({KEY}): apply a saved copy of the Secret with kubectl", text)
+        self.assertIsNone(self.host.object(SECRETS, "tower-state", NAMESPACE))
+        allowed = StateSecret(self.host, NAMESPACE, self.state, "a", use_own=True)
         with capturedLogs() as events:
-            self.do(self.secret.take_over())
-            self.assertEqual(events, [])
-            self.state.write(KEY, b"an old key")
-            self.do(self.secret.take_over())
-        text = formatEvent(events[0])
-        self.assertIn(f"there is no Secret {NAMESPACE}/tower-state: it gets the keys in", text)
-        self.assertIn(f"({KEY})", text)
+            self.do(allowed.take_over())
+        self.assertIn(f"it gets those in {self.state.path} ({KEY})", formatEvent(events[0]))
+        self.assertEqual(self.stored(), {KEY: b"an old key"})
+
+    def test_empty_secret(self) -> None:
+        """A Secret without keys, as an interrupted start leaves it, does not remove those in a directory."""
+        self.do(self.secret.take_over())
+        state, secret = self.leader("b")
+        state.write(KEY, b"an old key")
+        self.assertIn("set --keys-from-state-dir", self.fail_to(secret.take_over()))
+        self.assertEqual((state.read(KEY), self.stored()), (b"an old key", {}))
+        self.do(StateSecret(self.host, NAMESPACE, state, "b", use_own=True).take_over())
+        self.assertEqual((state.read(KEY), self.stored()), (b"an old key", {KEY: b"an old key"}))
+
+    def test_start_repeated(self) -> None:
+        """A directory with only a key for secrets, as an interrupted start leaves it, is used."""
+        self.do(self.secret.take_over())
+        self.state.write("secrets.key", b"a key")
+        self.do(self.secret.take_over())
+        self.host.remove(SECRETS, "tower-state", NAMESPACE)
+        self.do(self.secret.take_over())
+
+    def test_missing_namespace(self) -> None:
+        """A missing namespace is named."""
+        host = FakeHost(namespaces=())
+        taking = Deferred.fromCoroutine(StateSecret(host, NAMESPACE, self.state, "a").take_over())
+        self.assertIn("not found", str(self.failureResultOf(taking, APIError).value))
+
+    def test_saved_copy_applied(self) -> None:
+        """A saved copy of the Secret that is applied while the leader waits is used."""
+        self.state.write(KEY, b"an old key")
+        self.fail_to(self.secret.take_over())
+        _, other = self.leader("b")
+        self.do(other.save({KEY: b"the key"}))
+        self.do(self.secret.take_over())
+        self.assertEqual(self.state.read(KEY), b"the key")
 
     def test_unknown_outcome(self) -> None:
         """A write without an answer can be repeated, whether it happened or not."""

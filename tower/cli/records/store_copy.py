@@ -81,7 +81,7 @@ async def _copied(api: HostAPI, state: StateDir, options: argparse.Namespace) ->
         count = await copy_records(disk, host) if is_to_host else await copy_records(host, disk)
         if is_to_host and not has_secret:
             await secret.save_changed()
-        elif not is_to_host and state.read(HOST_KEY) is None:
+        elif not is_to_host and has_secret and state.read(HOST_KEY) is None:
             await secret.take_over()
         return count
     except APIError as e:

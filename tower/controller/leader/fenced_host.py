@@ -16,10 +16,12 @@ class FencedHost:
     """Passes requests on; a write without leadership fails with `APIError` of code 0, and is not sent.
 
     :param may_write: returns whether this process leads now.
+    :param reason: returns why it must not write.
     """
 
     _api: HostAPI
     _may_write: Callable[[], bool]
+    _reason: Callable[[], str] = lambda: "this proxy is not the leader"
 
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> Object:
         """See `HostAPI`."""
@@ -82,4 +84,4 @@ class FencedHost:
         self, method: str, resource: ResourceType, namespace: str | None, name: str | None = None
     ) -> None:
         if not self._may_write():
-            raise APIError(method, resource.path(namespace, name), 0, "this proxy is not the leader")
+            raise APIError(method, resource.path(namespace, name), 0, self._reason())

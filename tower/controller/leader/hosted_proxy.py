@@ -1,7 +1,8 @@
 """The proxy in a host cluster: one of several replicas leads and serves, the others wait.
 
 A replica takes part in the election.  As leader it gets the keys from the Secret, loads the records, and runs
-the proxy.  A lost Lease ends the program; a stop hands over to the next leader.
+the proxy; if it cannot, another replica gets the Lease.  A lost Lease ends the program; a stop hands over to
+the next leader.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from twisted.application.service import MultiService, Service
 from twisted.internet import defer
@@ -20,8 +21,9 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
-from tower.control.state_files import HOSTED, SECRETS_KEY
+from tower.control.state_files import HOSTED
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
+from tower.controller.leader.leader_start import LeaderStart, StartAbandoned
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import ConfigurationError, TowerError
 from tower.kube.client import APIError
@@ -32,16 +34,10 @@ from tower.reactor.process import end_in_failure
 from tower.reactor.repeating import periodic
 from tower.reactor.signals import Reloads
 from tower.store import IStore
-from tower.store.records import StoreFailed
 from tower.trust.statedir import StateDir
-from tower.trust.vault import new_key
 
-T = TypeVar("T")
-
-_FORBIDDEN = 403
-
-#: Time between attempts of a leader to get its keys and records, s.
-RETRY_PERIOD = 5.0
+#: Time until a replica that could not start as the leader is a candidate again, s: doubled up to the longest.
+FIRST_REST, LONGEST_REST = 5.0, 20.0
 
 #: Longest time that a stop waits for requests about the label and the Secret, s.
 LAST_REQUESTS = 1.0
@@ -72,7 +68,7 @@ class LeadingProxy(Protocol):
 
 
 class Election(Protocol):
-    """`LeaderElection`, or `SoleLeader`."""
+    """`LeaderElection`."""
 
     on_started: Callable[[], object]
     on_standby: Callable[[], object]
@@ -94,7 +90,7 @@ class Election(Protocol):
         """Take part."""
 
     async def release(self) -> None:
-        """Leave the election; the next leader may begin."""
+        """Leave the election, until the next `startService`; the next leader may begin."""
 
 
 class HostedProxy(MultiService):
@@ -138,7 +134,9 @@ class HostedProxy(MultiService):
         self._pause = Pause(reactor)
         self._leading: Deferred[None] | None = None
         self._proxy: LeadingProxy | None = None
-        self._store: IStore | None = None
+        self._start: LeaderStart[LeadingProxy] | None = None
+        self._rest = FIRST_REST
+        self._rests = False
         self._background: list[Service] = []
         self._stopping: Deferred[None] | None = None
         self._serves = False
@@ -155,18 +153,17 @@ class HostedProxy(MultiService):
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._serves:
             return ""
-        # the reasons of the current attempt come before that of the last one
-        loading = "; ".join(self._failures()) if self._leading else ""
-        starting = "the proxy is starting" if self._leading else ""
-        return loading or self._trouble or self._election.problem or starting
+        if self._start is not None:
+            return self._start.problem or "the proxy is starting"
+        return self._election.problem or (self._trouble if self._rests else "")
 
     @property
     def warnings(self) -> Sequence[str]:
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._proxy is None or not self._serves:
-            return ()
-        unsaved = [self._secret.problem] if self._secret.problem else []
-        return list(dict.fromkeys([*self._failures(), *unsaved, *self._proxy.host_problems]))
+            return [f"this proxy could not lead: {self._trouble}"] if self._trouble else ()
+        own = [each for each in (self._election.problem, self._secret.problem) if each]
+        return list(dict.fromkeys([*self._failures(), *own, *self._proxy.host_problems]))
 
     @property
     def role(self) -> str:
@@ -187,48 +184,58 @@ class HostedProxy(MultiService):
         self._election.startService()
 
     def _standby(self) -> None:
-        """Leave a note for the `tower` command on this machine."""
         try:
             self._state.remove(ADMIN_KUBECONFIG)  # left by an earlier leader
-            self._state.write(HOSTED, f"{self.role}\n".encode())
+            self._note_role()
         except ConfigurationError as e:
             self._log.warn("{reason}", reason=one_line(e))
         self.on_ready()
+
+    def _note_role(self) -> None:
+        """Leave a note for the `tower` command on this machine."""
+        self._state.write(HOSTED, f"{self.role}\n".encode())
 
     def _started(self) -> None:
         self._leading = Deferred.fromCoroutine(self._lead())
         self._leading.addErrback(self._failed)
 
     async def _lead(self) -> None:
-        await self._repeat(self._secret.take_over)
-        self._state.write(HOSTED, f"{self.role}\n".encode())
-        if self._own_secrets_key and self._state.read(SECRETS_KEY) is None:
-            self._state.write(SECRETS_KEY, new_key() + b"\n")
-        self._store = store = await self._repeat(self._load)
-        self._state.source = str(self._secret)
-        proxy = self._create(store)
-        await self._repeat(self._secret.save_changed)
-        self._state.save = self._secret.save
+        self._start = start = LeaderStart(
+            self._reactor,
+            self._state,
+            self._secret,
+            self._load,
+            self._create,
+            self._failures,
+            own_secrets_key=self._own_secrets_key,
+        )
+        self._note_role()
+        try:
+            proxy = await start.run()
+        except StartAbandoned as e:
+            self._start, self._trouble = None, str(e)
+            self._leading = Deferred.fromCoroutine(self._step_aside()).addErrback(self._failed)
+            return
+        self._trouble, self._rest = "", FIRST_REST
         proxy.on_ready, proxy.hand_over = self._ready, self._hand_over
         self._proxy = proxy
         proxy.setServiceParent(self)
 
-    async def _repeat(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of *step*; repeat it while the API server rejects it or does not answer."""
-        while True:
-            try:
-                result = await step()
-            except (APIError, StoreFailed) as e:
-                problem = one_line(e)
-                if isinstance(e, APIError) and e.code == _FORBIDDEN:
-                    problem += ": grant the rights of 'tower rbac host'"
-                if problem != self._trouble:
-                    self._trouble = problem
-                    self._log.error("the leader cannot start yet: {reason}", reason=problem)
-                await self._pause.wait(RETRY_PERIOD)
-            else:
-                self._trouble = ""
-                return result
+    async def _step_aside(self) -> None:
+        """Let another replica lead, which may have what this one lacks, and be a candidate again later."""
+        rest, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
+        self._log.error(
+            "the leader cannot start, so it releases the Lease for another proxy, and is a candidate "
+            "again in {rest:g} s: {reason}",
+            rest=rest,
+            reason=self._trouble,
+        )
+        self._rests = True
+        await self._election.release()
+        await self._pause.wait(rest)
+        self._rests = False
+        if self.running:
+            self._election.startService()
 
     def _ready(self) -> None:
         """Let Services select this replica."""
@@ -271,8 +278,8 @@ class HostedProxy(MultiService):
         unlabeling = self._unlabel()
         if self._proxy is not None:
             await self._stop_proxy(self._proxy)
-        elif self._store is not None:
-            await self._store.stop()
+        elif self._start is not None and self._start.store is not None:
+            await self._start.store.stop()
         await unlabeling
         await self._hand_over()
         await maybeDeferred(super().stopService)

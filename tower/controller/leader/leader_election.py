@@ -71,6 +71,8 @@ class LeaderElection(Service):
     """A candidate from its start until its stop, its `release`, or the loss of its leadership.
 
     :param identity: unique for each start of each program.
+    :param is_only: whether no other candidate is expected (``--leader-elect=false``): then a leader that
+        cannot renew stays one, without the right to write, until another candidate takes the Lease.
     :param had_leader: returns whether there ever was a leader; asked if the Lease does not exist.
     :param seconds: returns the time by which durations are measured, s; None: the clock's.
     :param epoch: returns the time of day, s since the epoch.
@@ -78,7 +80,6 @@ class LeaderElection(Service):
     :ivar on_started: called when this candidate becomes the leader.
     :ivar on_standby: called when it sees another leader.
     :ivar on_lost: called with the reason when it loses the leadership; it never leads again.
-    :ivar problem: why the last attempt failed; empty: it did not fail.
     """
 
     _log = Logger()
@@ -92,6 +93,7 @@ class LeaderElection(Service):
         times: ElectionTimes,
         *,
         name: str = "tower",
+        is_only: bool = False,
         had_leader: Callable[[], Awaitable[bool]] = _never_led,
         seconds: Callable[[], float] | None = None,
         epoch: Callable[[], float] = time.time,
@@ -99,11 +101,11 @@ class LeaderElection(Service):
     ) -> None:
         self._seconds = seconds = clock.seconds if seconds is None else seconds
         self.lock = LeaseLock(api, namespace, name, identity, times.lease, seconds, epoch, had_leader)
-        self._clock, self._times, self._chance = clock, times, chance
+        self._clock, self._times, self._chance, self._is_only = clock, times, chance, is_only
         self.on_started: Callable[[], object] = lambda: None
         self.on_standby: Callable[[], object] = lambda: None
         self.on_lost: Callable[[str], object] = lambda _: None
-        self.problem = "no answer of the API server yet"
+        self._problem = "no answer of the API server yet"
         self._logged = ""
         self._leads = False
         self._valid_until = 0.0
@@ -111,6 +113,16 @@ class LeaderElection(Service):
         self._taking: Deferred[float | None] | None = None
         self._pause = Pause(clock)
         self._watch = LeaseWatch(api, self.lock, self._noticed)
+
+    @property
+    def problem(self) -> str:
+        """Why the last attempt failed, or the only candidate cannot lead; empty: all is well."""
+        if self._is_only and not self._leads and self.holder and not self._problem:
+            return (
+                f"{self.holder} holds the {self.lock}, although this proxy should be the only one "
+                "(--leader-elect=false): stop the other one; if none runs, wait until the Lease expires"
+            )
+        return self._problem
 
     @property
     def is_leader(self) -> bool:
@@ -123,8 +135,17 @@ class LeaderElection(Service):
         return self.lock.record.holder
 
     @property
+    def fence(self) -> str:
+        """Why this candidate must not write."""
+        if not self._leads:
+            return "this proxy is not the leader"
+        return f"the {self.lock} is not renewed: {self._problem or 'the API server does not answer'}"
+
+    @property
     def role(self) -> str:
         """``leader: …`` or ``standby: …``, with the Lease and its holder."""
+        if self._leads and self._is_only:
+            return f"leader: the only proxy (--leader-elect=false), with the {self.lock}"
         if self.is_leader:
             return f"leader: this proxy holds the {self.lock}"
         return f"standby: {self.holder} holds the {self.lock}" if self.holder else f"standby: {self.lock}"
@@ -180,11 +201,13 @@ class LeaderElection(Service):
         self.on_started()
         while self._leads:
             await self._pause.wait(self._times.retry if sent is not None else self._times.retry * AGAIN)
-            sent = await self._attempt(min(self._times.retry, self._valid_until - self._seconds()))
+            left = self._times.retry if self._is_only else self._valid_until - self._seconds()
+            sent = await self._attempt(min(self._times.retry, left))
             if sent is not None:
                 self._hold(sent)
             elif not self.lock.is_own:
-                self._lose(f"{self.holder or 'another program'} has taken it")
+                cure = ": only one proxy may have --leader-elect=false" if self._is_only else ""
+                self._lose(f"{self.holder or 'another program'} has taken it{cure}")
 
     async def _attempt(self, timeout: float) -> float | None:
         """Try to acquire or renew the Lease; return the time of the successful write, or None."""
@@ -196,15 +219,15 @@ class LeaderElection(Service):
             answer = f"no answer within {timeout:.1f} s"
             if isinstance(e, APIError):
                 answer = one_line(e) + _CURES.get(e.code, "").format(namespace=self.lock.namespace)
-            self.problem = f"cannot use the {self.lock}: {answer}"
-            if self.problem != self._logged:
-                self._logged = self.problem
-                self._log.warn("{problem}", problem=self.problem)
+            self._problem = f"cannot use the {self.lock}: {answer}"
+            if self._problem != self._logged:
+                self._logged = self._problem
+                self._log.warn("{problem}", problem=self._problem)
             return None
         finally:
             self._taking = None
-        if self.problem:
-            self.problem = self._logged = ""
+        if self._problem:
+            self._problem = self._logged = ""
         is_late = (
             sent is not None and self._seconds() >= sent + self._times.renew
         )  # this process was suspended
@@ -220,8 +243,14 @@ class LeaderElection(Service):
         left = self._valid_until - self._seconds()
         if left > 0:
             self._deadline = self._clock.callLater(left, self._check_deadline)
+        elif self._is_only:
+            self._log.error(
+                "the only proxy serves, but does not write until it can renew the {lease}: {reason}",
+                lease=str(self.lock),
+                reason=self._problem or "no answer",
+            )
         else:
-            reason = self.problem or "no answer"
+            reason = self._problem or "no answer"
             if -left > LATE:
                 reason = f"this process did not run for {-left:.0f} s or longer, as after a suspension"
             self._lose(f"it was not renewed within {self._times.renew:g} s: {reason}")
@@ -236,7 +265,7 @@ class LeaderElection(Service):
     def _until_next(self) -> float:
         """Return the time until a candidate's next attempt, s."""
         wait = self._times.retry * (1 - JITTER * self._chance())
-        if self.problem or self.lock.free_at == 0.0:
+        if self._problem or self.lock.free_at == 0.0:
             return wait
         left = self.lock.free_at - self._seconds() + self._times.retry * JITTER * AGAIN * self._chance()
         return max(0.0, min(wait, left))
@@ -245,8 +274,11 @@ class LeaderElection(Service):
         """Try at once if the Lease was released."""
         if self.lock.free_at == 0.0:
             self._pause.end()
-        elif self.holder != self._logged and not self.problem:
+        elif self.holder != self._logged and not self._problem:
             self._logged = self.holder
+            if self._is_only:
+                self._log.error("{problem}", problem=self.problem)
+                return
             self._log.info("standby: {holder} holds the {lease}", holder=self.holder, lease=str(self.lock))
             self.on_standby()
 

@@ -9,11 +9,12 @@ from attrs import define, field
 from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
-from tower.control.state_files import SHARED_FILES
+from tower.control.state_files import SECRETS_KEY, SHARED_FILES
 from tower.errors import ConfigurationError, TowerError, one_line
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI, Object
 from tower.kube.rest.well_known import SECRETS
+from tower.rotation.host_key import FILE as HOST_KEY
 from tower.store.records import StoreFailed
 from tower.trust.statedir import StateDir
 
@@ -39,6 +40,7 @@ class StateSecret:
     All writes are conditional, and `take_over` is a write: a former leader cannot write any more.
 
     :param identity: of this leader.
+    :param use_own: whether a missing Secret gets the keys in the directory (``--keys-from-state-dir``).
     """
 
     _log = Logger()
@@ -47,6 +49,7 @@ class StateSecret:
     _namespace: str
     _state: StateDir
     _identity: str
+    _use_own: bool = False
     _name: str = STATE_OBJECT
     _version: str = field(default="", init=False)
     _saved: dict[str, bytes] = field(factory=dict, init=False)
@@ -69,26 +72,42 @@ class StateSecret:
         return await self._get() is not None
 
     async def take_over(self) -> None:
-        """Put the saved files into the state directory; without a Secret, the files there stay.
+        """Put the saved files into the state directory; create a missing Secret.
 
+        :raise StoreFailed: it has no keys, but the directory has, which may be old.
         :raise TowerError: the Secret cannot be used, or the files cannot be written.
         """
         for _ in range(_ATTEMPTS):
             secret = await self._get()
-            if secret is None:
-                self._note_copy()
-                return
-            metadata = {"resourceVersion": _version(secret), "annotations": {OWNER: self._identity}}
+            has_keys = secret is not None and HOST_KEY in (secret.get("data") or {})
+            own = {} if has_keys else self._own_files()
             try:
-                secret = await self._api.patch(SECRETS, self._name, {"metadata": metadata}, self._namespace)
+                if secret is None:
+                    secret = await self._api.create(SECRETS, self._new(own))
+                else:
+                    metadata = {"resourceVersion": _version(secret), "annotations": {OWNER: self._identity}}
+                    patch = {"metadata": metadata, "data": _encoded(own)}
+                    secret = await self._api.patch(SECRETS, self._name, patch, self._namespace)
             except APIError as e:
-                if e.code not in (_CONFLICT, _NOT_FOUND):
+                if e.code != _CONFLICT and not (e.code == _NOT_FOUND and secret is not None):
                     raise
                 continue
             self._version, self._saved = _version(secret), self._files(secret)
-            self._write_files()
+            self.restore()
             return
         raise StoreFailed(f"{self} was changed by another program at the same time: retry later")
+
+    def restore(self) -> None:
+        """Undo the changes of files in the directory that are not saved.
+
+        :raise ConfigurationError: they cannot be written.
+        """
+        for name in SHARED_FILES:
+            data = self._saved.get(name)
+            if data is None:
+                self._state.remove(name)
+            elif data != self._state.read(name):
+                self._state.write(name, data)
 
     async def save(self, changes: Mapping[str, bytes | None]) -> None:
         """Save files; see `StateDir.save`.
@@ -137,17 +156,27 @@ class StateSecret:
         if self._saved and await self._get() is None:
             await self.save({})
 
-    def _note_copy(self) -> None:
-        """Log that the keys in the directory, which may be old, are used without a Secret."""
-        found = [name for name in SHARED_FILES if self._state.read(name) is not None]
-        if found:
+    def _own_files(self) -> dict[str, bytes]:
+        """Return the files in the directory for a Secret without keys.
+
+        :raise StoreFailed: they may be old.
+        """
+        files = {name: data for name in SHARED_FILES if (data := self._state.read(name)) is not None}
+        names = ", ".join(name for name in files if name != SECRETS_KEY)
+        if names and not self._use_own:
+            raise StoreFailed(
+                f"there is no {self} with keys, and {self._state.path} has a copy of them, which may be old "
+                f"({names}): apply a saved copy of the Secret with kubectl; if these keys are current, set "
+                "--keys-from-state-dir; for new keys, use an empty --state-dir"
+            )
+        if names:
             self._log.warn(
-                "there is no {secret}: it gets the keys in {path} ({names}); if these are old, stop the "
-                "proxy and apply a saved copy of the Secret with kubectl",
+                "there is no {secret} with keys: it gets those in {path} ({names})",
                 secret=str(self),
                 path=str(self._state.path),
-                names=", ".join(found),
+                names=names,
             )
+        return files
 
     async def _get(self) -> Object | None:
         try:
@@ -209,14 +238,6 @@ class StateSecret:
             return {name: b64decode(data[name], validate=True) for name in SHARED_FILES if name in data}
         except ValueError as e:
             raise ConfigurationError(f"{self}: its data is not base64: restore it from a backup") from e
-
-    def _write_files(self) -> None:
-        for name in SHARED_FILES:
-            data = self._saved.get(name)
-            if data is None:
-                self._state.remove(name)
-            elif data != self._state.read(name):
-                self._state.write(name, data)
 
 
 def _changed(files: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> dict[str, bytes]:

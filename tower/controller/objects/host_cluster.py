@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from attrs import field, frozen
 
 from tower.clusters.cluster import API_VERSION
 from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
+from tower.kube.rest.host_api import Object
 
 #: Prefix of Tower's own annotations and labels.
 PREFIX = "tower.kubesphere.io/"
@@ -130,6 +131,18 @@ class HostCluster:
     def owner(self) -> dict[str, Any]:
         """The owner reference of objects that Kubernetes removes with it."""
         return {"apiVersion": API_VERSION, "kind": "Cluster", "name": self.name, "uid": self.uid}
+
+
+@frozen
+class HostObjects:
+    """The objects of one cluster, as the controller knows them.
+
+    :ivar cluster: None: it does not exist.
+    """
+
+    cluster: HostCluster | None
+    service: Object | None
+    slices: Sequence[Object] = ()
 
 
 def _map(obj: Mapping[str, Any], key: str) -> Mapping[str, Any]:

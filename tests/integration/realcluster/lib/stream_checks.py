@@ -13,11 +13,17 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-from .kubectl import Background
+from .kubectl import Background, FailedError
 from .matrix import MIB, Bench, Checks, expect
 
 CHECKS = Checks()
 LOG_SIZE = 5 * MIB  # for the pod "burst"
+
+# With WebSockets, the API server closes an exec's socket as soon as it has written the last output.  If one
+# of the pings that kubectl sends every 5 s arrives while the kernel still sends that output, the kernel
+# resets the connection and the rest is lost.  A direct connection at 4 MiB/s lost it in 4 of 10 attempts.
+CUT = "unexpected EOF"
+ATTEMPTS = 3
 PIPED = ["exec", "-i", "shell", "--"]
 
 
@@ -90,12 +96,19 @@ def exec_stderr(b: Bench) -> None:
     expect((out, error) == (b"out\n", b"error\n"), (out, error))
 
 
-@CHECKS.add("exec, 64 MiB in and out", limit=60, streaming_since=29)
+@CHECKS.add("exec, 64 MiB in and out", limit=120, streaming_since=29)
 def exec_bulk(b: Bench) -> str:
-    began = time.monotonic()
-    out, _ = b.kubectl.run(*PIPED, "cat", stdin=bulk())
+    for attempt in range(1, ATTEMPTS + 1):
+        began = time.monotonic()
+        try:
+            out, _ = b.kubectl.run(*PIPED, "cat", stdin=bulk())
+        except FailedError as reason:
+            if attempt == ATTEMPTS or b.kubectl.mode != "ws" or CUT not in str(reason):
+                raise
+        else:
+            break
     expect(digest(out) == digest(bulk()), f"{len(out)} bytes back")
-    return f"{64 / (time.monotonic() - began):.0f} MiB/s"
+    return f"{64 / (time.monotonic() - began):.0f} MiB/s, attempt {attempt}"
 
 
 @CHECKS.add("exec -it, resized", streaming_since=29)
