@@ -26,20 +26,17 @@ class PortSettlement:
     _clusters: Clusters
     _events: HostEvents
 
-    async def settle(
-        self, cluster: HostCluster, service: Object | None = None, finalizer: str = ""
-    ) -> Cluster:
+    async def settle(self, cluster: HostCluster, service: Object | None = None) -> Cluster:
         """Return the record of a cluster that has its own port, or none with ``--cluster-ports none``.
 
         :param service: the Service with the earlier port; None: there is none.
-        :param finalizer: to add to the record if it is written.
         :raise NoPort: no port is free.
         :raise TowerError: the record cannot be written.
         """
         before = self._clusters.require(cluster.name)
         problem = "" if self._clusters.owns_port(before) else self._clusters.port_problem(before)
         try:
-            record: Cluster = await self._clusters.settle_port(cluster.name, finalizer)
+            record: Cluster = await self._clusters.settle_port(cluster.name)
         except RecordChanged:
             raise
         except Conflict as e:

@@ -73,6 +73,7 @@ class Reconciler:
         self._events = events
         self._set_names = set_names
         api, settings = host.api, host.settings
+        self._has_finalizer = not settings.is_compatible
         applier = Applier(api, settings.namespace)
         tokens = records.v1_tokens if uses_tokens else None
         self._objects = ClusterObject(api, epoch, host.statuses)
@@ -130,16 +131,17 @@ class Reconciler:
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
         self._require(name)
-        record = await self._ports.settle(cluster, objects.service, FINALIZER)
-        if FINALIZER not in (*record.meta.finalizers, *cluster.finalizers):
-            cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
+        record = await self._ports.settle(cluster, objects.service)
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
         service = await self._services.apply(cluster, port, objects)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access.settle(cluster, record, service)
-        cluster = await self._objects.apply(cluster, with_endpoints(name, access, service, port))
+        # KubeSphere's webhook denies each write to the object until the agent, which needs its token, answers
+        # through the kubeconfig in it: so the first write has the kubeconfig.
+        wanted = with_endpoints(name, access, service, port)
+        cluster = await self._objects.apply(cluster, wanted, self._finalizers)
         self._access.written(name)
         external = balancer_condition(cluster, service)
         await self._status.report(
@@ -150,6 +152,18 @@ class Reconciler:
         )
         self._report_served(cluster, record, service, external)
         return delay
+
+    def _finalizers(self, cluster: HostCluster) -> Sequence[str]:
+        """Return the finalizers of a cluster that is served: with Tower's, which is the last one.
+
+        For KubeSphere, without it: KubeSphere Tower, which may come back, does not know it, and a webhook
+        would deny its removal once the cluster is not served.  Without it, objects of a cluster go after it.
+        """
+        others = tuple(each for each in cluster.finalizers if each != FINALIZER)
+        if not self._has_finalizer:
+            return others
+        is_kept = len(others) < len(cluster.finalizers)
+        return cluster.finalizers if is_kept or cluster.is_deleted else (*others, FINALIZER)
 
     def _require(self, name: str) -> Cluster:
         """Return the record of a cluster whose object exists.
