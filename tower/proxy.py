@@ -416,6 +416,7 @@ class Proxy(MultiService):
                 reactors.certificates.set_names,
                 uses_tokens=not options["require-v2"],
             )
+            tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
 
