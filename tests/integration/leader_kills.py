@@ -48,9 +48,9 @@ class Times:
 
 
 class Candidate:
-    """One of the two proxies, at an address and with a user of its own.
+    """One of the two proxies; each has another address and another user at the API server.
 
-    :ivar user: its name at the API server.
+    :ivar user: name of that user.
     """
 
     def __init__(self, number: int, folder: Path, member: Member, ports: list[int], times: Times) -> None:
@@ -253,21 +253,21 @@ class Kills:
         began = time.monotonic()
         fault(leader, standby)
         self.report.passed[fault.__name__].append(time.monotonic() - began)
+        self._restart()
+
+    def _restart(self) -> None:
+        """Start the proxies that have ended, as a service manager."""
         for each in self._candidates:
             if not each.program.running():
                 each.program.stop()
                 each.start()
 
     def _pair(self) -> tuple[Candidate, Candidate]:
-        """Wait until one proxy serves and one waits; start one that ended, as its service manager would."""
+        """Wait until one proxy serves and one waits."""
 
         def pair() -> tuple[Candidate, Candidate] | None:
-            roles = {}
-            for each in self._candidates:
-                if not each.program.running():
-                    each.program.stop()
-                    each.start()
-                roles[each.role()] = each
+            self._restart()
+            roles = {each.role(): each for each in self._candidates}
             return (roles["leader"], roles["standby"]) if {"leader", "standby"} <= roles.keys() else None
 
         found = wait_for("a leader and a standby", pair)
@@ -333,7 +333,11 @@ class Kills:
         return pid
 
     def _any_serves(self) -> None:
-        wait_for("a leader", lambda: [each for each in self._candidates if each.role() == "leader"])
+        def serves() -> bool:
+            self._restart()
+            return any(each.role() == "leader" for each in self._candidates)
+
+        wait_for("a leader", serves)
 
     def _check(self) -> None:
         writes = audited_writes(self._running.member.audit(), [each.user for each in self._candidates])
