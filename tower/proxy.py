@@ -31,7 +31,8 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
-from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
@@ -114,9 +115,9 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     is_program = reactor is None
     if reactor is None:
         reactor = installed_reactor(options)
+    check_head_policy()
     if options["install-crds"]:
         return crd_installation(options, reactor)
-    check_head_policy()
     state = StateDir(options["state-dir"])
     state.lock()
     proxy: Proxy | HostedProxy
@@ -240,6 +241,8 @@ class Proxy(MultiService):
 
         # Tunnels to agents
         self._tunnels = tunnels = Tunnels(reactor, epoch)
+        if host_access is not None:
+            host_access.statuses.bind(tunnels)
         agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
         acceptor, notices = agents.acceptor, agents.notices
 
@@ -413,6 +416,7 @@ class Proxy(MultiService):
                 reactors.certificates.set_names,
                 uses_tokens=not options["require-v2"],
             )
+            tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
 
