@@ -155,7 +155,8 @@ class ProxyChartTests(ChartCase):
         kinds = sorted(kind for kind, _ in objects)
         roles = ["ClusterRole", "ClusterRoleBinding", "Role", "Role", "RoleBinding", "RoleBinding"]
         others = ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"]
-        self.assertEqual(kinds, sorted([*roles, *others]))
+        hook = ["ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"]
+        self.assertEqual(kinds, sorted([*roles, *others, *hook]))
         deployment = objects["Deployment", "main-tower"]["spec"]
         self.assertEqual(deployment["replicas"], 3)
         self.assertNotIn("strategy", deployment)
@@ -183,18 +184,43 @@ class ProxyChartTests(ChartCase):
         self.assertLessEqual(LEADER_SELECTOR.items(), {**pods, **leader}.items())
 
     def test_same_rights(self) -> None:
-        """The proxy has the rights that `tower rbac host` prints, rule by rule."""
+        """The proxy has the rights that `tower rbac host` prints, and its hook those of `tower rbac crds`."""
 
-        def rules(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, bool], Any]:
+        def rules(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Any]:
             return {
-                (item["kind"], item["metadata"]["name"].endswith("-events")): item["rules"]
+                (item["kind"], item["metadata"]["name"].rpartition("-")[2]): item["rules"]
                 for item in objects
                 if item["kind"] in ("Role", "ClusterRole")
             }
 
-        printed = rules(yaml.safe_load_all(rbac_manifest("host")))
-        self.assertEqual(len(printed), 3)
-        self.assertEqual(rules(self.objects("tower", HOSTED).values()), printed)
+        printed = [item for name in ("host", "crds") for item in yaml.safe_load_all(rbac_manifest(name))]
+        wanted = {
+            (kind, {"host": "tower"}.get(name, name)): found for (kind, name), found in rules(printed).items()
+        }
+        self.assertEqual(len(wanted), 4)
+        self.assertEqual(rules(self.objects("tower", HOSTED).values()), wanted)
+
+    def test_hook(self) -> None:
+        """All objects that install the CRDs are hooks, also with the values of the proxy's pods."""
+        objects = self.objects("tower", {**WHOLE, "clusterPorts": "", "store": "kubernetes"})
+        hooks = {key: item for key, item in objects.items() if "crds" in key[1]}
+        self.assertEqual(
+            sorted(kind for kind, _ in hooks), ["ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"]
+        )
+        for item in hooks.values():
+            self.assertEqual(item["metadata"]["annotations"]["helm.sh/hook"], "pre-install,pre-upgrade")
+        template = hooks["Job", "main-tower-crds"]["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        self.assertEqual(container["command"], ["tower-proxy", "--install-crds"])
+        self.assertEqual(template["spec"]["serviceAccountName"], "main-tower-crds")
+        selector = objects["Deployment", "main-tower"]["spec"]["selector"]["matchLabels"]
+        self.assertFalse(selector.items() <= template["metadata"]["labels"].items())
+        pod = self.pod(objects, "main-tower")
+        for name in ("imagePullSecrets", "nodeSelector", "tolerations"):
+            self.assertEqual(template["spec"][name], pod[name])
+        without = self.objects("tower", HOSTED, crds={"install": False})
+        self.assertFalse([name for _, name in without if "crds" in name])
+        self.assertNotIn(("Job", "main-tower-crds"), self.objects("tower", PROXY))
 
     def test_authority(self) -> None:
         """The CA is in a Secret."""
@@ -253,4 +279,4 @@ class ProxyChartTests(ChartCase):
         """A real API server accepts all objects, with the least and with all values."""
         self.assertEqual(self.accepted("tower", PROXY), 5)
         self.assertEqual(self.accepted("tower", WHOLE), 7)
-        self.assertEqual(self.accepted("tower", HOSTED), 11)
+        self.assertEqual(self.accepted("tower", HOSTED), 15)

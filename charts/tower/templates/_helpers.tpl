@@ -73,6 +73,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 app: tower
 {{- end }}
 
+{{- /* Annotations of an object that exists while Helm installs or upgrades the release; the argument is its weight. */}}
+{{- define "tower.hook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- /* The labels of the pod that serves. */}}
 {{- define "tower.serving" -}}
 {{ include "tower.selector" . }}
