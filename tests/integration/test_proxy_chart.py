@@ -18,6 +18,13 @@ PROXY: dict[str, Any] = {"publishServiceAddress": "tower.example.org"}
 
 HOSTED: dict[str, Any] = {**PROXY, "store": "kubernetes", "replicas": 3}
 
+#: Values in KubeSphere's host cluster.
+KUBESPHERE: dict[str, Any] = {
+    **HOSTED,
+    "clusterPorts": "",
+    "kubesphere": {"compat": True, "ports": "16000-17000"},
+}
+
 #: Values that render all objects and options.
 WHOLE: dict[str, Any] = {
     **PROXY,
@@ -48,6 +55,10 @@ WHOLE: dict[str, Any] = {
     "tolerations": [{"key": "k", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
 }
+
+
+#: A constraint that gets the label selector of the pods.
+ZONES = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 class ProxyChartTests(ChartCase):
@@ -222,6 +233,33 @@ class ProxyChartTests(ChartCase):
         self.assertFalse([name for _, name in without if "crds" in name])
         self.assertNotIn(("Job", "main-tower-crds"), self.objects("tower", PROXY))
 
+    def test_kubesphere(self) -> None:
+        """In KubeSphere's host cluster, only KubeSphere can connect to the ports without authentication."""
+        objects = self.objects("tower", KUBESPHERE)
+        options = self.options(objects)
+        self.assertTrue(options["kubesphere-compat"])
+        self.assertEqual(
+            (options["kubesphere-ports"], options["kubesphere-host"]), (range(16000, 17001), "0.0.0.0")
+        )
+        doors, unsafe = objects["NetworkPolicy", "main-tower"]["spec"]["ingress"]
+        self.assertEqual(doors["ports"], [{"port": "https"}, {"port": 6000, "endPort": 7000}])
+        self.assertEqual(unsafe["ports"], [{"port": 16000, "endPort": 17000}])
+        (peer,) = unsafe["from"]
+        labels = peer["namespaceSelector"]["matchLabels"]
+        self.assertEqual(labels, {"kubernetes.io/metadata.name": "kubesphere-system"})
+
+    def test_spread(self) -> None:
+        """Replicas are on different nodes if possible; a constraint of the values gets their labels."""
+        self.assertNotIn("topologySpreadConstraints", self.pod(self.objects("tower", PROXY), "main-tower"))
+        for values, key in (({}, "kubernetes.io/hostname"), ({"topologySpreadConstraints": [ZONES]}, "zone")):
+            pod = self.pod(self.objects("tower", HOSTED, **values), "main-tower")
+            (constraint,) = pod["topologySpreadConstraints"]
+            self.assertEqual(constraint["topologyKey"], key)
+            selector = constraint["labelSelector"]["matchLabels"]
+            self.assertEqual(
+                selector, {"app.kubernetes.io/name": "tower", "app.kubernetes.io/instance": "main"}
+            )
+
     def test_authority(self) -> None:
         """The CA is in a Secret."""
         objects = self.objects("tower", PROXY, ca={"existingSecret": "company-ca"})
@@ -249,6 +287,16 @@ class ProxyChartTests(ChartCase):
         for values, words in (
             ({"publishServiceAddress": ""}, ("publishServiceAddress is missing", "users and agents")),
             ({"publishServiceAddress": "https://tower"}, ("/publishServiceAddress", "pattern")),
+            ({"publishServiceAddress": "tower:8443"}, ("publishServiceAddress tower:8443", "securePort")),
+            ({"kubesphere": {"compat": True}}, ("kubesphere.compat", "require store kubernetes")),
+            ({**KUBESPHERE, "networkPolicy": {"enabled": False}}, ("16000-17000", "networkPolicy.enabled")),
+            ({"persistence": {"size": "10 GB"}}, ("/persistence/size", "pattern")),
+            ({"proxyProtocolFrom": ["balancer"]}, ("/proxyProtocolFrom/0", "pattern")),
+            ({"service": {"loadBalancerSourceRanges": ["10.0.0.1"]}}, ("/loadBalancerSourceRanges/0",)),
+            (
+                {"topologySpreadConstraints": [{"maxSkew": 1}]},
+                ("/topologySpreadConstraints/0", "topologyKey"),
+            ),
             ({"clusterPorts": "6000-7000"}, ("clusterPorts 6000-7000", "more than 64")),
             ({"clusterPorts": "6010-6000"}, ("clusterPorts 6010-6000", "swap")),
             ({"clusterPorts": "some"}, ("/clusterPorts", "pattern")),
@@ -276,7 +324,19 @@ class ProxyChartTests(ChartCase):
         self.lint("tower", WHOLE)
 
     def test_accepted(self) -> None:
-        """A real API server accepts all objects, with the least and with all values."""
-        self.assertEqual(self.accepted("tower", PROXY), 5)
-        self.assertEqual(self.accepted("tower", WHOLE), 7)
-        self.assertEqual(self.accepted("tower", HOSTED), 15)
+        """A real API server accepts all objects, whatever the values."""
+        self.accepted(
+            "tower",
+            PROXY,
+            WHOLE,
+            HOSTED,
+            {**WHOLE, **KUBESPHERE},
+            {**HOSTED, "crds": {"install": False}, "rbac": {"create": False}},
+            {**HOSTED, "podDisruptionBudget": {"maxUnavailable": "34%"}, "serviceAccount": {"create": False}},
+            {**PROXY, "securePort": 30443, "plainPort": 30080, "service": {"type": "NodePort"}},
+            {**PROXY, "service": {"type": "ClusterIP"}, "persistence": {"enabled": False}},
+            {**PROXY, "service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}, "host": "::"},
+            {**PROXY, "ca": {"existingSecret": "mine"}, "networkPolicy": {"enabled": False}},
+            {**HOSTED, "nameOverride": "x" * 70, "fullnameOverride": "y" * 70},
+            {**PROXY, "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        )
