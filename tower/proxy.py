@@ -115,9 +115,9 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     is_program = reactor is None
     if reactor is None:
         reactor = installed_reactor(options)
+    check_head_policy()
     if options["install-crds"]:
         return crd_installation(options, reactor)
-    check_head_policy()
     state = StateDir(options["state-dir"])
     state.lock()
     proxy: Proxy | HostedProxy
@@ -416,6 +416,7 @@ class Proxy(MultiService):
                 reactors.certificates.set_names,
                 uses_tokens=not options["require-v2"],
             )
+            tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
 

@@ -36,7 +36,7 @@ class PortTests(SynchronousTestCase):
 
     def settled(self, name: str) -> int | None:
         """Return the port of a cluster after it was settled, and check that the cluster has no other."""
-        cluster = self.successResultOf(self.clusters.settle_port(name, "x/y"))
+        cluster = self.successResultOf(self.clusters.settle_port(name))
         self.assertTrue(self.clusters.owns_port(cluster))
         owned = [each.name for each in self.records() if each.value["cluster_uid"] == cluster.uid]
         self.assertEqual(owned, [str(cluster.kubernetes_port)])

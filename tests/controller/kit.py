@@ -19,8 +19,8 @@ from twisted.internet.task import Clock
 from tests.fakes.certificates import authority
 from tests.kube.rest.fake_host import FakeHost
 from tower.clusters.cluster import Cluster, Condition, decode, encode
+from tower.clusters.host.host_object import is_enabled
 from tower.clusters.host.host_statuses import HostStatuses
-from tower.clusters.object_meta import ObjectMeta
 from tower.clusters.records import Records
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
@@ -187,10 +187,8 @@ class HostKit:
         known = self.clusters.get(metadata["name"])
         if known is None or known.uid != metadata["uid"]:
             known = Cluster(metadata["name"], metadata["uid"], 0, self.clock.seconds())
-        is_wanted = spec["joinFederation"] is True and "deletionTimestamp" not in metadata
         port = spec["connection"].get("kubernetesAPIServerPort")
-        meta = ObjectMeta(finalizers=tuple(metadata.get("finalizers", ())))
-        return encode(evolve(known, enabled=is_wanted, kubernetes_port=port, meta=meta))
+        return encode(evolve(known, enabled=is_enabled(obj), kubernetes_port=port))
 
     def _record_changed(self, event: Event) -> None:
         if self._is_copying or event.type == "DELETED":
@@ -200,7 +198,6 @@ class HostKit:
         after = copy.deepcopy(obj)
         if cluster.kubernetes_port is not None:
             after["spec"]["connection"]["kubernetesAPIServerPort"] = cluster.kubernetes_port
-        after["metadata"]["finalizers"] = list(cluster.meta.finalizers)
         after["status"] = {
             **obj.get("status", {}),
             "conditions": [

@@ -2,102 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from attrs import evolve
-from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.bench import Bench
-from tests.fakes.certificates import authority
+from tests.controller.leader_kit import LeaderTestCase
 from tests.fakes.tunnels import FakeTunnel
-from tests.kube.rest.fake_host import FakeHost
-from tests.store.kubernetes.kit import opened
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE
 from tower.clusters.host.host_statuses import HostStatuses
-from tower.clusters.records import Records
-from tower.control.availability import Availability
-from tower.controller.controller import FACTS_PERIOD, Controller
-from tower.controller.host_access import HostAccess
-from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+from tower.controller.controller import FACTS_PERIOD
 from tower.controller.objects.host_conditions import INITIALIZED
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.rest.host_api import Object, ResourceType
-from tower.kube.rest.well_known import CLUSTERS, SERVICES
+from tower.kube.rest.well_known import CLUSTERS
 from tower.kube.timestamps import timestamp
-from tower.trust.vault import Vault
-from tower.tunnels import Tunnels
 
 _GOOD = Check("True", "Reachable")
 _STATUS = MemberStatus(_GOOD, _GOOD, _GOOD, version="v1.36.0")
 
 
-class ClusterWriteTests(SynchronousTestCase):
-    """A leader with its store in a host in memory."""
-
-    def setUp(self) -> None:
-        """Start the leader."""
-        self.host = FakeHost()
-        self.host.admission.append(_allocate)
-        self.statuses = HostStatuses()
-        self.start()
-
-    def start(self) -> None:
-        """Start a leader."""
-        self.bench = bench = Bench(None, lambda clock: opened(self.host, clock, self.statuses))
-        clock: Any = bench.clock
-        vault = Vault(Path(self.mktemp()), clock.seconds)
-        records = Records.of(bench.store, vault, range(6000, 6010), clock, 86400.0, 1.0)
-        self.addCleanup(records.stop)
-        self.clusters = records.clusters
-        self.tunnels = Tunnels(clock, clock.seconds)
-        self.statuses.bind(self.tunnels)
-        now = clock.seconds()
-        issuer = KubeconfigIssuer(
-            records.credentials, authority("users", now=now), authority("serving", now=now), clock.seconds
-        )
-        access = HostAccess(self.host, statuses=self.statuses)
-        names: dict[str, object] = {}
-        self.controller = Controller(clock, access, records, issuer, clock.seconds, names.__setitem__)
-        self.availability = Availability(clock, self.clusters, self.tunnels)
-        for service in (self.availability, self.controller):
-            service.startService()
-            self.addCleanup(service.stopService)
-        self.pump()
-
-    def pump(self, seconds: float = 0.0) -> None:
-        """Let *seconds* pass, and a few iterations of the reactor."""
-        self.bench.clock.advance(seconds)
-        self.bench.clock.pump([0.01] * 40)
-
-    def apply(self) -> None:
-        """Apply alpha, as its users do."""
-        spec = {"joinFederation": True, "connection": {"type": "proxy"}}
-        self.host.put(CLUSTERS, {"metadata": {"name": "alpha"}, "spec": spec})
-        self.pump()
-
-    def status(self) -> Object:
-        """Return the status in the object of alpha."""
-        found = self.host.object(CLUSTERS, "alpha")
-        assert found is not None
-        status: Object = found["status"]
-        return status
-
-    def condition(self, kind: str) -> str:
-        """Return the status of a condition in the object of alpha; empty without one."""
-        return next((each["status"] for each in self.status()["conditions"] if each["type"] == kind), "")
-
-    def writes(self, since: int = 0) -> list[str]:
-        """Return the verbs of the writes of Cluster objects."""
-        return [verb for verb, plural, _ in self.host.writes[since:] if plural == "clusters"]
+class ClusterWriteTests(LeaderTestCase):
+    """Each test has a leader without clusters."""
 
     def test_new_cluster(self) -> None:
         """A new cluster costs 4 writes of its object, and the connection of its agent one more."""
         self.apply()
         self.assertEqual((self.condition(INITIALIZED), self.condition(AVAILABLE)), ("True", "False"))
         self.assertEqual(self.writes(), ["patch"] * 4)
-        obj = self.host.object(CLUSTERS, "alpha")
-        assert obj is not None
+        obj = self.cluster()
         self.assertEqual(obj["status"]["observedGeneration"], obj["metadata"]["generation"])
         self.tunnels.add(FakeTunnel("alpha", member_status=_STATUS))
         self.pump(60)
@@ -169,11 +99,6 @@ class ClusterWriteTests(SynchronousTestCase):
         before = len(self.host.writes)
         self.pump(FACTS_PERIOD)
         self.assertEqual(self.writes(before), [])
-
-
-def _allocate(verb: str, resource: ResourceType, obj: Object) -> None:
-    if resource is SERVICES:
-        obj["spec"].setdefault("clusterIP", "10.96.0.1")
 
 
 def _prune(verb: str, resource: ResourceType, obj: Object) -> None:

@@ -56,9 +56,15 @@ class ClusterObject:
                 return cluster  # it was removed already
             raise
 
-    async def apply(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
+    async def apply(
+        self,
+        cluster: HostCluster,
+        wanted: Mapping[str, Any],
+        finalizers: Callable[[HostCluster], Sequence[str]] = lambda cluster: cluster.finalizers,
+    ) -> HostCluster:
         """Give the object the fields of *wanted*, if it has them not; return it as stored.
 
+        :param finalizers: returns the wanted ones.
         :raise Conflict: another program changed what the controller had read.
         :raise APIError: it cannot be written.
         """
@@ -66,9 +72,16 @@ class ClusterObject:
             "metadata": {"annotations": cluster.annotations},
             "spec": {"connection": cluster.connection},
         }
-        return await self._patch(cluster, wanted) if difference(known, wanted) else cluster
+        if not difference(known, wanted) and finalizers(cluster) == cluster.finalizers:
+            return cluster
+        return await self._patch(cluster, wanted, finalizers)
 
-    async def _patch(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
+    async def _patch(
+        self,
+        cluster: HostCluster,
+        wanted: Mapping[str, Any],
+        finalizers: Callable[[HostCluster], Sequence[str]],
+    ) -> HostCluster:
         # Tower's own writes, such as that of the port, have changed the version since the controller's read.
         current = await self._api.get(CLUSTERS, cluster.name)
         fresh = HostCluster.of(current)
@@ -81,6 +94,8 @@ class ClusterObject:
             redacted = without_secrets(annotations.get(APPLIED, ""), secrets)
             if redacted is not None:
                 patch.setdefault("metadata", {}).setdefault("annotations", {})[APPLIED] = redacted
+        if finalizers(fresh) != fresh.finalizers:
+            patch.setdefault("metadata", {})["finalizers"] = list(finalizers(fresh))
         if not patch:
             return fresh
         patch.setdefault("metadata", {})["resourceVersion"] = fresh.resource_version

@@ -33,7 +33,7 @@ from tower.controller.prerequisites import Prerequisites, problem_of
 from tower.controller.reconciler import InvalidName, Reconciler
 from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
-from tower.kube.client import APIError
+from tower.kube.client import WEBHOOK_CURE, APIError
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.reflector import Reflector
 from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, SECRETS, SERVICES
@@ -143,6 +143,11 @@ class Controller(Service):
         self._events.stop()
         return self._queue.stop()
 
+    def reached(self, name: str) -> None:
+        """Retry a cluster whose tunnels changed: a webhook may allow now what it denied."""
+        if name in self._logged:
+            self._queue.add(name)
+
     def _begin(self) -> None:
         """Begin to work once all objects are known: a part of them may lack an object that exists."""
         informers = (self._hosts, self._services, self._slices, self._secrets)
@@ -184,12 +189,13 @@ class Controller(Service):
         elif isinstance(error, Conflict | NotFound) or code == _CONFLICT:
             self._log.debug("cluster {cluster}: {error}; retrying", cluster=name, error=error)
         else:
-            level = LogLevel.debug if self._logged.get(name) == str(error) else LogLevel.warn
-            self._logged[name] = str(error)
+            described = f"{error}{WEBHOOK_CURE if isinstance(error, APIError) and error.webhook else ''}"
+            level = LogLevel.debug if self._logged.get(name) == described else LogLevel.warn
+            self._logged[name] = described
             text = "cluster {cluster} cannot be reconciled; retrying in {delay:g} s: {error}"
-            self._log.emit(level, text, cluster=name, delay=delay, error=error)
+            self._log.emit(level, text, cluster=name, delay=delay, error=described)
             reason = type(error).__name__ if isinstance(error, NoPort | InvalidName) else "ReconcileFailed"
-            self._report(name, reason, str(error), is_lasting=code is None)
+            self._report(name, reason, described, is_lasting=code is None)
 
     def _report(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
         cluster = self._hosts.get(name)

@@ -7,7 +7,7 @@ from attrs import frozen
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.controller.host_events import HostEvents
-from tower.controller.objects.host_cluster import FINALIZER, HostCluster
+from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.service_objects import kubesphere_port
 from tower.errors import Conflict, TowerError
 from tower.kube.rest.host_api import Object
@@ -26,10 +26,8 @@ class PortSettlement:
     _clusters: Clusters
     _events: HostEvents
 
-    async def settle(self, cluster: HostCluster, service: Object | None) -> Cluster:
+    async def settle(self, cluster: HostCluster, service: Object | None = None) -> Cluster:
         """Return the record of a cluster that has its own port, or none with ``--cluster-ports none``.
-
-        If the record is written, it gets the finalizer, too.
 
         :param service: the Service with the earlier port; None: there is none.
         :raise NoPort: no port is free.
@@ -38,7 +36,7 @@ class PortSettlement:
         before = self._clusters.require(cluster.name)
         problem = "" if self._clusters.owns_port(before) else self._clusters.port_problem(before)
         try:
-            record: Cluster = await self._clusters.settle_port(cluster.name, FINALIZER)
+            record: Cluster = await self._clusters.settle_port(cluster.name)
         except RecordChanged:
             raise
         except Conflict as e:

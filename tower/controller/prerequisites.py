@@ -30,6 +30,8 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
 
     :param namespace: of the controller's objects.
     """
+    if error.webhook:
+        return None  # it judges one object
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message

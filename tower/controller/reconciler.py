@@ -21,7 +21,7 @@ from tower.controller.host_access import HostAccess
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.endpoints import with_endpoints
-from tower.controller.objects.host_cluster import FINALIZER, PROXY, HostCluster, HostObjects
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, SSH, HostCluster, HostObjects
 from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
@@ -35,6 +35,7 @@ from tower.controller.objects.service_objects import (
     service_name,
 )
 from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
 from tower.errors import Conflict, Invalid
 from tower.kube.rest.host_api import Object
@@ -72,6 +73,7 @@ class Reconciler:
         self._events = events
         self._set_names = set_names
         api, settings = host.api, host.settings
+        self._has_finalizer = not settings.is_compatible
         applier = Applier(api, settings.namespace)
         tokens = records.v1_tokens if uses_tokens else None
         self._objects = ClusterObject(api, epoch, host.statuses)
@@ -79,6 +81,7 @@ class Reconciler:
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
         self._ports = PortSettlement(self._clusters, events)
         self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
+        self._ssh = SSHClusters(records, self._objects, self._status, self._ports, events)
         self._withdrawal = Withdrawal(
             self._clusters, self._objects, self._services, self._access, self._status, events
         )
@@ -97,6 +100,8 @@ class Reconciler:
         self._access.written(name)
         if cluster is not None:
             await self._withdrawal.withdraw(cluster, objects)
+            if cluster.type == SSH and not cluster.is_deleted:
+                await self._ssh.settle(cluster, self._require(name))
         elif self._clusters.get(name) is None:  # else the object is new, and not known yet
             await self._withdrawal.clear(objects)
         return None
@@ -110,7 +115,7 @@ class Reconciler:
         record = self._clusters.get(cluster.name)
         condition = not_initialized(reason, text)
         if record is None:
-            if cluster.type != PROXY or not is_lasting:
+            if cluster.type not in (PROXY, SSH) or not is_lasting:
                 return
             await self._objects.set_conditions(cluster, [condition, evolve(condition, type=AVAILABLE)])
         elif is_lasting or not is_true(record, INITIALIZED):
@@ -125,19 +130,18 @@ class Reconciler:
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
-        if self._clusters.get(name) is None:
-            _check_name(name)
-            raise RecordPending(f"cluster {name} has no record yet")
+        self._require(name)
         record = await self._ports.settle(cluster, objects.service)
-        if FINALIZER not in (*record.meta.finalizers, *cluster.finalizers):
-            cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
         service = await self._services.apply(cluster, port, objects)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access.settle(cluster, record, service)
-        cluster = await self._objects.apply(cluster, with_endpoints(name, access, service, port))
+        # KubeSphere's webhook denies each write to the object until the agent, which needs its token, answers
+        # through the kubeconfig in it: so the first write has the kubeconfig.
+        wanted = with_endpoints(name, access, service, port)
+        cluster = await self._objects.apply(cluster, wanted, self._finalizers)
         self._access.written(name)
         external = balancer_condition(cluster, service)
         await self._status.report(
@@ -148,6 +152,30 @@ class Reconciler:
         )
         self._report_served(cluster, record, service, external)
         return delay
+
+    def _finalizers(self, cluster: HostCluster) -> Sequence[str]:
+        """Return the finalizers of a cluster that is served: with Tower's, which is the last one.
+
+        For KubeSphere, without it: KubeSphere Tower, which may come back, does not know it, and a webhook
+        would deny its removal once the cluster is not served.  Without it, objects of a cluster go after it.
+        """
+        others = tuple(each for each in cluster.finalizers if each != FINALIZER)
+        if not self._has_finalizer:
+            return others
+        is_kept = len(others) < len(cluster.finalizers)
+        return cluster.finalizers if is_kept or cluster.is_deleted else (*others, FINALIZER)
+
+    def _require(self, name: str) -> Cluster:
+        """Return the record of a cluster whose object exists.
+
+        :raise InvalidName: it cannot have one.
+        :raise RecordPending: try again.
+        """
+        record = self._clusters.get(name)
+        if record is None:
+            _check_name(name)
+            raise RecordPending(f"cluster {name} has no record yet")
+        return record
 
     def _report_served(
         self, cluster: HostCluster, before: Cluster, service: Object, external: Condition | None

@@ -42,6 +42,9 @@ OTHER_TYPES = PREFIX + "conditions"
 #: Distance of a cluster's port for KubeSphere from its port for Kubernetes.
 KUBESPHERE_OFFSET = 10_000
 
+#: Finalizer of KubeSphere, whose clean-up in the member needs the proxy.
+KUBESPHERE_FINALIZER = "finalizer.cluster.kubesphere.io"
+
 _PRIVATE = frozenset({UID, CREATED, META, OTHER_TYPES, TRANSACTION})
 
 #: ``kubectl apply`` stores the whole applied object here, including secrets.
@@ -175,10 +178,14 @@ def merged(base: Object | None, name: str, value: Value) -> Object:
 
 
 def is_enabled(obj: Object) -> bool:
-    """Return whether the cluster is served: not during its deletion; ``enable`` may be missing."""
-    spec = obj.get("spec") or {}
+    """Return whether the cluster is served; ``enable`` may be missing.
+
+    A cluster that is being deleted is served until KubeSphere has cleaned up, which needs the member.
+    """
+    spec, metadata = obj.get("spec") or {}, obj["metadata"]
     is_wanted = spec.get("joinFederation") is True and spec.get("enable") is not False
-    return is_wanted and "deletionTimestamp" not in obj["metadata"]
+    is_kept = KUBESPHERE_FINALIZER in (metadata.get("finalizers") or ())
+    return is_wanted and (is_kept or "deletionTimestamp" not in metadata)
 
 
 def _connection(obj: Object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from attrs import field, frozen
 
 from tower.clusters.cluster import API_VERSION
+from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
 from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION
 from tower.kube.rest.host_api import Object
 
@@ -42,6 +43,9 @@ FINALIZER = PREFIX + "cluster"
 
 #: Type of connection of the clusters that have an agent.
 PROXY = "proxy"
+
+#: Type of connection of the clusters whose nodes Tower connects to.
+SSH = "ssh"
 
 
 @frozen
@@ -105,8 +109,9 @@ class HostCluster:
 
     @property
     def is_served(self) -> bool:
-        """Whether it has a port and a Service now."""
-        return self.type == PROXY and self.is_joined and not self.is_deleted
+        """Whether it has a port and a Service now; see `tower.clusters.host.host_object.is_enabled`."""
+        is_kept = not self.is_deleted or KUBESPHERE_FINALIZER in self.finalizers
+        return self.type == PROXY and self.is_joined and is_kept
 
     def is_same_wish(self, other: HostCluster) -> bool:
         """Return whether *other* has the same values in all fields that other programs set."""

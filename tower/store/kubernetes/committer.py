@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import Invalid, TowerError
-from tower.kube.client import APIError
+from tower.kube.client import WEBHOOK_CURE, APIError
 from tower.kube.crds.manifests import INSTALL
 from tower.kube.rest.host_api import Object
 from tower.store.kubernetes.host_change import RecordChange, StoredObject
@@ -214,6 +214,8 @@ def _failure(change: RecordChange, error: APIError) -> TowerError:
 
 def described(error: APIError) -> str:
     """Return the text of an error, with the cure if there is one."""
+    if error.webhook:
+        return f"{error}{WEBHOOK_CURE}"
     if error.code == NOT_FOUND and "namespaces " in error.message:
         return f"{error}: create it with 'kubectl create namespace', or set --namespace"
     return f"{error}{_CURES.get(error.code, '')}"
