@@ -14,9 +14,11 @@ from uuid import uuid4
 from twisted.application.service import Service
 
 from tower.clusters.host.host_object import ClusterCodec
+from tower.clusters.host.host_statuses import HostStatuses
 from tower.control.host_options import HostOptions
 from tower.control.state_files import DATABASE
-from tower.controller.controller import HostAccess
+from tower.controller.crd_installation import CRDInstallation
+from tower.controller.host_access import HostAccess
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
@@ -60,10 +62,7 @@ def replica(
             f"{database} has records, which --store kubernetes does not use: "
             "move the file away, or set another --state-dir"
         )
-    if options["kubeconfig"] is None:
-        config = RestConfig.in_cluster(reactor, environ=environ)
-    else:
-        config = RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
+    config = _config(options, reactor, environ)
     # renewals of the Lease do not wait for other requests
     api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
     namespace, pod = options["namespace"], environ.get("POD_NAME", "")
@@ -86,7 +85,7 @@ def replica(
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
     access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
-    records = _HostRecords(fenced, namespace, reactor)
+    records = _HostRecords(fenced, namespace, reactor, access.statuses)
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(
@@ -109,16 +108,32 @@ def replica(
     return hosted
 
 
+def crd_installation(
+    options: HostOptions, reactor: IReactor, environ: Mapping[str, str] = os.environ
+) -> CRDInstallation:
+    """Return the service for ``--install-crds``.
+
+    :raise ConfigurationError: the kubeconfig or the service account cannot be used.
+    """
+    return CRDInstallation(reactor, RestClient(reactor, _config(options, reactor, environ)))
+
+
+def _config(options: HostOptions, reactor: IReactor, environ: Mapping[str, str]) -> RestConfig:
+    if options["kubeconfig"] is None:
+        return RestConfig.in_cluster(reactor, environ=environ)
+    return RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
+
+
 class _HostRecords:
     """Loads the records, and names the reasons if it cannot."""
 
-    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor) -> None:
-        self._api, self._namespace, self._reactor = api, namespace, reactor
+    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor, statuses: HostStatuses) -> None:
+        self._api, self._namespace, self._reactor, self._statuses = api, namespace, reactor, statuses
         self._store: KubernetesStore | None = None
 
     async def load(self) -> IStore:
         """Return the store with all records; waits for missing CRDs and rights."""
-        codecs = [ClusterCodec(), *own_codecs()]
+        codecs = [ClusterCodec(statuses=self._statuses), *own_codecs()]
         self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor)
         try:
             await store.start()

@@ -31,11 +31,12 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
-from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import replica
+from tower.hosted import crd_installation, replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -115,6 +116,8 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
+    if options["install-crds"]:
+        return crd_installation(options, reactor)
     state = StateDir(options["state-dir"])
     state.lock()
     proxy: Proxy | HostedProxy
@@ -238,6 +241,8 @@ class Proxy(MultiService):
 
         # Tunnels to agents
         self._tunnels = tunnels = Tunnels(reactor, epoch)
+        if host_access is not None:
+            host_access.statuses.bind(tunnels)
         agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
         acceptor, notices = agents.acceptor, agents.notices
 

@@ -8,7 +8,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.controller.kit import HostKit
-from tower.controller.controller import Controller, HostAccess
+from tower.controller.controller import Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.objects.service_objects import HostSettings
 from tower.kube.rest.well_known import EVENTS
 
@@ -33,7 +34,7 @@ class ControllerTestCase(SynchronousTestCase):
         clock: Any = self.kit.clock
         controller = Controller(
             clock,
-            HostAccess(self.kit.host, self.settings),
+            HostAccess(self.kit.host, self.settings, self.kit.statuses),
             self.kit.records,
             self.kit.issuer,
             clock.seconds,
@@ -59,6 +60,11 @@ class ControllerTestCase(SynchronousTestCase):
         """Return the kubeconfig in the Secret of a cluster."""
         return base64.b64decode(self.kit.secret(name)["data"]["kubeconfig"])
 
+    def others(self, name: str = "alpha") -> list[str]:
+        """Return the kubeconfigs of other programs in the Secret of a cluster, the oldest first."""
+        data = self.kit.secret(name)["data"]
+        return [data[key] for key in sorted(data) if key.startswith("other-kubeconfig-")]
+
     def token(self, name: str = "alpha") -> str:
         """Return the token in the Secret of a cluster."""
         return base64.b64decode(self.kit.secret(name)["data"]["token"]).decode()
@@ -71,6 +77,10 @@ class ControllerTestCase(SynchronousTestCase):
     def events(self, kind: str = "Normal") -> list[str]:
         """Return the reasons of the host's events."""
         return sorted(each["reason"] for each in self.kit.host.objects(EVENTS) if each["type"] == kind)
+
+    def messages(self, reason: str) -> list[str]:
+        """Return the messages of the host's events with *reason*."""
+        return sorted(each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == reason)
 
     def steady(self, seconds: float = 3000.0) -> list[tuple[str, str, str]]:
         """Return the writes while *seconds* pass."""

@@ -104,7 +104,7 @@ class KubeSphereHostTests(TowerTestCase):
         self.assertEqual(asked.status, 403)
 
     def steady(self) -> None:
-        """Nothing is written while nothing happens; what a user changes is admitted, and so is the answer."""
+        """Nothing is written while nothing happens; changes of a user and their results are admitted."""
         self.wait_for_condition("Available")
         time.sleep(QUIET)
         count = len(self.webhook.denials)
@@ -140,7 +140,7 @@ class KubeSphereHostTests(TowerTestCase):
         return True
 
     def deleted(self) -> None:
-        """Delete it: KubeSphere cleans up through Tower, then all of it is gone."""
+        """Delete it: KubeSphere cleans up through Tower, then nothing is left."""
         self.member.kubectl("delete", "cluster", "alpha", "--wait=false")
         time.sleep(1.0)
         self.kubesphere.clean_up()

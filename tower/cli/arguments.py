@@ -15,7 +15,7 @@ from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.records.arguments import add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
-from tower.member.manifest.settings import REPOSITORY
+from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
@@ -111,7 +111,7 @@ def _join(commands: Commands[Parser]) -> None:
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
-        "environment; manifest: objects for kubectl apply, with two replicas of the agent (v1: one)"
+        "environment; manifest: objects for kubectl apply, with the agent's Deployment"
     )
     choice(command, "--format", text, "command", "env", "manifest")
     command.add_argument(
@@ -144,6 +144,20 @@ def _join(commands: Commands[Parser]) -> None:
         metavar="HOST:PORT",
         help="v2: KubeSphere API server for the agent of the manifest, such as "
         "ks-apiserver.kubesphere-system.svc:80",
+    )
+    command.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help=f"v2: existing namespace for the agent of the manifest (default: {NAMESPACE}, which is created)",
+    )
+    command.add_argument(
+        "--replicas", metavar="N", type=count, help=f"v2: replicas in the manifest (default: {REPLICAS})"
+    )
+    command.add_argument(
+        "--image-pull-secret",
+        metavar="NAME",
+        action="append",
+        help="v2: existing Secret with credentials of the image's registry, in that namespace; repeatable",
     )
     command.set_defaults(run=join.join)
 

@@ -50,7 +50,7 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
         return Problem(
             "CRDMissing",
             "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install it with "
-            "'kubectl apply -f deploy/crds', or install KubeSphere",
+            "'tower crds | kubectl apply -f -' or 'tower-proxy --install-crds', or install KubeSphere",
         )
     return None
 

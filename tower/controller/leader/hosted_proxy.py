@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from twisted.application.service import MultiService, Service
 from twisted.internet import defer
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python import usage
@@ -31,7 +30,7 @@ from tower.options.errors import one_line
 from tower.reactor.interfaces import IReactor
 from tower.reactor.pause import Pause
 from tower.reactor.process import end_in_failure
-from tower.reactor.repeating import periodic
+from tower.reactor.repeating import RepeatingTask
 from tower.reactor.signals import Reloads
 from tower.store import IStore
 from tower.trust.statedir import StateDir
@@ -39,8 +38,11 @@ from tower.trust.statedir import StateDir
 #: Time until a replica that could not start as the leader is a candidate again, s: doubled up to the longest.
 FIRST_REST, LONGEST_REST = 5.0, 20.0
 
-#: Longest time that a stop waits for requests about the label and the Secret, s.
+#: Longest time that a stop waits for the removal of the label, s.
 LAST_REQUESTS = 1.0
+
+#: Timeout of a check of the label or the Secret, s.
+REQUEST_LIMIT = 60.0
 
 #: Time after which a program that lost its Lease ends, finished or not, s.
 END_LIMIT = 5.0
@@ -240,12 +242,15 @@ class HostedProxy(MultiService):
     def _ready(self) -> None:
         """Let Services select this replica."""
         self._serves = True
-        self._background = [periodic(self._reactor, SAVE_PERIOD, self._secret.try_to_save_changed)]
+        self._background = [self._task(SAVE_PERIOD, self._secret.try_to_save_changed)]
         if self._label is not None:
-            self._background.append(periodic(self._reactor, LABEL_PERIOD, self._label.try_to_set))
+            self._background.append(self._task(LABEL_PERIOD, self._label.try_to_set))
         for service in self._background:
             service.setServiceParent(self)
         self.on_ready()
+
+    def _task(self, period: float, work: Callable[[], Awaitable[None]]) -> Service:
+        return RepeatingTask(self._reactor, period, work, REQUEST_LIMIT)
 
     # End
 
@@ -286,7 +291,10 @@ class HostedProxy(MultiService):
         self._state.close()
 
     def _cancel(self) -> None:
-        """Cancel a start that is not finished."""
+        """Cancel a start that is not finished, and checks of the label and the Secret."""
+        background, self._background = self._background, []
+        for service in background:
+            service.disownServiceParent()
         self._pause.cancel()
         leading, self._leading = self._leading, None
         if leading is not None:
@@ -307,9 +315,5 @@ class HostedProxy(MultiService):
         return removing
 
     async def _hand_over(self) -> None:
-        """Stop all writes, and release the Lease."""
-        ending = DeferredList([maybeDeferred(service.disownServiceParent) for service in self._background])
-        self._background = []
-        with suppress(defer.TimeoutError):
-            await ending.addTimeout(LAST_REQUESTS, self._reactor)
+        """Release the Lease; nothing is written any more."""
         await self._election.release()

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from tower.clusters.cluster import API_VERSION
 from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
+from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION
 from tower.kube.rest.host_api import Object
 
 #: Prefix of Tower's own annotations and labels.
@@ -43,6 +44,9 @@ FINALIZER = PREFIX + "cluster"
 #: Type of connection of the clusters that have an agent.
 PROXY = "proxy"
 
+#: Type of connection of the clusters whose nodes Tower connects to.
+SSH = "ssh"
+
 
 @frozen
 class HostCluster:
@@ -54,6 +58,7 @@ class HostCluster:
     :ivar is_enabled: ``enable`` is not false; it may be missing.
     :ivar is_exported: it should have a load balancer.
     :ivar connection: ``spec.connection``; may contain secrets.
+    :ivar versions: of Kubernetes and of the agent, in the status.
     """
 
     name: str
@@ -68,6 +73,7 @@ class HostCluster:
     is_enabled: bool
     is_exported: bool
     connection: Mapping[str, Any] = field(repr=False)
+    versions: Mapping[str, str] = field(eq=False)
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
@@ -88,6 +94,7 @@ class HostCluster:
             spec.get("enable") is not False,
             spec.get("externalKubeAPIEnabled") is True,
             _map(spec, "connection"),
+            {key: str(status[key]) for key in (KUBERNETES_VERSION, AGENT_VERSION) if key in status},
         )
 
     @property

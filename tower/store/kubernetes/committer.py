@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import Invalid, TowerError
 from tower.kube.client import WEBHOOK_CURE, APIError
+from tower.kube.crds.manifests import INSTALL
 from tower.kube.rest.host_api import Object
 from tower.store.kubernetes.host_change import RecordChange, StoredObject
 from tower.store.kubernetes.host_transaction import HostTransaction
@@ -30,7 +31,7 @@ from tower.store.records import StoreFailed
 DOUBT_TIME = 90.0
 
 _CURES = {
-    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds'",
+    NOT_FOUND: f": install Tower's CRDs with {INSTALL}",
     403: ": grant tower-proxy the rights of 'tower rbac host'",
 }
 
