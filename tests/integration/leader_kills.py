@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +35,7 @@ NAMESPACE = "kubesphere-system"
 CLUSTERS = 3  # that change all the time
 PAUSE = 0.2  # s between changes of a cluster
 PATIENCE = 120.0  # s for a loaded machine
+KINDS = ("kill", "terminate", "suspend", "freeze", "stutter", "jump")  # methods of `Kills`
 SOONEST, LATEST = 0.2, 5.0  # s from a settled pair to the next fault
 
 
@@ -184,49 +185,43 @@ class Report:
 class Kills:
     """Two proxies, and the faults.
 
+    :param folder: for the files of the proxies.
     :param chance: chooses faults and their times.
     """
 
-    def __init__(self, folder: Path, times: Times, chance: random.Random) -> None:
-        self._times, self._chance, self._folder = times, chance, folder
-        (folder / "host").mkdir()
-        self._running = Running(folder / "host", "--bare")
-        self.report = Report()
+    def __init__(self, folder: Path, member: Member, times: Times, chance: random.Random) -> None:
+        self._folder, self._member, self._times, self._chance = folder, member, times, chance
+        self._report = Report()
         self._candidates: list[Candidate] = []
 
-    def run(self, faults: int) -> Report:
+    def run(self, faults: int, kinds: Sequence[str] = KINDS) -> Report:
         """Cause faults, one after the other; each kind in turn, in a random order."""
-        self._running.start()
+        since = self._member.audit_size()
+        self._prepare()
+        changes = Changes(self._member)
+        changes.start()
         try:
-            self._prepare()
-            changes = Changes(self._running.member)
-            changes.start()
-            try:
-                self._start()
-                kinds: list[Callable[[Candidate, Candidate], None]] = []
-                for _ in range(faults):
-                    if not kinds:
-                        kinds = [*self.kinds]
-                        self._chance.shuffle(kinds)
-                    self._one(kinds.pop())
-            finally:
-                changes.end()
-                for each in self._candidates:
-                    each.program.ask_to_end()
-                for each in self._candidates:
-                    each.program.stop()
-            self._check()
+            self._start()
+            left: list[str] = []
+            for _ in range(faults):
+                if not left:
+                    left = [*kinds]
+                    self._chance.shuffle(left)
+                self._one(left.pop())
+        except AssertionError as e:
+            tails = "\n".join(f"{each.program.name}: {each.program.tail()}" for each in self._candidates)
+            raise AssertionError(f"{e}\n{tails}") from e
         finally:
-            self._running.halt()
-        return self.report
-
-    @property
-    def kinds(self) -> list[Callable[[Candidate, Candidate], None]]:
-        """The kinds of faults; each returns when a proxy serves again."""
-        return [self.kill, self.terminate, self.suspend, self.freeze, self.stutter, self.jump]
+            changes.end()
+            for each in self._candidates:
+                each.program.ask_to_end()
+            for each in self._candidates:
+                each.program.stop()
+        self._check(since)
+        return self._report
 
     def _prepare(self) -> None:
-        member = self._running.member
+        member = self._member
         member.kubectl("apply", "-f", str(CRDS))
         member.kubectl("create", "namespace", NAMESPACE)
         for number in range(CLUSTERS):
@@ -246,13 +241,15 @@ class Kills:
             each.start()
             wait_for(f"proxy {each.number}", each.role, PATIENCE)
 
-    def _one(self, fault: Callable[[Candidate, Candidate], None]) -> None:
+    def _one(self, kind: str) -> None:
+        """Cause a fault; its method returns when a proxy serves again."""
+        fault: Callable[[Candidate, Candidate], None] = getattr(self, kind)
         leader, standby = self._pair()
         time.sleep(self._chance.uniform(SOONEST, LATEST))
-        self.report.faults += 1
+        self._report.faults += 1
         began = time.monotonic()
         fault(leader, standby)
-        self.report.passed[fault.__name__].append(time.monotonic() - began)
+        self._report.passed[kind].append(time.monotonic() - began)
         self._restart(self._candidates)
 
     def _restart(self, candidates: list[Candidate]) -> None:
@@ -336,23 +333,18 @@ class Kills:
 
     @property
     def _server(self) -> int:
-        pid: int = self._running.member.info["pids"]["kube-apiserver"]
+        pid: int = self._member.info["pids"]["kube-apiserver"]
         return pid
 
-    def _check(self) -> None:
-        writes = audited_writes(self._running.member.audit(), [each.user for each in self._candidates])
-        report = self.report
+    def _check(self, since: int) -> None:
+        writes = audited_writes(self._member.audit(since), [each.user for each in self._candidates])
+        report = self._report
         report.changes = len(changes_of_leader(writes))
         for each in self._candidates:
             count = sum(write.user == each.user and not is_of_lease(write) for write in writes)
             report.writes[each.user] = count
             report.tracebacks += [it.name for it in each.programs if "Traceback" in it.output()]
         report.late = late_writes(writes, self._times.renew, 1.0)
-
-
-def run(folder: Path, faults: int, times: Times, seed: int) -> Report:
-    """Run *faults*; return the results."""
-    return Kills(folder, times, random.Random(seed)).run(faults)
 
 
 def main() -> int:
@@ -366,7 +358,15 @@ def main() -> int:
     times = Times(lease, lease / 2, max(1.0, lease / 6))
     with tempfile.TemporaryDirectory(prefix="tower-kills-") as folder, suppress(KeyboardInterrupt):
         print(f"seed {options.seed}, lease duration {lease:g} s", flush=True)
-        report = run(Path(folder), options.faults, times, options.seed)
+        place = Path(folder) / "host"
+        place.mkdir()
+        running = Running(place, "--bare")
+        running.start()
+        try:
+            kills = Kills(Path(folder), running.member, times, random.Random(options.seed))
+            report = kills.run(options.faults)
+        finally:
+            running.halt()
         print(report)
         return bool(report.late or report.tracebacks)
     return 1
