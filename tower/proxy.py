@@ -163,6 +163,7 @@ class Proxy(MultiService):
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
     :ivar grace: time for requests to finish at a stop, s.
+    :ivar reason: why it stops, for requests that are cut; empty: as usual.
     :ivar hand_over: called at a stop once no record is written any more, so that the next proxy can start;
         requests go on.
     """
@@ -184,6 +185,7 @@ class Proxy(MultiService):
         self._ready = False
         self.on_ready: Callable[[], None] = lambda: None
         self.grace = GRACE
+        self.reason = ""
         self.hand_over: Callable[[], Awaitable[None]] | None = None
         host, port, secure_port = options["host"], options["port"], options["secure-port"]
         published = Published(host, options["publish-service-address"], secure_port, port)
@@ -490,7 +492,7 @@ class Proxy(MultiService):
         return Deferred.fromCoroutine(self._stop(was_ready=was_ready))
 
     async def _stop(self, *, was_ready: bool) -> None:
-        draining = Deferred.fromCoroutine(self._ports.drain(self.grace))
+        draining = Deferred.fromCoroutine(self._ports.drain(self.grace, self.reason))
         if self.hand_over is not None:
             await self._cede(self.hand_over)
         await draining

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
 from tower.store.kubernetes.object_codec import normal
-from tower.store.records import Create, Operation, Record, StoreFailed, Update
+from tower.store.records import Create, Operation, Record, StoreFailed, StoreStopped, Update
 
 #: Most transactions that wait; more are rejected.
 QUEUE_LIMIT = 1000
@@ -58,7 +58,7 @@ class WriteQueue:
     def add(self, operations: Sequence[Operation]) -> Deferred[Answers]:
         """Write *operations* after the earlier ones.  Canceling the answer does not undo the write."""
         if self.is_stopped:
-            return fail(_stopped())
+            return fail(StoreStopped())
         if len(self._waiting) >= QUEUE_LIMIT:
             return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the host cluster: retry later"))
         # They are written later, when the caller may have modified the originals.
@@ -97,7 +97,7 @@ class WriteQueue:
             try:
                 answers = await self._write(waiting.operations)
             except CancelledError:
-                waiting.answer.errback(_stopped())
+                waiting.answer.errback(StoreStopped())
             except Exception as e:  # noqa: BLE001 - it is the caller's
                 waiting.answer.errback(e)
             else:
@@ -110,8 +110,4 @@ class WriteQueue:
         if self._working is not None:
             self._working.cancel()
         for each in waiting:
-            each.answer.errback(_stopped())
-
-
-def _stopped() -> StoreFailed:
-    return StoreFailed("the store has stopped")
+            each.answer.errback(StoreStopped())
