@@ -7,6 +7,7 @@ from tests.store.kubernetes.kit import NAMESPACE
 from tower.controller.objects.host_conditions import INITIALIZED
 from tower.kube.rest.well_known import NAMESPACES, SECRETS, SERVICES
 from tower.store.kubernetes.host_kinds import NAMES, own_type
+from tower.store.kubernetes.store import KubernetesStore
 
 
 class NamespaceTests(LeaderTestCase):
@@ -34,6 +35,7 @@ class NamespaceTests(LeaderTestCase):
             self.assertEqual(names, ["mc-alpha"])
         self.assertEqual(self.clusters.require("alpha").kubernetes_port, port)
         self.assertEqual((self.records.v1_tokens.tokens("alpha"), self.token()), (tokens, token))
+        assert isinstance(self.bench.store, KubernetesStore)
         self.assertEqual(self.bench.store.failures + self.controller.problems, [])
 
     def token(self) -> str:

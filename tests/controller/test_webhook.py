@@ -13,6 +13,7 @@ from tower.controller.objects.host_cluster import FINALIZER, STAMP_ANNOTATION
 from tower.controller.objects.host_conditions import INITIALIZED
 from tower.controller.objects.service_objects import HostSettings
 from tower.errors import ConfigurationError
+from tower.escaping import reported
 from tower.kube.client import APIError
 from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object, ResourceType
@@ -46,7 +47,10 @@ class WebhookTestCase(ControllerTestCase):
         if before is None or "uid" not in before.get("status", {}) or self.answers(name, obj):
             return
         self.denied += 1
-        text = 'admission webhook "vcluster.kb.io" denied the request: the member does not answer'
+        text = reported(
+            "the API server",
+            'admission webhook "vcluster.kb.io" denied the request: the member does not answer',
+        )
         raise APIError("PATCH", f"/clusters/{name}", 403, text, reason="Forbidden")
 
     def answers(self, name: str, obj: Object) -> bool:

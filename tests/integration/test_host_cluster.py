@@ -7,7 +7,6 @@ import json
 import ssl
 import time
 from datetime import datetime
-from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -15,27 +14,14 @@ import yaml
 from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from tests.integration.harness import Tower, TowerTestCase
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.member import Running, kubectls
 from tests.integration.old_peers import OldAgent
-from tests.integration.ports import free_port, free_ports
 from tests.integration.programs import LOOPBACK, run, script, wait_for
 from tower.controller.objects.host_cluster import BALANCER_ANNOTATION
 
-CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
-NAMESPACE = "kubesphere-system"
 NOTICED = 2.0  # s
 SLACK = 20.0  # s for a loaded machine
-
-
-class KubernetesTower(Tower):
-    """A proxy that keeps its records in a host cluster, and elects no leader."""
-
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        super().__init__(folder)
-        self.cluster_ports = free_ports(8)  # those of removed clusters are in quarantine
-        self.health_port = free_port()
-        options = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", f"--health-port={self.health_port}")
-        self.proxy = self.proxy_program(*options)
 
 
 class HostClusterTests(TowerTestCase):

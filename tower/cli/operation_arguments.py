@@ -5,6 +5,7 @@ from __future__ import annotations
 from tower.cli import backup, rotate
 from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.records.arguments import add_host_arguments
 from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options, yes_option
 from tower.kube.crds.manifests import crd_text
@@ -19,22 +20,26 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     saving = add_command(
         commands,
         "backup",
-        "write the proxy's state directory to a file",
-        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.",
+        "write the proxy's records and keys to a file",
+        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.  For a "
+        "proxy with --store kubernetes, runs anywhere with --host-kubeconfig, and in the leader's pod.",
     )
     saving.add_argument("file", metavar="FILE", help="file to write")
     saving.add_argument(
         "--without-secrets", action="store_true", help="omit all keys; stored credentials stay encrypted"
     )
     saving.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    add_host_arguments(saving)
     saving.set_defaults(text=backup.backup)
     restoring = add_command(
         commands,
         "restore",
-        "write a backup to an empty state directory",
-        "Runs on the proxy's machine with --state-dir, before the proxy is started there.",
+        "write a backup to an empty state directory, or to an empty host cluster",
+        "Runs on the proxy's machine with --state-dir, before the proxy is started there.  The backup of a "
+        "proxy with --store kubernetes is restored with --host-kubeconfig, while no proxy runs.",
     )
     restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
+    add_host_arguments(restoring)
     restoring.set_defaults(text=backup.restore)
     _install_systemd(commands)
     rights = add_command(

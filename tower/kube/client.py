@@ -54,8 +54,8 @@ WEBHOOK_CURE = (
     "kubesphere has rights in the cluster; for another webhook, correct what it reports"
 )
 
-#: The API server's words for a webhook that denied a request, or failed.
-_WEBHOOK = re.compile(r'webhook "([^"]+)"')
+#: The API server's words for a webhook that denied a request, or failed; `reported` escapes the quotes.
+_WEBHOOK = re.compile(r'webhook \\?"([^"\\]+)')
 
 #: Delays in seconds; dates are not used by API servers.
 _SECONDS = re.compile(rb"[0-9]{1,5}")

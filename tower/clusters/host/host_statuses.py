@@ -19,7 +19,7 @@ LAST_SEEN = "lastSeen"
 OBSERVED_GENERATION = "observedGeneration"
 
 
-class Agent(Protocol):
+class ConnectedAgent(Protocol):
     """A connected agent."""
 
     @property
@@ -31,7 +31,7 @@ class Agent(Protocol):
 class Sightings(Protocol):
     """Knowledge about the agents of clusters; `tower.tunnels.Tunnels`."""
 
-    def live(self, cluster: str) -> Sequence[Agent]:
+    def live(self, cluster: str) -> Sequence[ConnectedAgent]:
         """Return the connected agents."""
 
     def kubernetes_version(self, cluster: str) -> str:

@@ -1,0 +1,35 @@
+"""A proxy of real processes that keeps its records in a host cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.harness import Tower
+from tests.integration.ports import free_port, free_ports
+from tests.integration.programs import Program
+
+CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
+NAMESPACE = "kubesphere-system"
+
+
+class KubernetesTower(Tower):
+    """Elects no leader.
+
+    :param kubeconfig: of the host cluster.
+    """
+
+    def __init__(self, folder: Path, kubeconfig: Path, *options: str) -> None:
+        super().__init__(folder)
+        self.cluster_ports = free_ports(8)  # those of removed clusters are in quarantine
+        self.health_port = free_port()
+        self._kubeconfig = kubeconfig
+        self.proxy = self.hosted_program(*options)
+
+    def hosted_program(self, *options: str) -> Program:
+        """Return the proxy's program; nothing is started."""
+        return self.proxy_program(
+            f"--kubeconfig={self._kubeconfig}",
+            "--leader-elect=false",
+            f"--health-port={self.health_port}",
+            *options,
+        )
