@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.integration.harness import Tower
-from tests.integration.ports import free_port
+from tests.integration.ports import free_port, free_ports
 from tests.integration.programs import Program
 
 CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
@@ -20,6 +20,7 @@ class KubernetesTower(Tower):
 
     def __init__(self, folder: Path, kubeconfig: Path, *options: str) -> None:
         super().__init__(folder)
+        self.cluster_ports = free_ports(8)  # those of removed clusters are in quarantine
         self.health_port = free_port()
         self._kubeconfig = kubeconfig
         self.proxy = self.hosted_program(*options)

@@ -15,8 +15,8 @@ from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.transaction_log import all_done
 
-#: Receives kind and name of an object, and a function that records what was seen of it.
-Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]]], None]
+#: Receives kind and name of an object, a function that records what was seen of it, and whether it was removed.
+Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]], bool], None]
 
 
 @define
@@ -49,10 +49,10 @@ class KindFollower:
 
     def _see(self, obj: Object) -> None:
         name = obj["metadata"]["name"]
-        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj))
+        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj), False)
 
     def _miss(self, name: str, uid: str, version: int) -> None:
-        self._observe(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version))
+        self._observe(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version), True)
 
 
 class HostFollowers:
