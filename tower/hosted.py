@@ -26,6 +26,7 @@ from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import ConfigurationError
 from tower.kube.rest.host_api import HostAPI
+from tower.kube.rest.host_link import HostLink
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.member.health_page import HealthService
@@ -65,7 +66,8 @@ def replica(
     else:
         config = RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
     # renewals of the Lease do not wait for other requests
-    api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
+    link = HostLink.of(reactor)
+    api, lease_api = (RestClient(reactor, config, requests=link.requests) for _ in range(2))
     namespace, pod = options["namespace"], environ.get("POD_NAME", "")
     identity = f"{pod or gethostname()}_{uuid4()}"
     fenced = FencedHost(api, lambda: election.is_leader, lambda: election.fence)
@@ -85,8 +87,9 @@ def replica(
     # Services select pods of their namespace only
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
-    access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
-    records = _HostRecords(fenced, namespace, reactor)
+    settings = HostSettings(namespace, selector, addresses, options["kubesphere-compat"])
+    access = HostAccess(fenced, settings, link)
+    records = _HostRecords(fenced, namespace, reactor, link)
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(
@@ -112,14 +115,15 @@ def replica(
 class _HostRecords:
     """Loads the records, and names the reasons if it cannot."""
 
-    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor) -> None:
-        self._api, self._namespace, self._reactor = api, namespace, reactor
+    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor, link: HostLink) -> None:
+        self._api, self._namespace, self._reactor, self._link = api, namespace, reactor, link
         self._store: KubernetesStore | None = None
 
     async def load(self) -> IStore:
         """Return the store with all records; waits for missing CRDs and rights."""
         codecs = [ClusterCodec(), *own_codecs()]
-        self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor)
+        group = self._link.reflectors
+        self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor, group=group)
         try:
             await store.start()
         except BaseException:

@@ -413,6 +413,7 @@ class Proxy(MultiService):
             )
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
+            metrics.page.add(self.controller.metrics)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""

@@ -5,31 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.integration.harness import Tower, TowerTestCase
+from tests.integration.hosted_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.member import Running, kubectls
 from tests.integration.old_peers import OldAgent
-from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, script, wait_for
 
-CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
-NAMESPACE = "kubesphere-system"
 NOTICED = 2.0  # s
 SLACK = 20.0  # s for a loaded machine
-
-
-class KubernetesTower(Tower):
-    """A proxy that keeps its records in a host cluster, and elects no leader."""
-
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        super().__init__(folder)
-        self.health_port = free_port()
-        options = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", f"--health-port={self.health_port}")
-        self.proxy = self.proxy_program(*options)
 
 
 class HostClusterTests(TowerTestCase):

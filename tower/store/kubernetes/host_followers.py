@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.kube.rest.host_api import HostAPI, Object, WatchEvent
 from tower.kube.rest.reflector import Reflector
+from tower.kube.rest.reflector_group import ReflectorGroup
 from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
@@ -59,6 +60,7 @@ class HostFollowers:
     """The followers of all kinds in one namespace.
 
     :param observe: is called for each object, in the order of its kind.
+    :param group: of the reflectors.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class HostFollowers:
         cache: HostCache,
         observe: Observer,
         reactor: IReactorTime,
+        group: ReflectorGroup | None,
     ) -> None:
         codecs = list(codecs)
+        group = ReflectorGroup(reactor) if group is None else group
         self._followers = [KindFollower(codec, cache, observe) for codec in codecs]
         self._reflectors = [
             Reflector(
@@ -80,6 +84,7 @@ class HostFollowers:
                 follower,
                 reactor,
                 label_selector=codec.selector,
+                group=group,
             )
             for codec, follower in zip(codecs, self._followers, strict=True)
         ]

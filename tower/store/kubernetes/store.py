@@ -16,6 +16,7 @@ from twisted.internet.task import deferLater
 from tower.errors import Invalid
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
+from tower.kube.rest.reflector_group import ReflectorGroup
 from tower.store.kubernetes.committer import Committer, HostConflict, described
 from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
@@ -53,6 +54,7 @@ class KubernetesStore(IStore):
     It has no records before `start` has finished.
 
     :param codecs: of all kinds of records.
+    :param group: of all reflectors of this host; None: there are no others.
     """
 
     quiet_period = QUIET_PERIOD
@@ -63,6 +65,8 @@ class KubernetesStore(IStore):
         namespace: str,
         codecs: Iterable[ObjectCodec],
         reactor: IReactorTime,
+        *,
+        group: ReflectorGroup | None = None,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -72,7 +76,7 @@ class KubernetesStore(IStore):
         self._transactions = TransactionLog(api, namespace, self._codecs, self._writer, reactor)
         self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
-            api, namespace, self._codecs.values(), self._cache, self._observe, reactor
+            api, namespace, self._codecs.values(), self._cache, self._observe, reactor, group
         )
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
