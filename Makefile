@@ -36,7 +36,7 @@ ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
 OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %.test_doctor_member %.test_first_line \
 	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
 # Tower in Kubernetes: a host cluster, charts, manifests.
-HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_agent_manifest \
+HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_host_setup %.test_agent_manifest \
 	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_realcluster_workloads \
 	%.test_proxy_pods,$(INTEGRATION))
 # Old agents and proxies, and hostile ones.

@@ -10,7 +10,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
-from tower.controller.controller import HostAccess
+from tower.controller.host_access import HostAccess
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.objects.service_objects import LEADER_SELECTOR
 from tower.errors import ConfigurationError

@@ -13,23 +13,28 @@ from uuid import uuid4
 
 from twisted.application.service import Service
 
+from tower import __version__
 from tower.clusters.host.host_object import ClusterCodec
 from tower.control.host_options import HostOptions
 from tower.control.state_files import DATABASE
-from tower.controller.controller import HostAccess
+from tower.controller.crd_installation import CRDInstallation
+from tower.controller.host_access import HostAccess
+from tower.controller.leader.election_metrics import ElectionCollector
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LeaderLabel
+from tower.controller.leader.lease_events import LeaseEvents
 from tower.controller.leader.replica_page import ReplicaPage
 from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import ConfigurationError
-from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.host_link import HostLink
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.member.health_page import HealthService
+from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.process import ProcessInfo
 from tower.reactor.interfaces import IReactor
 from tower.reactor.signals import Reloads
 from tower.store import IStore
@@ -61,10 +66,7 @@ def replica(
             f"{database} has records, which --store kubernetes does not use: "
             "move the file away, or set another --state-dir"
         )
-    if options["kubeconfig"] is None:
-        config = RestConfig.in_cluster(reactor, environ=environ)
-    else:
-        config = RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
+    config = _config(options, reactor, environ)
     # renewals of the Lease do not wait for other requests
     link = HostLink.of(reactor)
     api, lease_api = (RestClient(reactor, config, requests=link.requests) for _ in range(2))
@@ -88,8 +90,9 @@ def replica(
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
     settings = HostSettings(namespace, selector, addresses, options["kubesphere-compat"])
-    access = HostAccess(fenced, settings, link)
-    records = _HostRecords(fenced, namespace, reactor, link)
+    collector = ElectionCollector(election)
+    access = HostAccess(fenced, settings, link=link)
+    records = _HostRecords(access, namespace, reactor)
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(
@@ -103,27 +106,47 @@ def replica(
         reloads,
         failures=records.failures,
         own_secrets_key=options["secrets-key-file"] is None,
+        collector=collector,
+        announce=LeaseEvents(lease_api, election.lock, time.time).record,
         end=partial(_end, options),
     )
     if options["health-port"] is not None:
-        health = HealthService(reactor, options["host"], options["health-port"], ReplicaPage(hosted))
+        metrics = MetricsPage(reactor, registry_of(ProcessInfo("proxy", __version__), collector))
+        health = HealthService(reactor, options["host"], options["health-port"], ReplicaPage(hosted, metrics))
         health.setServiceParent(hosted)  # type: ignore[no-untyped-call]
     _Connections(api, lease_api).setServiceParent(hosted)  # type: ignore[no-untyped-call]
     return hosted
 
 
+def crd_installation(
+    options: HostOptions, reactor: IReactor, environ: Mapping[str, str] = os.environ
+) -> CRDInstallation:
+    """Return the service for ``--install-crds``.
+
+    :raise ConfigurationError: the kubeconfig or the service account cannot be used.
+    """
+    return CRDInstallation(reactor, RestClient(reactor, _config(options, reactor, environ)))
+
+
+def _config(options: HostOptions, reactor: IReactor, environ: Mapping[str, str]) -> RestConfig:
+    if options["kubeconfig"] is None:
+        return RestConfig.in_cluster(reactor, environ=environ)
+    return RestConfig.from_kubeconfig(options["kubeconfig"], reactor, environ=environ)
+
+
 class _HostRecords:
     """Loads the records, and names the reasons if it cannot."""
 
-    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor, link: HostLink) -> None:
-        self._api, self._namespace, self._reactor, self._link = api, namespace, reactor, link
+    def __init__(self, access: HostAccess, namespace: str, reactor: IReactor) -> None:
+        self._access, self._namespace, self._reactor = access, namespace, reactor
         self._store: KubernetesStore | None = None
 
     async def load(self) -> IStore:
         """Return the store with all records; waits for missing CRDs and rights."""
-        codecs = [ClusterCodec(), *own_codecs()]
-        group = self._link.reflectors
-        self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor, group=group)
+        access = self._access
+        codecs = [ClusterCodec(statuses=access.statuses), *own_codecs()]
+        group = None if access.link is None else access.link.reflectors
+        self._store = store = KubernetesStore(access.api, self._namespace, codecs, self._reactor, group=group)
         try:
             await store.start()
         except BaseException:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from prometheus_client.registry import Collector
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -31,11 +32,12 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.serving_reload import given_ca, reload_serving
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database, check_keys
-from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import replica
+from tower.hosted import crd_installation, replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.metrics.port import MetricsPort
@@ -115,6 +117,8 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
+    if options["install-crds"]:
+        return crd_installation(options, reactor)
     state = StateDir(options["state-dir"])
     state.lock()
     proxy: Proxy | HostedProxy
@@ -238,6 +242,8 @@ class Proxy(MultiService):
 
         # Tunnels to agents
         self._tunnels = tunnels = Tunnels(reactor, epoch)
+        if host_access is not None:
+            host_access.statuses.bind(tunnels)
         agents = AgentTunnels.of(options, reactor, sockets, tunnels, records, keys, budget, epoch)
         acceptor, notices = agents.acceptor, agents.notices
 
@@ -300,6 +306,7 @@ class Proxy(MultiService):
             logs.audit_log,
             logs.access_log,
         )
+        self._metrics = metrics.page
 
         # HTTP ports
         silences = Silences(reactor.seconds)
@@ -411,6 +418,7 @@ class Proxy(MultiService):
                 reactors.certificates.set_names,
                 uses_tokens=not options["require-v2"],
             )
+            tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
             metrics.page.add(self.controller.metrics)
@@ -443,6 +451,10 @@ class Proxy(MultiService):
     def host_problems(self) -> Sequence[str]:
         """Problems of the host cluster, with their cures."""
         return () if self.controller is None else self.controller.problems
+
+    def add_metrics(self, collector: Collector) -> None:
+        """Add metrics to the page of metrics."""
+        self._metrics.add(collector)
 
     def summary(self) -> str:
         """Return the state of the clusters in one sentence."""

@@ -226,6 +226,25 @@ class AgentManifestTests(V1Case):
         names = [rule["resourceNames"] for rule in objects["ClusterRole"]["rules"]]
         self.assertEqual(names, [["jane", "joe"], ["dev", "ops"]])
 
+    def test_place(self) -> None:
+        """Namespace, replicas and the registry's credentials are those that were given."""
+        words = ("--namespace=platform", "--replicas=3", "--image-pull-secret=a", "--image-pull-secret=b")
+        for text in (self.good(*V2_MANIFEST, *words), self.import_manifest(*words)):
+            objects = {item["kind"]: item for item in yaml.safe_load_all(text) if item is not None}
+            deployment = objects["Deployment"]
+            self.assertNotIn("Namespace", objects)
+            self.assertEqual(deployment["metadata"]["namespace"], "platform")
+            self.assertEqual(deployment["spec"]["replicas"], 3)
+            secrets = deployment["spec"]["template"]["spec"]["imagePullSecrets"]
+            self.assertEqual([each["name"] for each in secrets], ["a", "b"])
+
+    def import_manifest(self, *words: str) -> str:
+        """Return the manifest at an import URL."""
+        url, _ = self.said("join", "alpha", "--output-url", *words)
+        fetching = Deferred.fromCoroutine(self.issuer.import_manifest(url.strip().rsplit("/", 1)[1]))
+        _, text = self.successResultOf(fetching)
+        return str(text)
+
 
 class ImportURLTests(V1Case):
     """`--output-url`."""
@@ -301,6 +320,11 @@ class OptionTests(V1Case):
             ((*V1, "--output-url"), "--protocol v2"),
             ((*V2_MANIFEST, "--impersonate-groups", " , "), "--impersonate-groups: ''"),
             ((*V2_MANIFEST, "--image", "x y"), "--image: 'x y'"),
+            ((*V2_MANIFEST, "--namespace", "A"), "--namespace: 'A': must be"),
+            ((*V2_MANIFEST, "--replicas", "9"), "--replicas: 9: must be"),
+            ((*V2_MANIFEST, "--image-pull-secret", "A"), "--image-pull-secret: 'A' is not"),
+            (("join", "alpha", "--replicas", "2"), "--format manifest"),
+            ((*V1, "--format", "manifest", "--namespace", "x"), "--namespace requires --protocol v2"),
             ((*V1, "--format", "env"), "--protocol v2"),
             (("join", "alpha", "--protocol", "v3"), "--protocol"),
             (("join", "alpha", "--token", OLD), "--token"),

@@ -12,7 +12,11 @@ from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
 from tower.cli.arguments import parser
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED
+from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import kubeconfig
+from tower.store.archive import DATABASE, HOST_OBJECTS, Backup, SavedFile
+from tower.store.backup import write
+from tower.store.sqlite_file import SQLiteFile
 
 #: Wrong words, exit code, and parts of the line.
 TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
@@ -107,12 +111,23 @@ VALID = {
     "restore": "file",
     "install-systemd": "proxy",
     "rbac": "agent",
+    "crds": "",
     "completion": "bash",
     "version": "",
 }
 
 #: Commands that work without the API; forward opens sockets, see `tests.cli.test_forward`.
-LOCAL = ("forward", "doctor", "backup", "restore", "store copy", "install-systemd", "rbac", "completion")
+LOCAL = (
+    "forward",
+    "doctor",
+    "backup",
+    "restore",
+    "store copy",
+    "install-systemd",
+    "rbac",
+    "crds",
+    "completion",
+)
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -270,11 +285,26 @@ class UserFileTests(CommandTestCase):
         self.assertIn("start tower-proxy", self.bad("cluster", "list"))
 
     def test_backup_of_a_cache(self) -> None:
-        """The state directory of a proxy with a host cluster has nothing to back up."""
+        """The backup of a proxy with a host cluster needs access to it, outside of its pod."""
         Path(self.state, HOSTED).write_text("leader: this proxy holds the Lease kubesphere-system/tower\n")
-        said = self.bad("backup", self.mktemp())
-        self.assertIn("back up that cluster's etcd", said)
-        self.assertIn("tower store copy", said)
+        self.assertIn("--host-kubeconfig is missing", self.wrong("backup", self.mktemp()))
+
+    def test_restore_into_a_host_cluster(self) -> None:
+        """A backup is restored into the kind of store that it is from."""
+        file = Path(self.mktemp()).absolute()
+        objects = {HOST_OBJECTS: SavedFile(b"[{}]", 0o600)}
+        write(Backup("1.0", 0.0, has_secrets=True, files=objects), file)
+        self.assertIn("--host-kubeconfig is missing", self.wrong("restore", str(file)))
+        database = Path(self.mktemp())
+        SQLiteFile(str(database), 2**20).load()
+        files = {DATABASE: SavedFile(database.read_bytes(), 0o600)}
+        write(Backup("1.0", 0.0, has_secrets=True, files=files), file, replace=True)
+        text = self.bad("restore", str(file), "--host-kubeconfig", "host.kubeconfig")
+        self.assertIn("is the backup of a state directory: restore it with --state-dir", text)
+        for data in (b"{}", b"["):
+            files = {HOST_OBJECTS: SavedFile(data, 0o600)}
+            with self.assertRaises(ConfigurationError):
+                write(Backup("1.0", 0.0, has_secrets=True, files=files), file, replace=True)
 
     def test_own_server(self) -> None:
         """A proxy is recognized, with an administrator's kubeconfig of any name."""

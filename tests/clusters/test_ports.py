@@ -81,6 +81,37 @@ class PortTests(SynchronousTestCase):
         self.written("b", None)
         self.assertEqual(self.settled("b"), 6001)
 
+    def test_kept_port(self) -> None:
+        """A cluster whose record another program gave a taken port, or none, keeps its own."""
+        for name, port in (("a", 6001), ("b", 6002)):
+            self.written(name, port)
+            self.settled(name)
+        for wrong in (6002, None, 22):
+            changed = evolve(self.clusters.require("a"), kubernetes_port=wrong)
+            self.successResultOf(self.store.update(CLUSTERS, "a", encode(changed)))
+            self.assertEqual(self.settled("a"), 6001)
+
+    def test_changed_range(self) -> None:
+        """A port outside a changed range stays, until it is removed from the record."""
+        self.written("a", 6001)
+        self.settled("a")
+        self.clusters = Clusters(self.store, range(7000, 7003), self.clock, quarantine=MONTH)
+        self.addCleanup(self.clusters.stop)
+        self.assertEqual(self.settled("a"), 6001)
+        self.assertEqual(self.clusters.listening_port(self.clusters.require("a")), 6001)
+        changed = evolve(self.clusters.require("a"), kubernetes_port=None)
+        self.successResultOf(self.store.update(CLUSTERS, "a", encode(changed)))
+        self.assertEqual(self.settled("a"), 7000)
+
+    def test_owner(self) -> None:
+        """A port belongs to one cluster, until it is released."""
+        self.assertEqual(self.clusters.owner_of_port(6001), "")
+        self.written("a", 6001)
+        self.settled("a")
+        self.assertEqual(self.clusters.owner_of_port(6001), "a")
+        self.successResultOf(self.clusters.release_port("uid-of-a"))
+        self.assertEqual(self.clusters.owner_of_port(6001), "")
+
     def test_settled_once(self) -> None:
         """A cluster with its own port is not written."""
         self.written("a", None)

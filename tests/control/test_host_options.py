@@ -51,10 +51,16 @@ class HostOptionsTests(SynchronousTestCase):
             (("--leader-elect",), "--leader-elect requires --store kubernetes"),
             (("--kubesphere-compat",), "--kubesphere-compat requires --store kubernetes"),
             (("--health-port=8081",), "--health-port requires --store kubernetes"),
+            (("--install-crds", "--store=sqlite"), "--install-crds is for a host cluster"),
             (("--store=kubernetes", "--namespace=A_b"), "is not a namespace"),
             (("--store=kubernetes", "--leader-elect=maybe"), "is not a boolean"),
         ):
             self.assertIn(part, self.refusal(*words), words)
+
+    def test_install_crds(self) -> None:
+        """The installation of CRDs needs no other option."""
+        self.assertTrue(self.parse("--install-crds")["install-crds"])
+        self.assertTrue(self.parse("--install-crds", "--namespace=tower")["install-crds"])
 
     def test_leader_elect(self) -> None:
         """The election is on, with and without a value, unless it is false."""

@@ -19,6 +19,8 @@ from twisted.internet.task import Clock
 from tests.fakes.certificates import authority
 from tests.kube.rest.fake_host import FakeHost
 from tower.clusters.cluster import Cluster, Condition, decode, encode
+from tower.clusters.host.host_object import is_enabled
+from tower.clusters.host.host_statuses import HostStatuses
 from tower.clusters.records import Records
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
@@ -43,6 +45,8 @@ class HostKit:
     :param folder: for the key of the vault.
     :param clock: None: a new one.
     :param store: of another kit; None: a new one.
+    :param host: likewise.
+    :ivar statuses: of the clusters' objects.
     :ivar ignored: names of clusters that get no records.
     :ivar names: what the certificate of each cluster's port has.
     """
@@ -53,12 +57,13 @@ class HostKit:
         ports: range | None = range(6000, 6010),
         clock: Clock | None = None,
         store: MemoryStore | None = None,
+        host: FakeHost | None = None,
     ) -> None:
         self.clock = Clock() if clock is None else clock
         if clock is None:
             self.clock.advance(NOW)
         now = self.clock.seconds()
-        self.host = FakeHost(self.clock)
+        self.host = host or FakeHost(self.clock)
         self.host.admission.append(self._admit)
         self.store = store or MemoryStore()
         timer: Any = self.clock
@@ -67,6 +72,7 @@ class HostKit:
         self.clusters = self.records.clusters
         self.users, self.serving = authority("users", now=now), authority("serving", now=now)
         self.issuer = KubeconfigIssuer(self.records.credentials, self.users, self.serving, timer.seconds)
+        self.statuses = HostStatuses()
         self.names: dict[str, tuple[str, ...]] = {}
         self.ignored: set[str] = set()
         self._addresses = 0
@@ -181,9 +187,8 @@ class HostKit:
         known = self.clusters.get(metadata["name"])
         if known is None or known.uid != metadata["uid"]:
             known = Cluster(metadata["name"], metadata["uid"], 0, self.clock.seconds())
-        is_wanted = spec["joinFederation"] is True and "deletionTimestamp" not in metadata
         port = spec["connection"].get("kubernetesAPIServerPort")
-        return encode(evolve(known, enabled=is_wanted, kubernetes_port=port))
+        return encode(evolve(known, enabled=is_enabled(obj), kubernetes_port=port))
 
     def _record_changed(self, event: Event) -> None:
         if self._is_copying or event.type == "DELETED":
@@ -206,6 +211,9 @@ class HostKit:
                 for each in cluster.conditions
             ],
         }
+        after = self.statuses.added(cluster.name, obj, after)
+        if CLUSTERS in self.host.without_status:
+            after["status"].pop("observedGeneration", None)
         if json.dumps(after) != json.dumps(obj):
             self._is_copying = True
             self.host.put(CLUSTERS, after)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
 
 from twisted.logger import capturedLogs, eventAsText
-from twisted.trial.unittest import SynchronousTestCase
 
+from tests.controller.case import TOKEN, ControllerTestCase
 from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
-from tower.controller.controller import Controller, HostAccess
 from tower.controller.kubeconfig_issuer import CALLER
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
@@ -24,73 +22,6 @@ from tower.controller.objects.service_objects import SERVICE_NAMES, HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object, ResourceType
 from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, EVENTS, NAMESPACES, SECRETS, SERVICES
-
-TOKEN = "0123456789abcdef" * 4
-
-
-class ControllerTestCase(SynchronousTestCase):
-    """A controller of a host cluster in memory."""
-
-    settings = HostSettings()
-    ports: range | None = range(6000, 6010)
-    uses_tokens = True
-
-    def setUp(self) -> None:
-        """Start the controller."""
-        self.kit = HostKit(self.mktemp(), self.ports)
-        self.addCleanup(self.kit.stop)
-        self.controller = self.started()
-
-    def started(self) -> Controller:
-        """Return a controller that has just started."""
-        clock: Any = self.kit.clock
-        controller = Controller(
-            clock,
-            HostAccess(self.kit.host, self.settings),
-            self.kit.records,
-            self.kit.issuer,
-            clock.seconds,
-            self.kit.set_names,
-            uses_tokens=self.uses_tokens,
-        )
-        controller.startService()
-        self.addCleanup(controller.stopService)
-        self.pump()
-        return controller
-
-    def pump(self, seconds: float = 0.0) -> None:
-        """Let *seconds* pass, and a few iterations of the reactor."""
-        self.kit.clock.advance(seconds)
-        self.kit.clock.pump([0.01] * 40)
-
-    def apply(self, name: str = "alpha", /, **spec: Any) -> None:
-        """Apply a cluster and let the controller work."""
-        self.kit.apply(name, **spec)
-        self.pump()
-
-    def kubeconfig(self, name: str = "alpha") -> bytes:
-        """Return the kubeconfig in the Secret of a cluster."""
-        return base64.b64decode(self.kit.secret(name)["data"]["kubeconfig"])
-
-    def token(self, name: str = "alpha") -> str:
-        """Return the token in the Secret of a cluster."""
-        return base64.b64decode(self.kit.secret(name)["data"]["token"]).decode()
-
-    def status(self, kind: str, name: str = "alpha") -> tuple[str, str, str]:
-        """Return status, reason and message of a condition; all are empty without one."""
-        found = self.kit.condition(kind, name)
-        return ("", "", "") if found is None else (found.status, found.reason, found.message)
-
-    def events(self, kind: str = "Normal") -> list[str]:
-        """Return the reasons of the host's events."""
-        return sorted(each["reason"] for each in self.kit.host.objects(EVENTS) if each["type"] == kind)
-
-    def steady(self, seconds: float = 3000.0) -> list[tuple[str, str, str]]:
-        """Return the writes while *seconds* pass."""
-        before = len(self.kit.host.writes)
-        for _ in range(10):
-            self.pump(seconds / 10)
-        return self.kit.host.writes[before:]
 
 
 class ServedTests(ControllerTestCase):
@@ -167,14 +98,42 @@ class ServedTests(ControllerTestCase):
         self.assertEqual(self.kit.host.writes, [])
 
     def test_foreign_kubeconfig(self) -> None:
-        """A kubeconfig that is not Tower's stays in the object, with an event, also after a withdrawal."""
-        self.apply(connection={"kubeconfig": "a3ViZQ=="})
-        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
-        self.assertEqual(self.events("Warning"), ["KubeconfigKept"])
+        """A kubeconfig that is not Tower's is moved to the Secret, with an event, and stays there."""
+        applied = json.dumps({"spec": {"connection": {"type": "proxy", "kubeconfig": "a3ViZQ=="}}})
+        note = {"kubectl.kubernetes.io/last-applied-configuration": applied}
+        self.kit.apply(annotations=note, connection={"kubeconfig": "a3ViZQ=="})
+        self.pump()
+        self.assertNotIn("a3ViZQ==", json.dumps(self.kit.host.objects(CLUSTERS)))
+        self.assertEqual(self.events("Warning"), ["KubeconfigMoved"])
         self.assertIn(b"certificate-authority-data", self.kubeconfig())
+        self.assertEqual(self.others(), ["a3ViZQ=="])
         self.assertEqual(self.steady(), [])
+        self.apply(connection={"kubeconfig": "a3ViZQ=="})  # again
+        self.apply(connection={"kubeconfig": "not base64!"})
+        self.assertEqual(self.others(), ["a3ViZQ==", "bm90IGJhc2U2NCE="])
         self.apply(joinFederation=False)
-        self.assertEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
+        self.assertEqual(self.others(), ["a3ViZQ==", "bm90IGJhc2U2NCE="])
+        self.assertNotIn("kubeconfig", self.kit.secret()["data"])
+
+    def test_foreign_kubeconfigs_and_another_type(self) -> None:
+        """If the cluster becomes a direct one, the newest of them is back in the object; none is lost."""
+        for text in ("a3ViZQ==", "bmV3ZXI="):
+            self.apply(connection={"kubeconfig": text})
+        self.apply(connection={"type": "direct"})
+        self.assertEqual(self.kit.connection()["kubeconfig"], "bmV3ZXI=")
+        self.assertEqual(list(self.kit.secret()["data"].values()), ["a3ViZQ=="])
+        self.assertEqual(self.steady(), [])
+
+    def test_too_many_foreign_kubeconfigs(self) -> None:
+        """A program that writes other kubeconfigs all the time is reported, and the last one stays."""
+        texts = [base64.b64encode(bytes([number])).decode() for number in range(9)]
+        for text in texts:
+            self.apply(connection={"kubeconfig": text})
+        self.assertEqual(self.others(), texts[:8])
+        self.assertEqual(self.kit.connection()["kubeconfig"], texts[8])
+        status, _, text = self.status(INITIALIZED)
+        self.assertEqual(status, "False")
+        self.assertIn("Secret kubesphere-system/mc-alpha already has 8 others: stop the program", text)
 
     def test_service_changed(self) -> None:
         """A Service that another program changed or deleted is put right."""
@@ -209,11 +168,56 @@ class ServedTests(ControllerTestCase):
         self.apply()
         self.apply("beta", connection={"kubernetesAPIServerPort": 6000})
         self.apply("gamma", connection={"kubernetesAPIServerPort": 9})
-        messages = sorted(
-            each["message"] for each in self.kit.host.objects(EVENTS) if each["reason"] == "PortReplaced"
+        messages = self.messages("PortReplaced")
+        self.assertEqual(
+            messages[0], "kubernetesAPIServerPort 6000: replaced by 6001: port 6000: cluster alpha has it"
         )
-        self.assertEqual(messages[0], "Replaced by port 6001: port 6000: cluster alpha has it")
-        self.assertIn("Replaced by port 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
+        self.assertIn("9: replaced by 6002: port 9: not in --cluster-ports 6000-6009", messages[1])
+
+    def test_second_port_replaced(self) -> None:
+        """The event about another port for KubeSphere has the rule, and the cluster that has the port."""
+        self.apply()
+        self.apply("beta", connection={"kubesphereAPIServerPort": 16000})
+        rule = "it is always kubernetesAPIServerPort + 10000"
+        self.assertEqual(
+            self.messages("PortReplaced"),
+            [f"kubesphereAPIServerPort 16000: replaced by 16001: {rule}; cluster alpha has port 16000"],
+        )
+        self.apply("gamma", connection={"kubesphereAPIServerPort": 77})
+        self.assertIn(f"77: replaced by 16002: {rule}", "".join(self.messages("PortReplaced")))
+        self.assertEqual(self.kit.connection("gamma")["kubesphereAPIServerPort"], 16002)
+
+    def test_port_changed(self) -> None:
+        """A port that users change is used, with an event; a taken one changes nothing."""
+        self.apply()
+        self.apply("beta")
+        self.apply(connection={"kubernetesAPIServerPort": 6005})
+        self.assertEqual(self.kit.service()["spec"]["ports"][0]["targetPort"], 6005)
+        self.assertEqual(self.kit.connection()["kubesphereAPIServerPort"], 16005)
+        self.assertEqual(self.messages("PortChanged"), ["Port 6000 was changed to 6005"])
+        self.assertEqual(self.events("Warning"), [])
+        self.apply(connection={"kubernetesAPIServerPort": 6001})
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 6005)
+        self.assertEqual(self.events("Warning"), ["PortReplaced"])
+        self.assertEqual(self.steady(), [])
+
+    def test_changed_range(self) -> None:
+        """A port outside a changed range stays, with an event that has the cure."""
+        self.apply()
+        self.controller.stopService()
+        self.kit.stop()
+        host, store = self.kit.host, self.kit.store
+        self.kit = HostKit(self.mktemp(), range(7000, 7010), self.kit.clock, store, host)
+        self.addCleanup(self.kit.stop)
+        self.controller = self.started()
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 6000)
+        (text,) = self.messages("PortOutOfRange")
+        self.assertIn("Port 6000 is not in --cluster-ports 7000-7009 and stays: to replace it, remove", text)
+        cluster = self.kit.cluster()
+        del cluster["spec"]["connection"]["kubernetesAPIServerPort"]
+        self.kit.host.put(CLUSTERS, cluster)
+        self.pump()
+        self.assertEqual(self.kit.connection()["kubernetesAPIServerPort"], 7000)
 
     def test_adopted_service(self) -> None:
         """A Service of KubeSphere Tower keeps its address, and gets the port and the labels."""
@@ -347,13 +351,16 @@ class CompatibleTests(ControllerTestCase):
         self.assertEqual(self.steady(), [])
 
     def test_foreign_kubeconfig(self) -> None:
-        """A kubeconfig that is not Tower's is replaced, with an event; Tower's own is not reported."""
+        """A kubeconfig that is not Tower's is replaced and saved; Tower's own is not reported."""
         self.apply()
         self.pump(DAY)
         self.assertEqual(self.events("Warning"), [])
         self.apply(connection={"kubeconfig": "a3ViZQ=="})
-        self.assertNotEqual(self.kit.connection()["kubeconfig"], "a3ViZQ==")
-        self.assertEqual(self.events("Warning"), ["KubeconfigReplaced"])
+        access = read_kubeconfig(base64.b64decode(self.kit.connection()["kubeconfig"]))
+        self.assertEqual(access.server, self.kit.connection()["kubernetesAPIEndpoint"])
+        self.assertEqual(self.kit.secret()["data"], {"other-kubeconfig-1": "a3ViZQ=="})
+        self.assertEqual(self.events("Warning"), ["KubeconfigMoved"])
+        self.assertEqual(self.steady(), [])
 
     def test_given_token(self) -> None:
         """A token of KubeSphere stays where it is."""

@@ -14,9 +14,11 @@ from tests.fakes.certificates import authority, client_context, shake
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import MemoryTower
 from tower.clusters.condition_types import AGENT_AVAILABLE
-from tower.controller.controller import Controller, HostAccess
+from tower.controller.controller import Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.kube.rest.host_api import Object
+from tower.kube.rest.reflector_group import COLLECT
 from tower.kube.rest.well_known import CLUSTERS, EVENTS, NAMESPACES, SERVICES
 from tower.trust.port_certificates import PortCertificates
 from tower.trust.serving_certificate import ServingCertificate
@@ -47,7 +49,7 @@ class HostTestCase(HoleTestCase):
         machine: Any = self.tower.machine
         controller = Controller(
             machine,
-            HostAccess(self.kit.host),
+            HostAccess(self.kit.host, statuses=self.kit.statuses),
             self.kit.records,
             self.kit.issuer,
             machine.seconds,
@@ -226,12 +228,13 @@ class HostSecretTests(HostTestCase):
         self.assertEqual(reference, f"{NAMESPACE}/mc-alpha")
 
     def test_hole_24_foreign_kubeconfig(self) -> None:
-        """Hole 24: a kubeconfig that another program wrote to the object stays, and an event warns of it."""
+        """Hole 24: a kubeconfig that another program wrote to the object is moved, with an event."""
         foreign = base64.b64encode(b"kind: Config").decode()
         self.apply(connection={"token": TOKEN, "kubeconfig": foreign})
-        self.assertEqual(self.kit.cluster()["spec"]["connection"]["kubeconfig"], foreign)
+        self.assertNotIn(foreign, json.dumps(self.kit.host.objects(CLUSTERS)))
+        self.assertEqual(self.kit.secret()["data"]["other-kubeconfig-1"], foreign)
         warnings = [event["reason"] for event in self.kit.host.objects(EVENTS) if event["type"] == "Warning"]
-        self.assertEqual(warnings, ["KubeconfigKept"])
+        self.assertEqual(warnings, ["KubeconfigMoved"])
 
 
 class HostToggleTests(HostTestCase):
@@ -301,6 +304,7 @@ class HostPrerequisiteTests(HostTestCase):
         self.kit.host.missing.add(CLUSTERS)
         with capturedLogs() as logs:
             controller = self.started()
+            self.settle(int(COLLECT) + 1)
         self.assertTrue(any("clusters.cluster.kubesphere.io" in eventAsText(each) for each in logs))
         self.assertTrue(controller.problems)
         self.kit.host.missing.clear()

@@ -20,6 +20,7 @@ from tests.integration.programs import PATIENCE, wait_for
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = ("tower", "tower-proxy", "tower-agent")  # last part of the names of images with this tree's programs
 CAPABILITIES = (12, 21)  # CAP_NET_ADMIN, CAP_SYS_ADMIN
+_FEW = 20  # requests; a proxy sends more when it starts
 ABSENT: dict[str, Any] = {}
 
 
@@ -156,6 +157,20 @@ class HostCluster:
         data = {str(port): "" for port in ports}
         metadata = {"name": "machine-ports", "namespace": "kube-system"}
         self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    def refused(self, user: str) -> set[str]:
+        """Return verb and URI of the requests of *user* that the API server forbade.
+
+        :raise AssertionError: it has hardly sent any.
+        """
+        events = [event for event in self._running.member.audit() if event["user"]["username"] == user]
+        if len(events) <= _FEW:
+            raise AssertionError(f"{user} has sent {len(events)} requests only")
+        return {
+            f"{event['verb']} {event['requestURI']}"
+            for event in events
+            if event.get("responseStatus", {}).get("code") == 403
+        }
 
     def logs(self, selector: str, namespace: str = "default") -> str:
         """Return the logs of all containers of the pods with these labels."""

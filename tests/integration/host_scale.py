@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.integration.fleet import FLEET
 from tests.integration.harness import PATIENT
-from tests.integration.hosted_tower import CRDS, NAMESPACE, KubernetesTower
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.member import Running
 from tests.integration.programs import Program, script, wait_for
 from tests.integration.relay import Relay

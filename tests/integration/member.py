@@ -96,7 +96,7 @@ class Member:
         self.folder.mkdir(exist_ok=True)
         self.kubectl("apply", "-f", str(AGENT_RIGHTS))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(RIGHTS).encode())
-        self.least, self.cluster_admin = self._access("tower-agent"), self._access("mighty-agent")
+        self.least, self.cluster_admin = self.access("tower-agent"), self.access("mighty-agent")
 
     def up(self) -> bool:
         """Return whether it is ready for `prepare`."""
@@ -171,9 +171,9 @@ class Member:
             if "impersonatedUser" in event or event["requestURI"] not in CHECKS
         }
 
-    def _access(self, account: str) -> Access:
+    def access(self, account: str, namespace: str = "tower-system") -> Access:
         """Create a token for a service account."""
-        created = self.kubectl("-n", "tower-system", "create", "token", account, "--duration=24h")
+        created = self.kubectl("-n", namespace, "create", "token", account, "--duration=24h")
         token = created.strip()
         ca = base64.b64encode(self.ca.read_bytes()).decode()
         config = {
@@ -193,7 +193,7 @@ class Member:
         for path, text in ((kubeconfig, json.dumps(config)), (token_file, token)):
             path.touch(0o600)
             path.write_text(text)
-        return Access(f"system:serviceaccount:tower-system:{account}", token, token_file, kubeconfig)
+        return Access(f"system:serviceaccount:{namespace}:{account}", token, token_file, kubeconfig)
 
 
 class Running:

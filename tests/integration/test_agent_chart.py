@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tests.integration.chart_kit import ChartCase, Objects
+from tower.member.manifest.manifest import agent_objects
 from tower.member.manifest.settings import AgentSettings, Joining
-from tower.member.manifest.workload import workload
 from tower.member.options import Options
 
 AGENT: dict[str, Any] = {
@@ -34,6 +34,10 @@ WHOLE: dict[str, Any] = {
 }
 
 
+#: A constraint that gets the label selector of the pods.
+ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
 class AgentChartTests(ChartCase):
     """The agents' objects."""
 
@@ -43,9 +47,15 @@ class AgentChartTests(ChartCase):
         """Return the options as the agent reads them in a pod with this address."""
         (container,) = self.pod(objects, "main-tower-agent")["containers"]
         self.assertEqual(container["command"], ["tower-agent"])
-        options = Options({})
-        options.parse([word.replace("$(POD_IP)", address) for word in container["args"]])
+        options = Options(
+            {name: value.replace("$(POD_IP)", address) for name, value in self.variables(container).items()}
+        )
+        options.parse(container.get("args", []))
         return options
+
+    def variables(self, container: dict[str, Any]) -> dict[str, str]:
+        """Return the variables with values."""
+        return {item["name"]: item["value"] for item in container["env"] if "value" in item}
 
     def test_defaults(self) -> None:
         """Two agents share a key in a Secret; the Deployment has no token, and no port is open."""
@@ -136,15 +146,39 @@ class AgentChartTests(ChartCase):
             )
 
     def test_manifest(self) -> None:
-        """The agents run as those of `tower join --format manifest`."""
+        """The agents run as those of `tower join --format manifest`, with the same rights."""
+        users, groups, targets = ["jane"], ["dev"], {"db": "10.0.0.5:5432", "cache": "10.0.0.6:6379"}
+        values = {**AGENT, "impersonate": {"users": users, "groups": groups}, "targets": targets}
         joining = Joining("alpha", "t", AGENT["proxyServer"], AGENT["hostKeys"], AGENT["caHashes"])
-        whole = workload(joining, AgentSettings())
-        theirs = next(item for item in whole if item["kind"] == "Deployment")["spec"]["template"]["spec"]
-        ours = self.pod(self.objects("tower-agent", AGENT), "main-tower-agent")
-        self.assertLessEqual(theirs["securityContext"].items(), ours["securityContext"].items())
-        (their, our) = (pod["containers"][0] for pod in (theirs, ours))
-        for name in ("image", "command", "ports", "resources", "securityContext"):
+        lines = tuple(f"{name}={targets[name]}" for name in sorted(targets))
+        settings = AgentSettings(users=tuple(users), groups=tuple(groups), targets=lines)
+        manifest = {
+            (item["kind"], item["metadata"]["name"]): item for item in agent_objects(joining, settings)
+        }
+        chart = {
+            (kind, name.removeprefix("system-").removeprefix("main-")): item
+            for (kind, name), item in self.objects("tower-agent", values, joinToken={"token": "t"}).items()
+        }
+        self.assertEqual(set(manifest) - {("Namespace", "tower-system")}, set(chart))
+        self.assertEqual(
+            chart["ClusterRole", "tower-agent"]["rules"], manifest["ClusterRole", "tower-agent"]["rules"]
+        )
+        (theirs, ours) = (each["Deployment", "tower-agent"]["spec"]["template"] for each in (manifest, chart))
+        self.assertEqual(theirs["metadata"]["annotations"], ours["metadata"]["annotations"])
+        for name in ("securityContext", "automountServiceAccountToken", "enableServiceLinks"):
+            self.assertEqual(ours["spec"][name], theirs["spec"][name], name)
+        (their, our) = (each["spec"]["containers"][0] for each in (theirs, ours))
+        different = {"env", "imagePullPolicy"}
+        self.assertEqual(set(our) - different, set(their) - different)
+        for name in set(their) - different:
             self.assertEqual(our[name], their[name], name)
+        log = {"TOWER_LOG_FORMAT": "text", "TOWER_V": "0"}
+        key = {"TOWER_KEY_SECRET": "main-tower-agent-key"}
+        self.assertEqual(self.variables(our), {**self.variables(their), **log, **key})
+        spread = [each["spec"]["topologySpreadConstraints"][0] for each in (theirs, ours)]
+        for each in spread:
+            del each["labelSelector"]
+        self.assertEqual(spread[0], spread[1])
 
     def test_addresses(self) -> None:
         """The agent may listen on IPv6; with one replica there is no budget of disruptions."""
@@ -161,6 +195,13 @@ class AgentChartTests(ChartCase):
             ({"proxyServer": "tower.example.org:8443"}, ("/proxyServer", "wss?://")),
             ({"hostKeys": []}, ("hostKeys is missing",)),
             ({"hostKeys": "SHA256:x"}, ("/hostKeys", "array")),
+            ({"hostKeys": ["SHA256:x"]}, ("/hostKeys/0", "pattern")),
+            ({"caHashes": ["0" * 64]}, ("/caHashes/0", "sha256:")),
+            ({"joinToken": {"token": "tower-a\n"}}, ("/joinToken/token", "pattern")),
+            ({"targets": {"db": "10.0.0.5"}}, ("/targets/db", "pattern")),
+            ({"allowSystemIdentities": ["a,b"]}, ("/allowSystemIdentities/0", "pattern")),
+            ({"imagePullSecrets": ["registry"]}, ("/imagePullSecrets/0", "object")),
+            ({"extraEnv": [{"value": "x"}]}, ("/extraEnv/0", "name")),
             ({"joinToken": {"token": "a", "existingSecret": "b"}}, ("both set",)),
             ({"impersonate": {"users": ["jane"]}}, ("requires impersonate.groups",)),
             ({"replicas": 9}, ("/replicas", "maximum")),
@@ -180,6 +221,14 @@ class AgentChartTests(ChartCase):
         self.lint("tower-agent", WHOLE)
 
     def test_accepted(self) -> None:
-        """A real API server accepts all objects, with the least and with all values."""
-        self.assertEqual(self.accepted("tower-agent", AGENT), 9)
-        self.assertEqual(self.accepted("tower-agent", WHOLE), 12)
+        """A real API server accepts all objects, whatever the values."""
+        self.accepted(
+            "tower-agent",
+            AGENT,
+            WHOLE,
+            {**AGENT, "joinToken": {"existingSecret": "mine"}, "replicas": 0},
+            {**AGENT, "rbac": {"create": False}, "serviceAccount": {"create": False, "name": "mine"}},
+            {**AGENT, "networkPolicy": {"enabled": False}, "podDisruptionBudget": {"maxUnavailable": "50%"}},
+            {**AGENT, "nameOverride": "x" * 70, "fullnameOverride": "y" * 70},
+            {**AGENT, "topologySpreadConstraints": [ZONES], "podSecurityContext": {"runAsUser": None}},
+        )

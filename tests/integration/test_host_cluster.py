@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.integration.harness import Tower, TowerTestCase
-from tests.integration.hosted_tower import CRDS, NAMESPACE, KubernetesTower
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.member import Running, kubectls
 from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK, run, script, wait_for

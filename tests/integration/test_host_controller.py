@@ -20,7 +20,8 @@ from tests.fakes.certificates import authority
 from tests.integration.member import Running
 from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.records import Records
-from tower.controller.controller import QUARANTINE, Controller, HostAccess
+from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import ADDRESS_ANNOTATION, BALANCER_ANNOTATION, FINALIZER
 from tower.kube.kubeconfig import read_kubeconfig

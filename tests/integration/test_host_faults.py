@@ -11,7 +11,9 @@ import json
 import os
 import socket
 import ssl
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -19,16 +21,17 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.integration.harness import Tower, TowerTestCase
 from tests.integration.host_kit import HostServer
-from tests.integration.hosted_tower import CRDS, NAMESPACE, ROOT, KubernetesTower
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.long_streams import BlockServer, Download, LongStream
 from tests.integration.member import member
 from tests.integration.mounted_secret import MountedSecret
 from tests.integration.person import Answer, Person
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, PATIENCE, wait_for
+from tests.integration.programs import LOOPBACK, PATIENCE, Program, wait_for
 from tests.integration.relay import Relay
 from tower.trust.pki import Authority
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 FROZEN = float(os.environ.get("FROZEN", "0"))  # s
 SHORT = 8.0  # s, of a proxy that notices it sooner
 SIZE, SHARE = 1 << 30, 1 << 23  # B of the download, and of a part
@@ -100,7 +103,10 @@ class HostFaultTests(TowerTestCase):
         self.secret.swap({"token": self.new_token("first"), "ca": real.ca.read_bytes()})
         self.kubeconfig = self.folder / "host.kubeconfig"
         self.use_credential({"tokenFile": str(self.secret.path("token"))})
-        self.hosted = KubernetesTower(self.folder, self.kubeconfig, clusters=8, is_hurried=not FROZEN)
+        self.hosted = KubernetesTower(self.folder, self.kubeconfig, clusters=8)
+        if not FROZEN:
+            argv = [sys.executable, "-m", "tests.integration.hurried_proxy", *self.hosted.proxy.argv[1:]]
+            self.hosted.proxy = Program("proxy", argv, self.folder, {"PYTHONPATH": str(ROOT)})
         return self.hosted
 
     def setUp(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,19 @@ from tests.integration.helm import CHARTS, helm, run_helm
 from tests.integration.host import host, missing_rights
 from tests.integration.member import kubectls
 from tests.integration.programs import run, wait_for
+from tower.kube.crds.manifests import crds
 
-PROXY, AGENT = "tower-system", "agent-system"
+PROXY, AGENT, HOSTED = "tower-system", "agent-system", "hosted-system"
+LEADER = "tower.kubesphere.io/leader=true"
 KEPT = {"configmap/kube-root-ca.crt", "serviceaccount/default"}  # exist in all namespaces
 
 
 class InstalledChartTests(SynchronousTestCase):
-    """One release of each chart in the same cluster."""
+    """One release of each chart in the same cluster.
+
+    :ivar space: the proxy's namespace.
+    :ivar pod: the pod in which `tower` runs the command, as the notes of the chart show it.
+    """
 
     timeout = 900  # s; the programs are built once
     if missing_rights():
@@ -32,7 +39,8 @@ class InstalledChartTests(SynchronousTestCase):
         self.host = host()
         self.folder = Path(self.mktemp()).resolve()
         self.folder.mkdir()
-        self.addCleanup(self.host.kubectl, "delete", "namespace", PROXY, AGENT, "--ignore-not-found")
+        self.space, self.pod = PROXY, "deploy/tower"
+        self.addCleanup(self.host.kubectl, "delete", "namespace", PROXY, HOSTED, AGENT, "--ignore-not-found")
 
     def helm(self, action: str, release: str, namespace: str, *arguments: str) -> None:
         """Change a release and wait for its pods."""
@@ -53,7 +61,7 @@ class InstalledChartTests(SynchronousTestCase):
     def tower(self, *arguments: str) -> str:
         """Run the command ``tower`` in the proxy's pod."""
         command = ("tower", "--state-dir=/var/lib/tower/state", *arguments)
-        return self.host.kubectl("exec", "deploy/tower", "-n", PROXY, "--", *command)
+        return self.host.kubectl("exec", self.pod, "-n", self.space, "--", *command)
 
     def joined(self) -> dict[str, Any]:
         """Return the values of the agent's chart, from the line that starts an agent."""
@@ -67,6 +75,24 @@ class InstalledChartTests(SynchronousTestCase):
             "caHashes": [options["--ca-hash"]],
             "joinToken": {"token": token},
         }
+
+    def listed(self) -> Callable[[], set[str]]:
+        """Return a function that returns the names of the agent's pods, as answered through Tower."""
+        kubeconfig = self.folder / "jane.kubeconfig"
+        kubeconfig.write_text(self.tower("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
+        user = [str(kubectls()[-1]), f"--kubeconfig={self.host.through(kubeconfig)}"]
+
+        def listed() -> set[str]:
+            done = run([*user, "get", "pods", "-n", AGENT, "-o", "name"])
+            return {name.removeprefix("pod/") for name in done.stdout.decode().split()}
+
+        return listed
+
+    def leader(self) -> str:
+        """Return the name of the leader's pod."""
+        (pod,) = wait_for("one leader", lambda: self.host.objects("pods", self.space, LEADER), every=0.3)
+        name: str = pod["metadata"]["name"]
+        return name
 
     def pods(self, namespace: str) -> dict[str, bool]:
         """Return the names of a namespace's pods, and whether they are ready."""
@@ -91,8 +117,34 @@ class InstalledChartTests(SynchronousTestCase):
 
     def remaining(self, namespace: str) -> set[str]:
         """Return the objects of a namespace that Kubernetes has not made itself."""
-        kinds = "all,pvc,secrets,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,pdb"
-        return set(self.host.kubectl("get", kinds, "-n", namespace, "-o", "name").split()) - KEPT
+        own = self.host.kubectl("api-resources", "--api-group=tower.kubesphere.io", "-o", "name").split()
+        kinds = "all,pvc,secrets,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,pdb,leases"
+        found = self.host.kubectl("get", ",".join((kinds, *own)), "-n", namespace, "-o", "name")
+        return set(found.split()) - KEPT
+
+    def make_older(self, name: str) -> None:
+        """Make a CRD as if of an earlier Tower."""
+        earlier = {"metadata": {"annotations": {"tower.kubesphere.io/crd-revision": "0"}}}
+        self.host.kubectl("patch", "crd", name, "--type=merge", "-p", json.dumps(earlier))
+        removal = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"}]
+        self.host.kubectl("patch", "crd", name, "--type=json", "-p", json.dumps(removal))
+        self.assertEqual(self.differing_crds(), {name})
+
+    def differing_crds(self) -> set[str]:
+        """Return the names of CRDs whose columns or revision are not those of `deploy/crds`."""
+
+        def facts(crd: dict[str, Any]) -> list[Any]:
+            metadata, (version,) = crd["metadata"], crd["spec"]["versions"]
+            columns = version.get("additionalPrinterColumns", [])
+            revision = metadata["annotations"]["tower.kubesphere.io/crd-revision"]
+            return [metadata["name"], revision, [each["name"] for each in columns]]
+
+        installed = [facts(self.host.get("crd", crd["metadata"]["name"])) for crd in crds()]
+        return {
+            crd["metadata"]["name"]
+            for crd, found in zip(crds(), installed, strict=True)
+            if facts(crd) != found
+        }
 
     def test_life(self) -> None:
         """Pods become ready, serve users, come back from their volume and Secret, and leave nothing."""
@@ -100,15 +152,10 @@ class InstalledChartTests(SynchronousTestCase):
         self.install("tower", "tower", PROXY, address)
         self.tower("cluster", "add", "alpha")
         self.install("tower-agent", "agent", AGENT, self.joined())
-        kubeconfig = self.folder / "jane.kubeconfig"
-        kubeconfig.write_text(self.tower("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
-        user = [str(kubectls()[-1]), f"--kubeconfig={self.host.through(kubeconfig)}"]
-
-        def listed() -> set[str]:
-            done = run([*user, "get", "pods", "-n", AGENT, "-o", "name"])
-            return {name.removeprefix("pod/") for name in done.stdout.decode().split()}
-
+        listed = self.listed()
         self.assertEqual(listed(), set(self.pods(AGENT)))
+        doctor = ("exec", "deploy/agent-tower-agent", "-n", AGENT, "--", "tower", "doctor", "--agent")
+        self.assertIn("is enrolled for cluster alpha", self.host.kubectl(*doctor))
         # another pod of the proxy has the same keys and records; other agents do not need a token
         self.replace(PROXY)
         old, path = self.pods(AGENT), str(CHARTS / "tower-agent")
@@ -120,3 +167,40 @@ class InstalledChartTests(SynchronousTestCase):
         wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(PROXY), every=0.3)
         self.assertEqual(self.remaining(AGENT), set())
         self.assertEqual(self.remaining(PROXY), {"persistentvolumeclaim/tower-state"})
+        # another release of the same name continues with the volume
+        self.install("tower", "tower", PROXY, address)
+        self.assertIn("alpha", self.tower("cluster", "list"))
+
+    def test_replicas(self) -> None:
+        """With records in the cluster, a standby takes over, and the release is upgraded and removed."""
+        self.addCleanup(self.host.kubectl, "delete", "clusters", "--all", "--timeout=20s")
+        self.space, self.pod = HOSTED, "svc/tower"
+        values = {"store": "kubernetes", "replicas": 2, "service": {"type": "ClusterIP"}}
+        self.install("tower", "tower", HOSTED, {"publishServiceAddress": f"tower.{HOSTED}.svc", **values})
+        self.tower("cluster", "add", "alpha")
+        self.install("tower-agent", "agent", AGENT, self.joined())
+        listed, agents = self.listed(), set(self.pods(AGENT))
+        self.assertEqual(listed(), agents)
+        leader = self.leader()
+        self.host.kubectl("delete", "pod", leader, "-n", HOSTED)
+        wait_for("answers through the other pod", lambda: listed() == agents, every=0.3)
+        self.assertNotEqual(self.leader(), leader)
+        self.make_older("credentials.tower.kubesphere.io")
+        old, path = self.pods(HOSTED), str(CHARTS / "tower")
+        self.helm("upgrade", "tower", HOSTED, path, "--reuse-values", "--set=log.format=json")
+        wait_for("the end of the old pods", lambda: not set(self.pods(HOSTED)) & set(old), every=0.3)
+        wait_for("answers through new pods", lambda: listed() == agents, every=0.3)
+        self.assertEqual(self.differing_crds(), set())
+        left = self.host.kubectl("get", "clusterroles,jobs,serviceaccounts", "-n", HOSTED, "-o", "name")
+        self.assertNotIn("crds", left)
+        self.tower("cluster", "remove", "alpha")
+        self.assertEqual(self.host.refused(f"system:serviceaccount:{HOSTED}:tower"), set())
+        self.helm("uninstall", "agent", AGENT)
+        self.helm("uninstall", "tower", HOSTED)
+        wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(HOSTED), every=0.3)
+        self.assertEqual(self.remaining(AGENT), set())
+        records = {name for name in self.remaining(HOSTED) if ".tower.kubesphere.io/" in name}
+        self.assertEqual(
+            self.remaining(HOSTED) - records, {"lease.coordination.k8s.io/tower", "secret/tower-state"}
+        )
+        self.assertTrue(records)

@@ -141,6 +141,7 @@ class LeaderTests(TowerTestCase):
 
         self.renew_standby()
         self.frozen_server()
+        self.restored_backup()
 
     def frozen_server(self) -> None:
         """Freeze the API server: the leader stops within the renew deadline, and one leads again later."""
@@ -158,3 +159,24 @@ class LeaderTests(TowerTestCase):
         self.takeover(began, LEASE)
         for program in (self.leader.proxy, self.standby.proxy):
             self.assertNotIn("Traceback", program.output())
+
+    def restored_backup(self) -> None:
+        """Save a running proxy, lose all of its objects, and restore them for the same agent and user."""
+        host = f"--host-kubeconfig={self.kubeconfig}"
+        file = str(self.folder / "host.tgz")
+        self.assertIn("objects, verified", self.leader.tower("backup", file, host))
+        code, _, error = self.leader.try_tower("restore", file, host)
+        self.assertEqual(code, 1)
+        self.assertIn("stop all proxies", error)
+        self.standby.proxy.stop()
+        self.leader.proxy.stop()
+        kubectl = self.running.member.kubectl
+        kubectl("patch", "cluster", "alpha", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+        own = kubectl("api-resources", "--api-group=tower.kubesphere.io", "-o", "name").split()
+        for kinds, namespace in (("clusters", "default"), (",".join(["secrets", *own]), "kubesphere-system")):
+            kubectl("delete", kinds, "--all", "-n", namespace, "--timeout=30s")
+        self.assertIn("start the proxies", self.leader.tower("restore", file, host))
+        self.leader.renew()
+        self.leader.start()
+        wait_for("the agent at the restored proxy", self.works)
+        self.assertIn("alpha", self.leader.tower("cluster", "list"))

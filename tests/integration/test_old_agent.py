@@ -220,6 +220,16 @@ class LifeTests(OldAgentTestCase):
         self.assertIn("it has sent no credential", logged.splitlines()[0])
         self.assertIn("sent no credential", self.tower.tower("cluster", "show", "alpha"))
 
+    def test_one_of_two_without_credential(self) -> None:
+        """Requests use the agent with a credential; without it, they get the reason."""
+        bare = self.old.agent(credential=False)
+        bare.program.start()
+        bare.wait_until_ready()
+        answers = [self.jane.get("/ping").status for _ in range(20)]
+        self.assertEqual(answers, [200] * 20)
+        self.agent.program.stop()
+        wait_for("the reason", lambda: self.jane.get("/ping").status == 502)
+
     def test_two(self) -> None:
         """If two agents share a name, losing the first one during requests fails at most one request."""
         second = self.started()

@@ -134,7 +134,13 @@ class ReplicasTests(SynchronousTestCase):
         self.assertEqual((live.last_seen("alpha"), live.kubernetes_version("alpha")), (-60.0, "v1.30.0"))
         self.assertIn("last seen at 1969-12-31T23:59:00Z", live.why_not("alpha"))
         (tunnel,) = tunnels(WORKS)
+        live.remember("alpha", -70.0, "v1.29.0")  # older
+        live.remember("alpha", None, "v1.29.0")
+        self.assertEqual((live.last_seen("alpha"), live.kubernetes_version("alpha")), (-60.0, "v1.30.0"))
+        live.remember("alpha", -50.0, "v1.30.1")
+        self.assertEqual((live.last_seen("alpha"), live.kubernetes_version("alpha")), (-50.0, "v1.30.1"))
         live.add(tunnel)
+        live.remember("alpha", 60.0, "v1.30.0")
         clock.advance(5)
         live.remove(tunnel)
         live.remember("alpha", -60.0, "")

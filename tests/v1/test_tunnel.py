@@ -19,6 +19,7 @@ from tower.errors import StreamRefused
 from tower.kube.member_cures import SYNCHRONIZE
 from tower.kube.member_status import MemberStatus
 from tower.kube.status import StatusError
+from tower.tunnels.replicas import preferred
 from tower.v1.member_credential import MemberCredential
 from tower.v1.server import V1Agent
 from tower.v1.tunnel import V1Tunnel
@@ -146,6 +147,26 @@ class V1TunnelTests(SynchronousTestCase):
                 self.assertIn("alpha cannot be used: its kubesphere-v1 agent", str(caught.exception))
                 self.assertIn("client-key-data", str(caught.exception))
         self.assertTrue(self.tunnel.sent_credential)
+
+    def test_two_agents(self) -> None:
+        """Requests avoid an agent without a credential while another one has a credential."""
+        bare = self.made(bearer=b"")
+        assert bare.member_status is not None
+        self.assertEqual(bare.member_status.credential.reason, "CredentialMissing")
+        for tunnels in ([self.tunnel, bare], [bare, self.tunnel]):
+            self.assertEqual(preferred(tunnels), [self.tunnel])
+        self.assertEqual(preferred([bare]), [bare])
+
+    def test_anonymous_member(self) -> None:
+        """An API server that serves requests without a credential makes no difference."""
+        under: Any = self.under
+        under.open_channel = MisdatedServer(self.clock.seconds()).open
+        bare = self.made(kubernetes="tower.example:6443", authority=pem(family()[0][0]), bearer=b"")
+        assert bare.check_member is not None
+        checking = Deferred.fromCoroutine(cast(Coroutine[Any, Any, MemberStatus], bare.check_member()))
+        self.clock.pump([1.0] * 60)
+        status = self.successResultOf(checking)
+        self.assertEqual((status.credential.status, status.credential.reason), ("False", "CredentialMissing"))
 
     def test_no_impersonation(self) -> None:
         """With --v1-no-impersonation the agent's own credential is used for every authenticated user."""

@@ -13,9 +13,9 @@ from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
-from tower.cli.records.arguments import add_store_commands
+from tower.cli.records.arguments import add_host_arguments, add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
-from tower.member.manifest.settings import REPOSITORY
+from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
@@ -111,7 +111,7 @@ def _join(commands: Commands[Parser]) -> None:
     )
     text = (
         "command: a shell line; env (v2 only): a line without shell syntax, with the token in the "
-        "environment; manifest: objects for kubectl apply, with two replicas of the agent (v1: one)"
+        "environment; manifest: objects for kubectl apply, with the agent's Deployment"
     )
     choice(command, "--format", text, "command", "env", "manifest")
     command.add_argument(
@@ -144,6 +144,20 @@ def _join(commands: Commands[Parser]) -> None:
         metavar="HOST:PORT",
         help="v2: KubeSphere API server for the agent of the manifest, such as "
         "ks-apiserver.kubesphere-system.svc:80",
+    )
+    command.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help=f"v2: existing namespace for the agent of the manifest (default: {NAMESPACE}, which is created)",
+    )
+    command.add_argument(
+        "--replicas", metavar="N", type=count, help=f"v2: replicas in the manifest (default: {REPLICAS})"
+    )
+    command.add_argument(
+        "--image-pull-secret",
+        metavar="NAME",
+        action="append",
+        help="v2: existing Secret with credentials of the image's registry, in that namespace; repeatable",
     )
     command.set_defaults(run=join.join)
 
@@ -244,9 +258,10 @@ def _doctor(commands: Commands[Parser]) -> None:
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
         "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
-        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  Each line "
-        "is 'ok | warn | FAIL | skip  check: observation -> command that cures it'; 'skip' marks a check "
-        "that depends on a failed one.  Exit code 1: a check failed.",
+        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
+        "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
+        "code 1: a check failed.",
     )
     command.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="name of a cluster to check end to end"
@@ -263,6 +278,7 @@ def _doctor(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--context", metavar="NAME", default=argparse.SUPPRESS, help="context of --kubeconfig"
     )
+    add_host_arguments(command)
     output_option(command, "text", "json")
     command.add_argument(
         "--bundle",

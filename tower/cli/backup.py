@@ -1,4 +1,4 @@
-"""`tower backup` and `tower restore`: the proxy's state directory in one file."""
+"""`tower backup` and `tower restore`: the proxy's records and keys in one file."""
 
 from __future__ import annotations
 
@@ -9,43 +9,65 @@ from pathlib import Path
 
 from tower.cli.client import CommandFailed, UsageFailed
 from tower.cli.values import ROLE
-from tower.store.archive import read
+from tower.store.archive import HOST_OBJECTS, read
 from tower.store.backup import take, write
 from tower.store.restore import restore as restore_into
 
+_LATER = "revoke again what you revoked since the backup"
+
 
 def backup(options: argparse.Namespace) -> str:
-    """Write a backup of the state directory; the proxy may run."""
+    """Write a backup of the state directory, or of the host cluster's objects; the proxy may run."""
     path = Path(options.file).absolute()
-    directory = _state_dir(options)
-    if (directory / ROLE).exists():
-        raise CommandFailed(
-            f"{directory} is a cache, its proxy keeps records and keys in a host cluster: back up that "
-            "cluster's etcd, or stop all proxies and copy them to a new directory with 'tower store copy'"
-        )
-    made = take(directory, time.time(), with_secrets=not options.without_secrets)
+    if _is_hosted(options):
+        from tower.cli.records.host_backup import take_objects  # installs Twisted's reactor
+
+        made = take_objects(options, time.time(), with_secrets=not options.without_secrets)
+        source, rest = "objects", f"Secret {options.namespace}/tower-state"
+    else:
+        made = take(_state_dir(options), time.time(), with_secrets=not options.without_secrets)
+        source, rest = "files", "the key files of the state directory"
     write(made, path, replace=options.force)
-    text = f"backup written to {path}: {len(made.files)} files, verified"
+    text = f"backup written to {path}: {made.count} {source}, verified"
     if made.has_secrets:
-        return f"{text}; it contains the proxy's keys: keep it as secret as the state directory"
-    return f"{text}; it contains no keys: a restore also needs the key files of the state directory"
+        return f"{text}; it contains the proxy's keys: protect it like them"
+    return f"{text}; it contains no keys: a restore also needs {rest}"
 
 
 def restore(options: argparse.Namespace) -> str:
-    """Write a backup to an empty state directory, in which no proxy runs."""
-    directory = _state_dir(options)
+    """Write a backup to an empty state directory or host cluster, in which no proxy runs."""
     found = read(Path(options.file))
-    restore_into(found, directory)
     made = f"{datetime.fromtimestamp(found.created, UTC):%Y-%m-%d %H:%M} UTC, Tower {found.version}"
-    text = f"restored {len(found.files)} files of {made}, to {directory}"
-    later = "revoke again what you revoked since the backup"
+    if HOST_OBJECTS in found.files:
+        from tower.cli.records.host_backup import put_objects  # installs Twisted's reactor
+
+        put_objects(options, found)
+        text = f"restored {found.count} objects of {made}, to namespace {options.namespace}"
+        if found.has_secrets:
+            return f"{text}: start the proxies; {_LATER}"
+        return f"{text}: apply a saved copy of Secret tower-state before you start a proxy; {_LATER}"
+    if options.host_kubeconfig:
+        raise CommandFailed(
+            f"{options.file} is the backup of a state directory: restore it with --state-dir, then copy it "
+            "with 'tower store copy --from sqlite --to kubernetes'"
+        )
+    directory = _state_dir(options)
+    restore_into(found, directory)
+    text = f"restored {found.count} files of {made}, to {directory}"
     if found.has_secrets:
-        return f"{text}: start tower-proxy with this --state-dir; {later}"
+        return f"{text}: start tower-proxy with this --state-dir; {_LATER}"
     return (
         f"{text}: the backup has no keys: copy the key files there before you start tower-proxy; without "
         f"them, it needs --new-host-key and --new-ca, all agents have to join again, and users need new "
-        f"kubeconfigs; {later}"
+        f"kubeconfigs; {_LATER}"
     )
+
+
+def _is_hosted(options: argparse.Namespace) -> bool:
+    """Return whether the proxy's records are in a host cluster."""
+    if options.host_kubeconfig:
+        return True
+    return bool(options.state_dir) and (Path(options.state_dir) / ROLE).exists()
 
 
 def _state_dir(options: argparse.Namespace) -> Path:

@@ -15,7 +15,7 @@ from tower.cli.output import note
 from tower.errors import Invalid
 from tower.member.manifest.manifest import agent_manifest
 from tower.member.manifest.settings import IMAGE as AGENT_IMAGE
-from tower.member.manifest.settings import AgentSettings, Joining
+from tower.member.manifest.settings import NAMESPACE, REPLICAS, AgentSettings, Joining
 
 #: Options for the agents of one protocol only, and that protocol.
 _ONLY_FOR = {
@@ -25,12 +25,18 @@ _ONLY_FOR = {
     "impersonate_groups": "v2",
     "target": "v2",
     "kubesphere_service": "v2",
+    "namespace": "v2",
+    "replicas": "v2",
+    "image_pull_secret": "v2",
     "output_url": "v2",
     "token_file": "v1",
 }
 
 #: Options of manifests.
-_OF_MANIFESTS = ("image", "impersonate_users", "impersonate_groups", "target", "kubesphere_service")
+_OF_MANIFESTS = (
+    *("image", "impersonate_users", "impersonate_groups", "target", "kubesphere_service"),
+    *("namespace", "replicas", "image_pull_secret"),
+)
 
 _DEFAULT_TTL = "1h"
 
@@ -105,6 +111,9 @@ def _settings(options: argparse.Namespace) -> AgentSettings:
             groups,
             tuple(options.target or ()),
             options.kubesphere_service or "",
+            NAMESPACE if options.namespace is None else options.namespace,
+            REPLICAS if options.replicas is None else options.replicas,
+            tuple(options.image_pull_secret or ()),
         )
     except Invalid as e:
         text = str(e)
@@ -125,6 +134,9 @@ _FLAGS = {
     "image: ": "--image: ",
     "targets: ": "--target: ",
     "kubesphereService: ": "--kubesphere-service: ",
+    "namespace: ": "--namespace: ",
+    "replicas: ": "--replicas: ",
+    "imagePullSecrets: ": "--image-pull-secret: ",
 }
 
 

@@ -31,7 +31,7 @@ _HEAD = """\
 
 
 def rbac_manifest(program: str) -> str:
-    """Return the service account and the rights of *program*: ``agent``, ``proxy`` or ``host``."""
+    """Return the service account and the rights of *program*: ``agent``, ``proxy``, ``host`` or ``crds``."""
     return (files("tower") / "deploy" / f"{program}-rbac.yaml").read_text().rstrip("\n")
 
 

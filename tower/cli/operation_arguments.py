@@ -1,15 +1,17 @@
-"""Arguments of ``tower rotate``, ``tower backup``, ``tower restore``, ``rbac`` and ``install-systemd``."""
+"""Arguments of ``tower rotate``, ``backup``, ``restore``, ``rbac``, ``crds`` and ``install-systemd``."""
 
 from __future__ import annotations
 
 from tower.cli import backup, rotate
 from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.records.arguments import add_host_arguments
 from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options, yes_option
+from tower.kube.crds.manifests import crd_text
 
 _PROGRAMS = ("proxy", "agent")
-_RIGHTS = (*_PROGRAMS, "host")
+_RIGHTS = (*_PROGRAMS, "host", "crds")
 
 
 def add_operation_commands(commands: Commands[Parser]) -> None:
@@ -18,22 +20,26 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
     saving = add_command(
         commands,
         "backup",
-        "write the proxy's state directory to a file",
-        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.",
+        "write the proxy's records and keys to a file",
+        "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.  For a "
+        "proxy with --store kubernetes, runs anywhere with --host-kubeconfig, and in the leader's pod.",
     )
     saving.add_argument("file", metavar="FILE", help="file to write")
     saving.add_argument(
         "--without-secrets", action="store_true", help="omit all keys; stored credentials stay encrypted"
     )
     saving.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    add_host_arguments(saving)
     saving.set_defaults(text=backup.backup)
     restoring = add_command(
         commands,
         "restore",
-        "write a backup to an empty state directory",
-        "Runs on the proxy's machine with --state-dir, before the proxy is started there.",
+        "write a backup to an empty state directory, or to an empty host cluster",
+        "Runs on the proxy's machine with --state-dir, before the proxy is started there.  The backup of a "
+        "proxy with --store kubernetes is restored with --host-kubeconfig, while no proxy runs.",
     )
     restoring.add_argument("file", metavar="FILE", help="file that 'tower backup' wrote")
+    add_host_arguments(restoring)
     restoring.set_defaults(text=backup.restore)
     _install_systemd(commands)
     rights = add_command(
@@ -42,10 +48,23 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         "print the manifest of the service account and RBAC rights of the agent or the proxy in a cluster",
         "Apply it as an administrator of that cluster: tower rbac agent | kubectl apply -f -.  'proxy' is "
         "needed only for clusters of type ssh; 'host' is for a proxy with --store kubernetes, in its host "
-        "cluster.",
+        "cluster; 'crds' is for tower-proxy --install-crds there.",
     )
-    rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent or host")
+    rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent, host or crds")
     rights.set_defaults(text=lambda options: rbac_manifest(options.program))
+    kinds = add_command(
+        commands,
+        "crds",
+        "print Tower's CRDs for a host cluster",
+        "Apply them as an administrator of that cluster, before the first proxy with --store kubernetes "
+        "starts, and after each update of Tower: tower crds | kubectl apply -f -.",
+    )
+    kinds.add_argument(
+        "--without-clusters",
+        action="store_true",
+        help="omit the CRD clusters.cluster.kubesphere.io, which KubeSphere's host cluster already has",
+    )
+    kinds.set_defaults(text=lambda options: crd_text(with_clusters=not options.without_clusters))
 
 
 def _install_systemd(commands: Commands[Parser]) -> None:

@@ -262,7 +262,8 @@ class Clusters:
     async def settle_port(self, name: str) -> Cluster:
         """Assign a port to a cluster whose record has none, or one that it cannot have; return the cluster.
 
-        A port that the record had before is released.  Fails with `NotFound`, and `Conflict` if no port is
+        It keeps a port in the range that it had before, unless the record has another one, which it gets if
+        that is free; then the earlier one is released.  Fails with `NotFound`, and `Conflict` if no port is
         free or another program writes the cluster, too.
         """
         async with self._writing:
@@ -270,9 +271,12 @@ class Clusters:
             if self.ports is None:
                 return cluster
             if not self.owns_port(cluster):
-                claimed = self._ports.claim_given(cluster)
-                if claimed is None:
+                claimed, held = self._ports.claim_given(cluster), self._ports.held(cluster.uid)
+                if claimed is None and held is None:
                     await self._assign_port(cluster)
+                elif claimed is None:
+                    value = encode(evolve(cluster, kubernetes_port=held))
+                    await self._store.transact([Update(CLUSTERS, name, value, cluster.resource_version)])
                 else:
                     await self._store.transact([Require(CLUSTERS, name), claimed])
                 cluster = self.require(name)
@@ -280,6 +284,10 @@ class Clusters:
             if unused:
                 await self._store.transact(unused)
             return cluster
+
+    def owner_of_port(self, port: int) -> str:
+        """Return the name of the cluster that has *port*; empty: none has it."""
+        return self._ports.owner(port)
 
     def port_problem(self, cluster: Cluster) -> str:
         """Return why *cluster* cannot have the port in its record."""

@@ -36,6 +36,20 @@ class ClusterPorts:
         record = self._store.get(PORTS, str(cluster.kubernetes_port))
         return record is not None and bool(record.value["cluster_uid"] == cluster.uid)
 
+    def owner(self, port: int) -> str:
+        """Return the name of the cluster to which *port* is assigned; empty: none."""
+        record = self._store.get(PORTS, str(port))
+        return "" if record is None or _is_released(record) else str(record.value["cluster"])
+
+    def held(self, uid: str) -> int | None:
+        """Return a port in the range that is assigned to the cluster *uid*; None: there is none."""
+        found = (
+            int(record.name)
+            for record in self._store.snapshot(PORTS).values()
+            if record.value["cluster_uid"] == uid
+        )
+        return next((port for port in found if self.range is not None and port in self.range), None)
+
     def claim_given(self, cluster: Cluster) -> Operation | None:
         """Return the operation that assigns the port in the record of *cluster* to it; None: impossible.
 

@@ -111,6 +111,7 @@ class HostOptions(NodeOptions):
     ]
 
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag("install-crds", "Install or update Tower's CRDs in the host cluster, and exit."),
         flag(
             "keys-from-state-dir",
             "If Secret tower-state is missing, create it with the keys in --state-dir, which may be old.  "
@@ -142,7 +143,11 @@ class HostOptions(NodeOptions):
         kubeconfig: Path | None = self["kubeconfig"]
         if kubeconfig is not None and self["store"] == SQLITE:
             raise OptionError("kubeconfig", str(kubeconfig), "requires --store kubernetes: omit one of them")
-        if self.is_hosted:
+        if self["install-crds"] and self["store"] == SQLITE:
+            raise usage.UsageError(
+                "--install-crds is for a host cluster, not --store sqlite: omit one of them"
+            )
+        if self.is_hosted or self["install-crds"]:
             return
         for name in _NEED_HOST:
             if name in self.given:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from attrs import define, evolve, field
 
 from tower.clusters.cluster import Cluster
@@ -14,13 +16,20 @@ from tower.controller.objects.endpoints import server_url
 from tower.controller.objects.host_cluster import TOKEN_ANNOTATION, HostCluster
 from tower.controller.objects.secret_objects import (
     KUBECONFIG,
+    OTHERS,
     ClusterSecrets,
+    kubeconfig_in,
     secrets_of_object,
     wanted_secret,
 )
 from tower.controller.objects.service_objects import HostSettings, service_name
+from tower.errors import TowerError
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import SECRETS
+
+
+class TooManyKubeconfigs(TowerError):
+    """Another program writes kubeconfigs to the cluster's object; with the cure."""
 
 
 @define(eq=False)
@@ -44,7 +53,8 @@ class ClusterAccess:
 
         :return: the wanted fields of the cluster's object, and the time until the kubeconfig must be
             renewed, s.
-        :raise TowerError: a write failed, or the token is invalid.
+        :raise TowerError: a write failed, the token is invalid, or other programs have written too many
+            kubeconfigs.
         """
         name, server = cluster.name, server_url(service)
         secret = await self._applier.get(SECRETS, service_name(name))
@@ -59,31 +69,34 @@ class ClusterAccess:
             source = "spec.connection.token" if inside.token else stored
             settled = await settle_token(self._tokens, name, given, known_id, source)
             token, token_id = settled.token, settled.id
+        others = self._with_foreign(cluster, outside.others)
         kept = max((held, unwritten), key=lambda each: self._renewal(each, server))
         if not self._renewal(kept, server):
             issued = await self._issuer.issue(name, record.uid, server)
             kept = ClusterSecrets(issued.content, issued.stamp)
-        secrets = self._unwritten[name] = evolve(kept, token=token)
-        if not self._settings.is_compatible:
-            await self._applier.apply(SECRETS, wanted_secret(cluster, secrets, self._settings), secret)
+        secrets = self._unwritten[name] = evolve(kept, token=token, others=others)
+        hidden = ClusterSecrets(others=others) if self._settings.is_compatible else secrets
+        if hidden != ClusterSecrets():
+            await self._applier.apply(SECRETS, wanted_secret(cluster, hidden, self._settings), secret)
         elif secret is not None:
             await self._applier.delete(SECRETS, secret)
         await self._issuer.revoke(other.stamp)
-        is_foreign = self.has_foreign_kubeconfig(cluster)
-        if is_foreign:
-            self._report_foreign_kubeconfig(cluster)
-        wanted = secrets_of_object(secrets, token_id, self._settings, cluster, keeps_kubeconfig=is_foreign)
-        return wanted, self._renewal(secrets, server)
+        return secrets_of_object(secrets, token_id, self._settings, cluster), self._renewal(secrets, server)
 
     def written(self, name: str) -> None:
         """Forget what `settle` has issued: it is written."""
         self._unwritten.pop(name, None)
 
-    async def remove(self, name: str, cluster: HostCluster | None, *, is_last: bool) -> None:
+    async def remove(
+        self,
+        name: str,
+        cluster: HostCluster | None = None,
+        kept: Callable[[ClusterSecrets], ClusterSecrets] = lambda _: ClusterSecrets(),
+    ) -> None:
         """Remove the Secret of a cluster, and revoke its kubeconfig.
 
         :param cluster: None: it does not exist.
-        :param is_last: remove the token, too; otherwise its agents connect again when the cluster is joined.
+        :param kept: returns what stays in the Secret.
         :raise TowerError: a write failed.
         """
         if cluster is not None:
@@ -93,11 +106,11 @@ class ClusterAccess:
             return
         held = ClusterSecrets.of_secret(secret)
         await self._issuer.revoke(held.stamp)
-        if is_last or cluster is None or not held.token:
-            await self._applier.delete(SECRETS, secret)
+        left = kept(held)
+        if cluster is not None and left != ClusterSecrets():
+            await self._applier.apply(SECRETS, wanted_secret(cluster, left, self._settings), secret)
         else:
-            kept = ClusterSecrets(token=held.token)
-            await self._applier.apply(SECRETS, wanted_secret(cluster, kept, self._settings), secret)
+            await self._applier.delete(SECRETS, secret)
 
     async def revoke(self, cluster: HostCluster) -> None:
         """Revoke the kubeconfig in the object of a cluster, if there is one.
@@ -115,17 +128,35 @@ class ClusterAccess:
         """Return whether the object has a kubeconfig of another program or a user."""
         return bool(cluster.text(KUBECONFIG)) and not self.has_own_kubeconfig(cluster)
 
-    def _report_foreign_kubeconfig(self, cluster: HostCluster) -> None:
-        field = "spec.connection.kubeconfig"
-        if self._settings.is_compatible:
-            reason, text = "KubeconfigReplaced", f"{field} was not Tower's: Tower's has replaced it"
-        else:
-            reason = "KubeconfigKept"
-            text = (
-                f"{field} is not Tower's and is kept: all users who may read Cluster objects can use it; "
-                f"remove it unless a program needs it.  Tower's is in the Secret {service_name(cluster.name)}"
+    async def others(self, name: str) -> Sequence[bytes]:
+        """Return the kubeconfigs of other programs that are kept for a cluster, the oldest first.
+
+        :raise APIError: they cannot be read.
+        """
+        return ClusterSecrets.of_secret(await self._applier.get(SECRETS, service_name(name))).others
+
+    def _with_foreign(self, cluster: HostCluster, others: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return *others* with the kubeconfig of another program in the object, if there is one.
+
+        :raise TooManyKubeconfigs: there are too many.
+        """
+        if not self.has_foreign_kubeconfig(cluster):
+            return others
+        found, reference = kubeconfig_in(cluster), f"{self._settings.namespace}/{service_name(cluster.name)}"
+        if found not in others:
+            others = (*others, found)
+        if len(others) > len(OTHERS):
+            raise TooManyKubeconfigs(
+                f"spec.connection.kubeconfig is not Tower's, and Secret {reference} already has "
+                f"{len(OTHERS)} others: stop the program that writes them, and remove those that are not "
+                "needed"
             )
-        self._events.record(cluster, "Warning", reason, text)
+        text = (
+            f"spec.connection.kubeconfig was not Tower's: it is in Secret {reference} now, "
+            f"key {OTHERS[others.index(found)]}"
+        )
+        self._events.record(cluster, "Warning", "KubeconfigMoved", text)
+        return others
 
     def _renewal(self, secrets: ClusterSecrets, server: str) -> float:
         return self._issuer.renewal(secrets.stamp, secrets.kubeconfig, server)

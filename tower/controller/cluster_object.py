@@ -10,6 +10,7 @@ from attrs import asdict, define, field
 from tower.clusters.cluster import Condition
 from tower.clusters.host.host_conditions import HostConditions
 from tower.clusters.host.host_object import TYPES
+from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION, HostStatuses
 from tower.controller.objects.differences import difference
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.secret_objects import (
@@ -34,10 +35,12 @@ class ClusterObject:
     """Writes with optimistic concurrency: a change by another program since the read makes a write fail.
 
     :param epoch: returns the time, s since the epoch.
+    :param statuses: what Tower writes to the status, in addition to conditions.
     """
 
     _api: HostAPI
     _epoch: Callable[[], float]
+    _statuses: HostStatuses
     _has_status: bool = field(default=True, init=False)
 
     async def set_finalizers(self, cluster: HostCluster, finalizers: Sequence[str]) -> HostCluster:
@@ -53,9 +56,15 @@ class ClusterObject:
                 return cluster  # it was removed already
             raise
 
-    async def apply(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
-        """Give the object the fields of *wanted*, if it has them not, and set the observed generation.
+    async def apply(
+        self,
+        cluster: HostCluster,
+        wanted: Mapping[str, Any],
+        finalizers: Callable[[HostCluster], Sequence[str]] = lambda cluster: cluster.finalizers,
+    ) -> HostCluster:
+        """Give the object the fields of *wanted*, if it has them not; return it as stored.
 
+        :param finalizers: returns the wanted ones.
         :raise Conflict: another program changed what the controller had read.
         :raise APIError: it cannot be written.
         """
@@ -63,13 +72,16 @@ class ClusterObject:
             "metadata": {"annotations": cluster.annotations},
             "spec": {"connection": cluster.connection},
         }
-        if difference(known, wanted):
-            cluster = await self._patch(cluster, wanted)
-        if self._has_status and cluster.observed_generation != cluster.generation:
-            await self._observe(cluster)
-        return cluster
+        if not difference(known, wanted) and finalizers(cluster) == cluster.finalizers:
+            return cluster
+        return await self._patch(cluster, wanted, finalizers)
 
-    async def _patch(self, cluster: HostCluster, wanted: Mapping[str, Any]) -> HostCluster:
+    async def _patch(
+        self,
+        cluster: HostCluster,
+        wanted: Mapping[str, Any],
+        finalizers: Callable[[HostCluster], Sequence[str]],
+    ) -> HostCluster:
         # Tower's own writes, such as that of the port, have changed the version since the controller's read.
         current = await self._api.get(CLUSTERS, cluster.name)
         fresh = HostCluster.of(current)
@@ -82,6 +94,8 @@ class ClusterObject:
             redacted = without_secrets(annotations.get(APPLIED, ""), secrets)
             if redacted is not None:
                 patch.setdefault("metadata", {}).setdefault("annotations", {})[APPLIED] = redacted
+        if finalizers(fresh) != fresh.finalizers:
+            patch.setdefault("metadata", {})["finalizers"] = list(finalizers(fresh))
         if not patch:
             return fresh
         patch.setdefault("metadata", {})["resourceVersion"] = fresh.resource_version
@@ -102,25 +116,45 @@ class ClusterObject:
             return
         version = {"resourceVersion": current["metadata"]["resourceVersion"]}
         patch: Object = {"metadata": version, "status": {"conditions": wanted}}
-        below = "status" if self._has_status else ""
-        try:
-            await self._api.patch(CLUSTERS, cluster.name, patch, subresource=below)
-        except APIError as e:
-            if e.code != _NOT_FOUND or not below:
-                raise
-            self._has_status = False
-            await self._api.patch(CLUSTERS, cluster.name, patch)
+        await self._patch_status(cluster.name, patch)
 
     def _since(self, wanted: Condition, known: Mapping[str, Any] | None) -> float:
         """Return the time of a condition, which changes only with its status; the host has whole seconds."""
         is_same = known is not None and known["status"] == wanted.status
         return known["last_transition"] if is_same and known is not None else float(int(self._epoch()))
 
-    async def _observe(self, cluster: HostCluster) -> None:
+    async def write_facts(self, cluster: HostCluster) -> None:
+        """Write the versions in the status if they differ, with the other facts.
+
+        :raise APIError: it cannot be written.
+        """
+        facts = self._statuses.facts(cluster.name)
+        version = facts.get(KUBERNETES_VERSION, cluster.versions.get(KUBERNETES_VERSION))
+        agent = cluster.versions.get(AGENT_VERSION)  # a CRD of KubeSphere does not keep it
+        is_current = agent is None or agent == facts.get(AGENT_VERSION, agent)
+        if version == cluster.versions.get(KUBERNETES_VERSION) and is_current:
+            return
+        await self._patch_status(cluster.name, {"status": facts})
+
+    async def _patch_status(self, name: str, patch: Object) -> None:
+        below = "status" if self._has_status else ""
+        try:
+            await self._api.patch(CLUSTERS, name, patch, subresource=below)
+        except APIError as e:
+            if e.code != _NOT_FOUND or not below:
+                raise
+            await self._api.patch(CLUSTERS, name, patch)
+            self._has_status = False
+
+    async def observe(self, cluster: HostCluster) -> None:
         """Write the generation of *cluster*, whose objects are right now.
 
         Without a status subresource each write is a new generation, so nothing is written.
+
+        :raise APIError: it cannot be written.
         """
+        if not self._has_status or cluster.observed_generation == cluster.generation:
+            return
         status: Object = {"status": {"observedGeneration": cluster.generation}}
         try:
             stored = await self._api.patch(CLUSTERS, cluster.name, status, subresource="status")

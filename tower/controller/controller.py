@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from attrs import field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -17,6 +16,7 @@ from twisted.python.failure import Failure
 
 from tower.clusters import Cluster
 from tower.clusters.records import Records
+from tower.controller.host_access import HostAccess
 from tower.controller.host_events import HostEvents
 from tower.controller.host_metrics import HostCollector
 from tower.controller.informer import Informer
@@ -24,18 +24,18 @@ from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import HostCluster, HostObjects
 from tower.controller.objects.service_objects import (
     CLUSTER_LABEL,
-    HostSettings,
     cluster_of,
     cluster_of_slice,
     service_name,
     slice_names,
 )
+from tower.controller.port_settlement import NoPort
 from tower.controller.prerequisites import Prerequisites, problem_of
-from tower.controller.reconciler import InvalidName, NoPort, Reconciler
+from tower.controller.reconciler import InvalidName, Reconciler
 from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
-from tower.kube.client import APIError
-from tower.kube.rest.host_api import HostAPI, Object
+from tower.kube.client import WEBHOOK_CURE, APIError
+from tower.kube.rest.host_api import Object
 from tower.kube.rest.host_link import HostLink
 from tower.kube.rest.reflector import Reflector
 from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, SECRETS, SERVICES
@@ -48,6 +48,9 @@ PROBE_PERIOD = 3.0
 #: Time between sweeps of the ports, s.
 PORTS_PERIOD = 600.0
 
+#: Time between checks whether versions of agents and members have changed, s.
+FACTS_PERIOD = 300.0
+
 #: How long the port of a removed cluster is not assigned again, s.
 QUARANTINE = 30 * 86400.0
 
@@ -55,18 +58,6 @@ QUARANTINE = 30 * 86400.0
 RESYNC = 3600.0
 
 _CONFLICT = 409
-
-
-@frozen
-class HostAccess:
-    """A proxy's access to its host cluster.
-
-    :ivar link: of *api*; None: there are no metrics of it.
-    """
-
-    api: HostAPI
-    settings: HostSettings = field(factory=HostSettings)
-    link: HostLink | None = None
 
 
 class Controller(Service):
@@ -99,7 +90,7 @@ class Controller(Service):
         self._random = random or Random()  # noqa: S311 - spreads load
         self._events = HostEvents(api, epoch)
         self._reconciler = Reconciler(
-            api, records, issuer, settings, self._events, set_names, epoch, uses_tokens=uses_tokens
+            host, records, issuer, self._events, set_names, epoch, uses_tokens=uses_tokens
         )
         self._queue = WorkQueue(reactor, self._work, self._failed)
         link = HostLink.of(reactor) if host.link is None else host.link
@@ -131,6 +122,7 @@ class Controller(Service):
         self._periodic = [
             periodic(reactor, PROBE_PERIOD, self._probe),
             periodic(reactor, PORTS_PERIOD, self._sweep_ports),
+            periodic(reactor, FACTS_PERIOD, self._write_facts),
         ]
         self._logged: dict[str, str] = {}  # failures, by cluster
         self._watch: Watch | None = None
@@ -162,6 +154,11 @@ class Controller(Service):
             reflector.stop()
         self._events.stop()
         return self._queue.stop()
+
+    def reached(self, name: str) -> None:
+        """Retry a cluster whose tunnels changed: a webhook may allow now what it denied."""
+        if name in self._logged:
+            self._queue.add(name)
 
     def _begin(self) -> None:
         """Begin to work once all objects are known: a part of them may lack an object that exists."""
@@ -204,12 +201,13 @@ class Controller(Service):
         elif isinstance(error, Conflict | NotFound) or code == _CONFLICT:
             self._log.debug("cluster {cluster}: {error}; retrying", cluster=name, error=error)
         else:
-            level = LogLevel.debug if self._logged.get(name) == str(error) else LogLevel.warn
-            self._logged[name] = str(error)
+            described = f"{error}{WEBHOOK_CURE if isinstance(error, APIError) and error.webhook else ''}"
+            level = LogLevel.debug if self._logged.get(name) == described else LogLevel.warn
+            self._logged[name] = described
             text = "cluster {cluster} cannot be reconciled; retrying in {delay:g} s: {error}"
-            self._log.emit(level, text, cluster=name, delay=delay, error=error)
+            self._log.emit(level, text, cluster=name, delay=delay, error=described)
             reason = type(error).__name__ if isinstance(error, NoPort | InvalidName) else "ReconcileFailed"
-            self._report(name, reason, str(error), is_lasting=code is None)
+            self._report(name, reason, described, is_lasting=code is None)
 
     def _report(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
         cluster = self._hosts.get(name)
@@ -227,6 +225,14 @@ class Controller(Service):
     async def _sweep_ports(self) -> None:
         if self._is_working:
             await self._records.clusters.sweep_ports()
+
+    async def _write_facts(self) -> None:
+        """Write versions that changed without a change of conditions, such as that of an upgraded member."""
+        for cluster in self._hosts.views() if self._is_working else ():
+            try:
+                await self._reconciler.write_facts(cluster)
+            except TowerError as e:
+                self._log.debug("status of cluster {cluster} not written: {e}", cluster=cluster.name, e=e)
 
 
 def _compared_part(obj: Object) -> Object:

@@ -32,6 +32,10 @@ class Informer(Generic[V]):
         """Return the view of an object, or None if it does not exist."""
         return self._views.get(name)
 
+    def views(self) -> list[V]:
+        """Return the views of all objects."""
+        return list(self._views.values())
+
     def replaced(self, items: list[Object], resource_version: str) -> None:
         """Follow a list of all objects."""
         before, self._views = self._views, {_name(item): self._view(item) for item in items}

@@ -30,6 +30,8 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
 
     :param namespace: of the controller's objects.
     """
+    if error.webhook:
+        return None  # it judges one object
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message
@@ -48,7 +50,7 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
         return Problem(
             "CRDMissing",
             "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install it with "
-            "'kubectl apply -f deploy/crds', or install KubeSphere",
+            "'tower crds | kubectl apply -f -' or 'tower-proxy --install-crds', or install KubeSphere",
         )
     return None
 

@@ -14,13 +14,14 @@ from tower.clusters.condition_types import AVAILABLE
 from tower.clusters.records import Records
 from tower.controller.applier import Applier
 from tower.controller.cluster_access import ClusterAccess
-from tower.controller.cluster_conditions import ClusterConditions, is_true
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.cluster_services import ClusterServices, balancer_condition
+from tower.controller.cluster_status import ClusterStatus, is_true
+from tower.controller.host_access import HostAccess
 from tower.controller.host_events import HostEvents
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.endpoints import with_endpoints
-from tower.controller.objects.host_cluster import FINALIZER, PROXY, HostCluster, HostObjects
+from tower.controller.objects.host_cluster import FINALIZER, PROXY, SSH, HostCluster, HostObjects
 from tower.controller.objects.host_conditions import (
     EXTERNAL_ACCESS_READY,
     INITIALIZED,
@@ -29,23 +30,19 @@ from tower.controller.objects.host_conditions import (
 )
 from tower.controller.objects.service_objects import (
     SERVICE_NAMES,
-    HostSettings,
     balancer_names,
     certificate_names,
     service_name,
 )
+from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
-from tower.errors import Conflict, Invalid, TowerError
-from tower.kube.rest.host_api import HostAPI, Object
-from tower.store.records import RecordChanged
+from tower.errors import Conflict, Invalid
+from tower.kube.rest.host_api import Object
 
 
 class RecordPending(Conflict):
     """The cluster's record does not exist yet."""
-
-
-class NoPort(TowerError):
-    """The cluster cannot get a port; with the cure."""
 
 
 class InvalidName(Invalid):
@@ -63,10 +60,9 @@ class Reconciler:
 
     def __init__(
         self,
-        api: HostAPI,
+        host: HostAccess,
         records: Records,
         issuer: KubeconfigIssuer,
-        settings: HostSettings,
         events: HostEvents,
         set_names: Callable[[str, Sequence[str]], None],
         epoch: Callable[[], float],
@@ -76,14 +72,18 @@ class Reconciler:
         self._clusters = records.clusters
         self._events = events
         self._set_names = set_names
+        api, settings = host.api, host.settings
+        self._has_finalizer = not settings.is_compatible
         applier = Applier(api, settings.namespace)
         tokens = records.v1_tokens if uses_tokens else None
-        self._objects = ClusterObject(api, epoch)
+        self._objects = ClusterObject(api, epoch, host.statuses)
         self._services = ClusterServices(applier, settings, events)
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
-        self._conditions = ClusterConditions(self._clusters)
+        self._ports = PortSettlement(self._clusters, events)
+        self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
+        self._ssh = SSHClusters(records, self._objects, self._status, self._ports, events)
         self._withdrawal = Withdrawal(
-            self._clusters, self._objects, self._services, self._access, self._conditions, events
+            self._clusters, self._objects, self._services, self._access, self._status, events
         )
 
     async def reconcile(self, name: str, objects: HostObjects) -> float | None:
@@ -92,12 +92,16 @@ class Reconciler:
         :raise TowerError: a write failed; to be called again.
         """
         cluster = objects.cluster
+        if cluster is None:
+            self._status.forget(name)
         if cluster is not None and cluster.is_served:
             return await self._serve(cluster, objects)
         self._set_names(name, ())
         self._access.written(name)
         if cluster is not None:
             await self._withdrawal.withdraw(cluster, objects)
+            if cluster.type == SSH and not cluster.is_deleted:
+                await self._ssh.settle(cluster, self._require(name))
         elif self._clusters.get(name) is None:  # else the object is new, and not known yet
             await self._withdrawal.clear(objects)
         return None
@@ -111,30 +115,37 @@ class Reconciler:
         record = self._clusters.get(cluster.name)
         condition = not_initialized(reason, text)
         if record is None:
-            if cluster.type != PROXY or not is_lasting:
+            if cluster.type not in (PROXY, SSH) or not is_lasting:
                 return
             await self._objects.set_conditions(cluster, [condition, evolve(condition, type=AVAILABLE)])
         elif is_lasting or not is_true(record, INITIALIZED):
-            await self._conditions.set(record, [condition])
+            await self._status.set(record, [condition])
+
+    async def write_facts(self, cluster: HostCluster) -> None:
+        """Write the versions of a cluster's members if they differ.
+
+        :raise TowerError: they cannot be written.
+        """
+        await self._objects.write_facts(cluster)
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
-        if self._clusters.get(name) is None:
-            _check_name(name)
-            raise RecordPending(f"cluster {name} has no record yet")
-        if FINALIZER not in cluster.finalizers:
-            cluster = await self._objects.set_finalizers(cluster, (*cluster.finalizers, FINALIZER))
-        record = await self._settle_port(cluster)
+        self._require(name)
+        record = await self._ports.settle(cluster, objects.service)
         port = record.kubernetes_port
         if port is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
         service = await self._services.apply(cluster, port, objects)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access.settle(cluster, record, service)
-        await self._objects.apply(cluster, with_endpoints(name, access, service, port))
+        # KubeSphere's webhook denies each write to the object until the agent, which needs its token, answers
+        # through the kubeconfig in it: so the first write has the kubeconfig.
+        wanted = with_endpoints(name, access, service, port)
+        cluster = await self._objects.apply(cluster, wanted, self._finalizers)
         self._access.written(name)
         external = balancer_condition(cluster, service)
-        await self._conditions.set(
+        await self._status.report(
+            cluster,
             record,
             [initialized(), *([external] if external else [])],
             () if external else (EXTERNAL_ACCESS_READY,),
@@ -142,17 +153,28 @@ class Reconciler:
         self._report_served(cluster, record, service, external)
         return delay
 
-    async def _settle_port(self, cluster: HostCluster) -> Cluster:
-        before = self._clusters.require(cluster.name)
-        try:
-            record: Cluster = await self._clusters.settle_port(cluster.name)
-        except RecordChanged:
-            raise
-        except Conflict as e:
-            raise NoPort(str(e)) from e
-        if before.kubernetes_port is not None and record.kubernetes_port != before.kubernetes_port:
-            text = f"Replaced by port {record.kubernetes_port}: {self._clusters.port_problem(before)}"
-            self._events.record(cluster, "Warning", "PortReplaced", text)
+    def _finalizers(self, cluster: HostCluster) -> Sequence[str]:
+        """Return the finalizers of a cluster that is served: with Tower's, which is the last one.
+
+        For KubeSphere, without it: KubeSphere Tower, which may come back, does not know it, and a webhook
+        would deny its removal once the cluster is not served.  Without it, objects of a cluster go after it.
+        """
+        others = tuple(each for each in cluster.finalizers if each != FINALIZER)
+        if not self._has_finalizer:
+            return others
+        is_kept = len(others) < len(cluster.finalizers)
+        return cluster.finalizers if is_kept or cluster.is_deleted else (*others, FINALIZER)
+
+    def _require(self, name: str) -> Cluster:
+        """Return the record of a cluster whose object exists.
+
+        :raise InvalidName: it cannot have one.
+        :raise RecordPending: try again.
+        """
+        record = self._clusters.get(name)
+        if record is None:
+            _check_name(name)
+            raise RecordPending(f"cluster {name} has no record yet")
         return record
 
     def _report_served(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from attrs import frozen
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.controller.cluster_access import ClusterAccess
-from tower.controller.cluster_conditions import ClusterConditions
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.cluster_services import ClusterServices
+from tower.controller.cluster_status import ClusterStatus
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.endpoints import ENDPOINTS, endpoints
 from tower.controller.objects.host_cluster import (
@@ -24,7 +26,12 @@ from tower.controller.objects.host_cluster import (
     HostObjects,
 )
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED, not_joined
-from tower.controller.objects.secret_objects import KUBECONFIG
+from tower.controller.objects.secret_objects import (
+    KUBECONFIG,
+    ClusterSecrets,
+    encoded,
+    kubeconfig_in,
+)
 from tower.controller.objects.service_objects import cluster_of
 from tower.kube.rest.host_api import Object
 
@@ -37,7 +44,7 @@ class Withdrawal:
     _objects: ClusterObject
     _services: ClusterServices
     _access: ClusterAccess
-    _conditions: ClusterConditions
+    _status: ClusterStatus
     _events: HostEvents
 
     async def withdraw(self, cluster: HostCluster, objects: HostObjects) -> None:
@@ -49,8 +56,7 @@ class Withdrawal:
         if objects.service is not None or objects.slices or FINALIZER in cluster.finalizers:
             if cluster.type != PROXY and not cluster.is_deleted:
                 cluster = await self._leave(cluster, record, objects.service)
-            is_last = cluster.is_deleted or cluster.type != PROXY
-            await self._access.remove(cluster.name, cluster, is_last=is_last)
+            await self._access.remove(cluster.name, cluster, partial(_kept, cluster))
             await self._services.remove(objects)
             if cluster.is_deleted and record is not None:
                 await self._clusters.release_port(record.uid)
@@ -66,7 +72,7 @@ class Withdrawal:
             reason = not_joined(cluster)
             if record.condition(INITIALIZED) is None:
                 self._events.record(cluster, "Normal", reason.reason, reason.message)
-            await self._conditions.set(record, [reason], (EXTERNAL_ACCESS_READY,))
+            await self._status.report(cluster, record, [reason], (EXTERNAL_ACCESS_READY,))
 
     async def clear(self, objects: HostObjects) -> None:
         """Remove the objects of a cluster that does not exist any more.
@@ -74,7 +80,7 @@ class Withdrawal:
         :raise TowerError: a write failed.
         """
         if objects.service is not None:
-            await self._access.remove(cluster_of(objects.service["metadata"]["name"]), None, is_last=True)
+            await self._access.remove(cluster_of(objects.service["metadata"]["name"]))
         await self._services.remove(objects)
 
     async def _leave(
@@ -84,17 +90,20 @@ class Withdrawal:
         text = f"spec.connection.type is {cluster.type or 'empty'}, no longer {PROXY}: the Service is removed"
         self._events.record(cluster, "Normal", "Withdrawn", text)
         if record is not None:  # of type ssh
-            await self._conditions.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
+            await self._status.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
         else:
             await self._objects.set_conditions(cluster, ())
         connection = {} if service is None else endpoints(service)
-        removed = {key: None for key, value in connection.items() if value and cluster.text(key) == value}
-        if self._access.has_own_kubeconfig(cluster):
-            removed[KUBECONFIG] = None
+        changed: dict[str, str | None] = {
+            key: None for key, value in connection.items() if value and cluster.text(key) == value
+        }
+        if not self._access.has_foreign_kubeconfig(cluster):
+            others = await self._access.others(cluster.name)
+            changed[KUBECONFIG] = encoded(others[-1]) if others else None
         annotations = dict.fromkeys(
             (TOKEN_ANNOTATION, SECRET_ANNOTATION, STAMP_ANNOTATION, ADDRESS_ANNOTATION)
         )
-        wanted = {"metadata": {"annotations": annotations}, "spec": {"connection": removed}}
+        wanted = {"metadata": {"annotations": annotations}, "spec": {"connection": changed}}
         await self._access.revoke(cluster)
         return await self._objects.apply(cluster, wanted)
 
@@ -104,3 +113,15 @@ class Withdrawal:
         if not self._access.has_foreign_kubeconfig(cluster):
             fields.append(KUBECONFIG)
         return {"spec": {"connection": dict.fromkeys(fields)}}
+
+
+def _kept(cluster: HostCluster, held: ClusterSecrets) -> ClusterSecrets:
+    """Return what stays in the Secret of a cluster that is withdrawn.
+
+    Its agents connect again when it is joined again, with the same token.
+    """
+    if cluster.is_deleted:
+        return ClusterSecrets()
+    own = kubeconfig_in(cluster)
+    others = tuple(each for each in held.others if each != own)
+    return ClusterSecrets(token=held.token if cluster.type == PROXY else "", others=others)

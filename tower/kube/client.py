@@ -48,6 +48,15 @@ T = TypeVar("T")
 #: Method, path with prefix and query, and header fields.
 _Head = tuple[bytes, bytes, Headers]
 
+#: End of an error of an admission webhook, with the cure.
+WEBHOOK_CURE = (
+    ": KubeSphere's webhook allows changes of a cluster only while an agent is connected, and the user "
+    "kubesphere has rights in the cluster; for another webhook, correct what it reports"
+)
+
+#: The API server's words for a webhook that denied a request, or failed; `reported` escapes the quotes.
+_WEBHOOK = re.compile(r'webhook \\?"([^"\\]+)')
+
 #: Delays in seconds; dates are not used by API servers.
 _SECONDS = re.compile(rb"[0-9]{1,5}")
 
@@ -78,6 +87,12 @@ class APIError(TowerError):
         super().__init__(f"{method} {path}: {answer}")
         self.method, self.path, self.code, self.message, self.cause = method, path, code, message, cause
         self.reason, self.retry_after = reason, retry_after
+
+    @property
+    def webhook(self) -> str:
+        """The name of the admission webhook that denied the request, or did not answer; empty: none did."""
+        found = _WEBHOOK.search(self.message)
+        return "" if found is None else found[1]
 
 
 @frozen

@@ -51,7 +51,7 @@ class MetricsPage:
         self._waiting: list[Deferred[list[bytes]]] | None = None
 
     def add(self, collector: Collector) -> None:
-        """Add metrics to the registry."""
+        """Add metrics to the page."""
         self._registry.register(collector)
 
     def pieces(self) -> Deferred[list[bytes]]:

@@ -164,6 +164,8 @@ class NodeClusters(Service):
         running = self._running.get(name)
         if running is not None:
             running.renew_credential()
+        else:
+            self._follow(name)
 
     # Conditions
 

@@ -13,16 +13,16 @@ _OPTIONS = """
 access-log allow-core-dumps allow-member-tokens allow-system-identities allow-system-identity audit-log-format
 audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key
 cloud-config cloud-provider cluster-ports grace health-address health-port host host-key
-insecure-skip-kubelet-tls-verify insecure-v1-any-host-key keepalive key-secret keys-from-state-dir kubeconfig
-kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat kubesphere-host
-kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration leader-elect-renew-deadline
-leader-elect-retry-period log-file log-format log-levels max-connections max-connections-per-address
-max-credential-ttl max-requests-inflight max-retry max-retry-interval max-tunnels-per-cluster
-max-tunnels-per-key member-kubeconfig metrics-host metrics-port name namespace new-ca new-host-key
-no-impersonation node-files nodes nodes-file nodes-from-api port protocol proxy-protocol-from proxy-server
-publish-service-address rekey-bytes require-v2 secrets-key-file secure-port ssh-cluster ssh-host-keys
-ssh-key-type ssh-keyfile ssh-known-hosts ssh-port ssh-user state-dir store target token token-file v
-v1-no-impersonation v1-open-ports vmodule
+insecure-skip-kubelet-tls-verify insecure-v1-any-host-key install-crds keepalive key-secret
+keys-from-state-dir kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat
+kubesphere-host kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration
+leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels max-connections
+max-connections-per-address max-credential-ttl max-requests-inflight max-retry max-retry-interval
+max-tunnels-per-cluster max-tunnels-per-key member-kubeconfig metrics-host metrics-port name namespace new-ca
+new-host-key no-impersonation node-files nodes nodes-file nodes-from-api port protocol proxy-protocol-from
+proxy-server publish-service-address rekey-bytes require-v2 secrets-key-file secure-port ssh-cluster
+ssh-host-keys ssh-key-type ssh-keyfile ssh-known-hosts ssh-port ssh-user state-dir store target token
+token-file v v1-no-impersonation v1-open-ports vmodule
 """
 
 #: Options of tower-proxy and tower-agent.  Each ignores the other's variables: both may share an environment.

@@ -26,6 +26,9 @@ from tower.trust.statedir import FILE_LIMIT
 #: File of the records.
 DATABASE = "tower.db"
 
+#: All objects of a proxy with its records in a host cluster, a JSON array; in place of all other files.
+HOST_OBJECTS = "host-objects.json"
+
 #: Name of the manifest, the first entry of the archive.
 MANIFEST = "tower-backup.json"
 
@@ -61,6 +64,12 @@ class Backup:
     created: float
     has_secrets: bool
     files: Mapping[str, SavedFile]
+
+    @property
+    def count(self) -> int:
+        """Number of files, or of the host cluster's objects."""
+        objects = self.files.get(HOST_OBJECTS)
+        return len(self.files) if objects is None else len(json.loads(objects.data))
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest."""
@@ -127,10 +136,22 @@ def _read(archive: tarfile.TarFile, path: Path) -> Backup:
         if hashlib.sha256(data).hexdigest() != listed["sha256"]:
             raise _NotABackup(f"{entry.name} is damaged")
         files[entry.name] = SavedFile(data, listed["mode"])
-    if manifest is None or set(files) != set(manifest["files"]) or DATABASE not in files:
+    if manifest is None or set(files) != set(manifest["files"]):
         raise _NotABackup("it is truncated")
-    checked_copy(files[DATABASE].data, f"{path}, {DATABASE}")
+    if DATABASE in files:
+        checked_copy(files[DATABASE].data, f"{path}, {DATABASE}")
+    elif not _has_objects(files):
+        raise _NotABackup("it has no records")
     return Backup(manifest["version"], manifest["created"], manifest["secrets"], files)
+
+
+def _has_objects(files: Mapping[str, SavedFile]) -> bool:
+    """Return whether the only file has objects of a host cluster."""
+    try:
+        objects = json.loads(files[HOST_OBJECTS].data)
+    except (KeyError, ValueError, RecursionError):
+        return False
+    return len(files) == 1 and isinstance(objects, list)
 
 
 def _manifest(entry: tarfile.TarInfo, source: IO[bytes] | None, path: Path) -> Any:
@@ -162,7 +183,7 @@ def _manifest(entry: tarfile.TarInfo, source: IO[bytes] | None, path: Path) -> A
 
 
 def _content(entry: tarfile.TarInfo, source: IO[bytes] | None) -> bytes:
-    limit = SIZE_LIMIT if entry.name == DATABASE else FILE_LIMIT
+    limit = SIZE_LIMIT if entry.name in (DATABASE, HOST_OBJECTS) else FILE_LIMIT
     if source is None or entry.size > limit:
         raise _NotABackup(f"{entry.name} is not a file of at most {limit} B")
     return source.read()

@@ -234,11 +234,17 @@ class Tunnels:
         """Return the last known version of the member's API server; empty if unknown."""
         return self._versions.get(cluster, "")
 
-    def remember(self, cluster: str, seen: float, version: str) -> None:
-        """Set when *cluster* was last seen, and its version, unless it was seen by this proxy."""
-        self._last_seen.setdefault(cluster, seen)
-        if version:
-            self._versions.setdefault(cluster, version)
+    def remember(self, cluster: str, seen: float | None, version: str) -> None:
+        """Set when *cluster* was last seen, and its version, unless something newer is known.
+
+        :param seen: s since the epoch; None: unknown.
+        """
+        known = self._last_seen.get(cluster)
+        is_newer = seen is not None and (known is None or known < seen) and cluster not in self._live
+        if seen is not None and is_newer:
+            self._last_seen[cluster] = seen
+        if version and (is_newer or cluster not in self._versions):
+            self._versions[cluster] = version
 
     def explanation(self, cluster: str) -> str:
         """Return why a cluster without agents cannot be reached; empty if it has agents, or is not in use."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
@@ -17,8 +18,8 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused
 from tower.kube.client import APIClient
 from tower.kube.member_check import CHECK_LIMIT, MemberChecker
-from tower.kube.member_cures import old_agent_texts
-from tower.kube.member_status import MemberStatus
+from tower.kube.member_cures import found, old_agent_texts
+from tower.kube.member_status import CREDENTIAL, UNCHECKED, Check, MemberStatus
 from tower.net.addresses import join_address
 from tower.tunnels.apiserver_gate import APIServerGate
 from tower.tunnels.live import CheckMember, Rewrite
@@ -99,7 +100,8 @@ class V1Tunnel:
         self.peer, self.since = tunnel.peer, tunnel.since
         self.server = credential.address.encode()  # as in the Host fields that it gets
         self.member_status: MemberStatus | None = None
-        self.check_member: CheckMember | None = MemberChecker(
+        texts = old_agent_texts(agent.name)
+        checker = MemberChecker(
             clock,
             APIClient(
                 clock,
@@ -109,7 +111,7 @@ class V1Tunnel:
             ),
             lambda: credential.address,
             lambda: credential.facts,
-            old_agent_texts(agent.name),
+            texts,
             epoch=epoch,
             impersonate=impersonate,
             unverified=APIClient(
@@ -118,7 +120,13 @@ class V1Tunnel:
                 credential.upstream.without_credential,
                 limit=CHECK_LIMIT,
             ),
-        ).check
+        )
+        self.check_member: CheckMember | None = checker.check
+        if credential.is_missing:  # from the start on, so that other agents of the cluster are preferred
+            text = f"{texts.peer} sent no credential for API server {credential.address}"
+            missing = found(CREDENTIAL, "CredentialMissing", text, texts)
+            self.member_status = MemberStatus(credential=missing)
+            self.check_member = _with_credential(checker.check, missing)
         self.on_change: Callable[[], None] = lambda: None
         self.request_check: Callable[[], None] = lambda: None
 
@@ -168,6 +176,15 @@ class V1Tunnel:
     def close(self, reason: str) -> None:
         """Close with a message to the agent that has the reason."""
         self._tunnel.close(reason)
+
+
+def _with_credential(check: CheckMember, credential: Check) -> CheckMember:
+    """Return a check of the API server alone, with the known state of the credential."""
+
+    async def checked() -> MemberStatus:
+        return evolve(await check(), credential=credential, impersonation=UNCHECKED)
+
+    return checked
 
 
 def _with_port(address: str) -> str:

@@ -36,6 +36,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (printf "%s-join" (include "tower-agent.fullname" .)) .Values.joinToken.existingSecret }}
 {{- end }}
 
+{{- /* The variables that are the agent's options; empty ones are omitted. */}}
+{{- define "tower-agent.options" -}}
+{{- $targets := list }}
+{{- range $name, $address := .Values.targets }}{{ $targets = append $targets (printf "%s=%s" $name $address) }}{{ end }}
+TOWER_NAME: {{ .Values.name | quote }}
+TOWER_PROXY_SERVER: {{ .Values.proxyServer | quote }}
+TOWER_HOST_KEY: {{ join "," .Values.hostKeys | quote }}
+TOWER_CA_HASH: {{ join "," .Values.caHashes | quote }}
+TOWER_KEY_SECRET: {{ include "tower-agent.fullname" . }}-key
+TOWER_HEALTH_ADDRESS: "[$(POD_IP)]:8081"
+{{- if .Values.metrics.enabled }}
+TOWER_METRICS_PORT: {{ .Values.metrics.port | quote }}
+TOWER_METRICS_HOST: $(POD_IP)
+{{- end }}
+TOWER_ALLOW_SYSTEM_IDENTITY: {{ join "," .Values.allowSystemIdentities | quote }}
+TOWER_TARGET: {{ join "," $targets | quote }}
+TOWER_KUBESPHERE_SERVICE: {{ .Values.kubesphereService | quote }}
+TOWER_LOG_FORMAT: {{ .Values.log.format }}
+TOWER_V: {{ .Values.log.level | quote }}
+{{- end }}
+
+{{- /* The constraints of the values, or one node for each pod if possible. */}}
+{{- define "tower-agent.spread" -}}
+{{- $selector := dict "labelSelector" (dict "matchLabels" (include "tower-agent.selector" . | fromYaml)) }}
+{{- $nodes := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
+{{- $constraints := list }}
+{{- range default (list $nodes) .Values.topologySpreadConstraints }}
+{{- $constraints = append $constraints (merge (dict) . $selector) }}
+{{- end }}
+{{- toYaml $constraints | nindent 8 }}
+{{- end }}
+
 {{- /* Fails if values are missing or contradict each other; the schema checks each value alone. */}}
 {{- define "tower-agent.check" -}}
 {{- range $name := list "name" "proxyServer" "hostKeys" }}

@@ -87,14 +87,20 @@ class KubeSphereTests(SynchronousTestCase):
         self.assertEqual({**_value(new), "meta": {}}, {**value, "meta": {}})
 
     def test_served(self) -> None:
-        """A cluster is enabled by joinFederation, unless it is disabled or being deleted."""
+        """A cluster is enabled by joinFederation, unless it is disabled or being deleted.
+
+        While KubeSphere cleans up in the member of a deleted cluster, it is still served.
+        """
         for spec, metadata, expected in (
             ({}, {}, True),
             ({"enable": True}, {}, True),
             ({"enable": False}, {}, False),
             ({"joinFederation": False}, {}, False),
             ({"joinFederation": None}, {}, False),
-            ({}, {"deletionTimestamp": "2025-06-02T00:00:00Z"}, False),
+            ({}, {"deletionTimestamp": "2025-06-02T00:00:00Z"}, True),
+            ({"enable": False}, {"deletionTimestamp": "2025-06-02T00:00:00Z"}, False),
+            ({}, {"deletionTimestamp": "2025-06-02T00:00:00Z", "finalizers": ["other/x"]}, False),
+            ({}, {"deletionTimestamp": "2025-06-02T00:00:00Z", "finalizers": []}, False),
         ):
             obj = _stored(KUBESPHERE)
             obj["spec"] |= spec

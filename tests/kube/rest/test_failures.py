@@ -23,7 +23,7 @@ class DescribeTests(SynchronousTestCase):
         self.assertEqual(
             self.text(404),
             "GET /x: answered 404: no; install the CRD clusters.cluster.kubesphere.io: "
-            "kubectl apply -f deploy/crds",
+            "tower crds | kubectl apply -f -, or tower-proxy --install-crds",
         )
         self.assertIn("grant get, list and watch of clusters.cluster.kubesphere.io", self.text(403))
         self.assertIn("renew the kubeconfig", self.text(401))

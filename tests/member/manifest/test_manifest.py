@@ -114,15 +114,48 @@ class ManifestTests(SynchronousTestCase):
         found = {each["resources"][0]: each.get("resourceNames") for each in rules}
         self.assertEqual(found, {"users": None, "groups": ["dev"]})
 
+    def test_namespace(self) -> None:
+        """Another namespace is neither created nor removed; rights of two agents have different names."""
+        settings = AgentSettings(namespace="platform")
+        objects = self.objects(settings)
+        kinds = [kind for kind, _ in objects]
+        self.assertNotIn("Namespace", kinds)
+        self.assertEqual(len(objects), len(self.objects()) - 1)
+        shared = {(kind, name) for kind, name in objects if kind.startswith("Cluster")}
+        self.assertEqual(
+            shared, {(kind, "platform-tower-agent") for kind in ("ClusterRole", "ClusterRoleBinding")}
+        )
+        self.check_names(objects, "platform", "platform-tower-agent")
+        self.assertIn("kubectl -n platform rollout", agent_manifest(JOINING, settings))
+
+    def test_replicas(self) -> None:
+        """Replicas and the registry's credentials are those of the settings; one replica has no budget."""
+        deployment = self.objects(AgentSettings(replicas=3, pull_secrets=("a", "b")))[
+            "Deployment", "tower-agent"
+        ]
+        self.assertEqual(deployment["spec"]["replicas"], 3)
+        pod = deployment["spec"]["template"]["spec"]
+        self.assertEqual(pod["imagePullSecrets"], [{"name": "a"}, {"name": "b"}])
+        kinds = [kind for kind, _ in self.objects(AgentSettings(replicas=1))]
+        self.assertNotIn("PodDisruptionBudget", kinds)
+
     def test_names_match(self) -> None:
         """References lead to objects of the manifest, and selectors to the pods."""
-        objects = self.objects()
+        self.check_names(self.objects(), "tower-system", "tower-agent")
+
+    def check_names(self, objects: dict[tuple[str, str], dict[str, Any]], space: str, shared: str) -> None:
+        """Check references and selectors.
+
+        :param space: namespace of the agent.
+        :param shared: name of the ClusterRole.
+        """
+        self.assertIn(("ClusterRole", shared), objects)
         for kind in ("Role", "ClusterRole"):
             for item in (item for key, item in objects.items() if key[0] == f"{kind}Binding"):
                 self.assertIn((kind, item["roleRef"]["name"]), objects)
                 for subject in item["subjects"]:
                     self.assertIn((subject["kind"], subject["name"]), objects)
-                    self.assertEqual(subject["namespace"], "tower-system")
+                    self.assertEqual(subject["namespace"], space)
         template = objects["Deployment", "tower-agent"]["spec"]["template"]
         labels = template["metadata"]["labels"].items()
         for kind, path in (("Deployment", "selector"), ("PodDisruptionBudget", "selector")):
@@ -135,4 +168,4 @@ class ManifestTests(SynchronousTestCase):
         for (kind, _), item in objects.items():
             namespace = item["metadata"].get("namespace")
             is_global = kind in {"Namespace", "ClusterRole", "ClusterRoleBinding"}
-            self.assertEqual(namespace, None if is_global else "tower-system")
+            self.assertEqual(namespace, None if is_global else space)

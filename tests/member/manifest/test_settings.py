@@ -35,7 +35,9 @@ class SettingsTests(SynchronousTestCase):
 
     def test_object(self) -> None:
         """The JSON object is read as the same settings; missing fields have their defaults."""
-        settings = AgentSettings("tower:1", ("jane",), ("dev", "ops"), ("db=10.0.0.5:5432",), "ks:80")
+        settings = AgentSettings(
+            "tower:1", ("jane",), ("dev", "ops"), ("db=10.0.0.5:5432",), "ks:80", "platform", 3, ("registry",)
+        )
         self.assertEqual(AgentSettings.parse(settings.to_object()), settings)
         self.assertEqual(AgentSettings.parse({}), AgentSettings())
 
@@ -43,7 +45,16 @@ class SettingsTests(SynchronousTestCase):
         """Anything else is an error that begins with the path of the field."""
         for value, text in (
             ([], "spec.manifest: must be an object"),
-            ({"replicas": 3}, "spec.manifest.replicas: unknown; the fields are image"),
+            ({"replica": 3}, "spec.manifest.replica: unknown; the fields are image"),
+            ({"replicas": "3"}, "spec.manifest.replicas: must be a whole number"),
+            ({"replicas": True}, "spec.manifest.replicas: must be a whole number"),
+            ({"replicas": 9}, "spec.manifest.replicas: 9: must be from 1 to 8"),
+            ({"replicas": 0}, "spec.manifest.replicas: 0: must be from 1 to 8"),
+            ({"namespace": None}, "spec.manifest.namespace: must be a string"),
+            ({"namespace": "a.b"}, "spec.manifest.namespace: 'a.b': must be 1 to 63"),
+            ({"namespace": ""}, "spec.manifest.namespace: '': must be 1 to 63"),
+            ({"imagePullSecrets": ["A"]}, "spec.manifest.imagePullSecrets: 'A' is not the name"),
+            ({"imagePullSecrets": ["a"] * 201}, "spec.manifest.imagePullSecrets: 201 names"),
             ({"image": 1}, "spec.manifest.image: must be a string"),
             ({"kubesphereService": 80}, "spec.manifest.kubesphereService: must be a string"),
             ({"kubesphereService": "a b"}, "spec.manifest.kubesphereService: 'a b'"),

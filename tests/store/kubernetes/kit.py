@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from tests.kube.rest.fake_host import FakeHost
 from tests.store.kubernetes.samples import KUBESPHERE
 from tower.clusters.host.host_object import ClusterCodec
+from tower.clusters.host.host_statuses import HostStatuses
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import CLUSTERS
 from tower.store.kubernetes.host_kinds import own_codecs
@@ -22,18 +23,23 @@ from tower.store.kubernetes.store import KubernetesStore
 NAMESPACE = "kubesphere-system"
 
 
-def codecs() -> list[ObjectCodec]:
+def codecs(statuses: HostStatuses | None = None) -> list[ObjectCodec]:
     """Return the codecs of all kinds."""
-    return [ClusterCodec(), *own_codecs()]
+    return [ClusterCodec(statuses=statuses or HostStatuses()), *own_codecs()]
 
 
-def opened(host: FakeHost, clock: Clock | None = None) -> KubernetesStore:
+def opened(
+    host: FakeHost, clock: Clock | None = None, statuses: HostStatuses | None = None
+) -> KubernetesStore:
     """Return the store in *host*.
 
+    :param statuses: what it writes with conditions.
     :raise StoreFailed: the host does not answer.
     :raise CancelledError: it does not answer lists.
     """
-    loading = Deferred.fromCoroutine(KubernetesStore.load(host, NAMESPACE, codecs(), clock or Clock()))
+    loading = Deferred.fromCoroutine(
+        KubernetesStore.load(host, NAMESPACE, codecs(statuses), clock or Clock())
+    )
     found: list[KubernetesStore | Failure] = []
     loading.addBoth(found.append)
     if not found:

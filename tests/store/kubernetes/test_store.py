@@ -463,7 +463,7 @@ class RemovalTests(_StoreCase):
         self.assertEqual(self.left(), ["ports", "credentials"])
 
     def test_with_finalizers(self) -> None:
-        """A deletion by Tower's API lasts until the finalizers are removed."""
+        """A deletion by Tower's API lasts until the finalizers are removed; KubeSphere needs the member."""
         self.successResultOf(
             self.clusters.change(
                 "alpha", lambda cluster: evolve(cluster, meta=evolve(cluster.meta, deleted=1.0))
@@ -471,7 +471,7 @@ class RemovalTests(_StoreCase):
         )
         cluster = self.clusters.require("alpha")
         self.assertIsNotNone(cluster.meta.deleted)
-        self.assertFalse(cluster.enabled)
+        self.assertTrue(cluster.enabled)
         self.assertIn("deletionTimestamp", self.stored()["metadata"])
         self.successResultOf(
             self.clusters.change(

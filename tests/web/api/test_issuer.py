@@ -102,7 +102,7 @@ class ImportURLTests(ApiTestCase):
         """Invalid settings and values are rejected with their field, and nothing is stored."""
         for spec, text in (
             ({"manifest": []}, "spec.manifest: must be an object"),
-            ({"manifest": {"replicas": 1}}, "spec.manifest.replicas"),
+            ({"manifest": {"replica": 1}}, "spec.manifest.replica: unknown"),
             ({"manifest": {"impersonateGroups": ["system:masters"]}}, "spec.manifest.impersonateGroups"),
             ({"manifest": {}, "ttl": "31d"}, "must be at most 30d"),
             ({"manifest": {}, "uses": 0}, "uses 0"),

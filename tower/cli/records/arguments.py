@@ -33,18 +33,23 @@ def add_store_commands(commands: Commands[Parser]) -> None:
             required=True,
             help=f"{'source' if name == 'from' else 'target'}: {SQLITE} or {KUBERNETES}",
         )
-    one.add_argument(
+    add_host_arguments(one)
+    one.set_defaults(text=_copy)
+
+
+def add_host_arguments(command: Parser) -> None:
+    """Add the options that name the host cluster."""
+    command.add_argument(
         "--host-kubeconfig",
         metavar="FILE",
         help="kubeconfig of the host cluster (default: the pod's service account)",
     )
-    one.add_argument(
+    command.add_argument(
         "--namespace",
         metavar="NAMESPACE",
         default=NAMESPACE,
         help=f"namespace of the records in the host cluster (default: {NAMESPACE})",
     )
-    one.set_defaults(text=_copy)
 
 
 def _copy(options: argparse.Namespace) -> str:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 from base64 import b64encode
-from collections.abc import Coroutine
-from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from tower.cli.client import CommandFailed, UsageFailed
 from tower.cli.records.arguments import SQLITE
+from tower.cli.records.host_session import reactor, with_host
 from tower.clusters.host.host_object import ClusterCodec
 from tower.control.state_files import DATABASE
 from tower.controller.leader.lease_record import LeaseRecord
 from tower.controller.leader.state_secret import STATE_OBJECT, StateSecret
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
-from tower.kube.rest.rest_client import RestClient
-from tower.kube.rest.rest_config import RestConfig
 from tower.kube.rest.well_known import LEASES, SECRETS
 from tower.rotation.host_key import FILE as HOST_KEY
 from tower.store import IStore
@@ -30,8 +24,6 @@ from tower.store.kubernetes.host_kinds import own_codecs
 from tower.store.kubernetes.store import KubernetesStore
 from tower.store.sqlite import SQLiteStore
 from tower.trust.statedir import StateDir
-
-reactor: Any = _reactor
 
 #: Time to load the records of the host cluster, s.
 PATIENCE = 60.0
@@ -48,19 +40,11 @@ def copy(options: argparse.Namespace) -> str:
         raise UsageFailed(f"--from and --to are both {options.store_to}: choose two stores")
     if not options.state_dir:
         raise UsageFailed("--state-dir is missing: set it to the proxy's state directory on this machine")
-    if options.host_kubeconfig:
-        config = RestConfig.from_kubeconfig(options.host_kubeconfig, reactor)
-    elif "KUBERNETES_SERVICE_HOST" in os.environ:
-        config = RestConfig.in_cluster(reactor)
-    else:
-        raise UsageFailed("--host-kubeconfig is missing: set it to a kubeconfig of the host cluster")
     state = StateDir(options.state_dir)
     state.lock()
-    client = RestClient(reactor, config)
     try:
-        count = _run(_copied(client, state, options))
+        count = with_host(options, lambda api: _copied(api, state, options))
     finally:
-        client.close()
         state.close()
     directory = "an empty --state-dir: the keys are in the host cluster"
     if options.store_to == SQLITE:
@@ -141,21 +125,3 @@ async def _started(host: KubernetesStore) -> None:
 async def _stopped(*stores: IStore) -> None:
     for store in stores:
         await store.stop()
-
-
-def _run(doing: Coroutine[Any, Any, int]) -> int:
-    """Run the reactor until *doing* is done; raise `KeyboardInterrupt` after Ctrl-C."""
-    results: list[int | Failure] = []
-
-    def begin() -> None:
-        Deferred.fromCoroutine(doing).addBoth(results.append).addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    if not results:
-        raise KeyboardInterrupt
-    (result,) = results
-    if isinstance(result, Failure):
-        result.raiseException()
-    assert isinstance(result, int)
-    return result

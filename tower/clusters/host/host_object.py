@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from tower.clusters.cluster import check_name
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
 from tower.clusters.host.host_conditions import HostConditions
+from tower.clusters.host.host_statuses import HostStatuses
 from tower.clusters.object_meta import ObjectMeta, decode_object_meta, encode_object_meta
 from tower.clusters.ssh_spec_object import NAMES, from_record, read_spec, to_object, to_record
 from tower.errors import Invalid
@@ -41,6 +42,9 @@ OTHER_TYPES = PREFIX + "conditions"
 #: Distance of a cluster's port for KubeSphere from its port for Kubernetes.
 KUBESPHERE_OFFSET = 10_000
 
+#: Finalizer of KubeSphere, whose clean-up in the member needs the proxy.
+KUBESPHERE_FINALIZER = "finalizer.cluster.kubesphere.io"
+
 _PRIVATE = frozenset({UID, CREATED, META, OTHER_TYPES, TRANSACTION})
 
 #: ``kubectl apply`` stores the whole applied object here, including secrets.
@@ -58,8 +62,12 @@ TYPES = frozenset(
 
 @frozen
 class ClusterCodec:
-    """The codec of `tower.store.kubernetes.object_codec.ObjectCodec` for clusters."""
+    """The codec of `tower.store.kubernetes.object_codec.ObjectCodec` for clusters.
 
+    :ivar statuses: facts to write with the conditions.
+    """
+
+    statuses: HostStatuses = field(factory=HostStatuses)
     kind: str = CLUSTERS
     resource: ResourceType = CLUSTER_TYPE
     selector: str = ""
@@ -71,12 +79,13 @@ class ClusterCodec:
 
     def record(self, obj: Object, known: Value | None = None) -> tuple[str, Value] | None:
         """See `ObjectCodec.record`; other types than proxy and ssh are KubeSphere's own business."""
+        self.statuses.read(obj)
         value = record_value(obj, known)
         return None if value is None else (obj["metadata"]["name"], value)
 
     def merged(self, base: Object | None, name: str, value: Value) -> Object:
         """See `ObjectCodec.merged`."""
-        return merged(base, name, value)
+        return self.statuses.added(name, base, merged(base, name, value))
 
     def is_deletion(self, base: Object, value: Value) -> bool:
         """See `ObjectCodec.is_deletion`."""
@@ -169,10 +178,14 @@ def merged(base: Object | None, name: str, value: Value) -> Object:
 
 
 def is_enabled(obj: Object) -> bool:
-    """Return whether the cluster is served: not during its deletion; ``enable`` may be missing."""
-    spec = obj.get("spec") or {}
+    """Return whether the cluster is served; ``enable`` may be missing.
+
+    A cluster that is being deleted is served until KubeSphere has cleaned up, which needs the member.
+    """
+    spec, metadata = obj.get("spec") or {}, obj["metadata"]
     is_wanted = spec.get("joinFederation") is True and spec.get("enable") is not False
-    return is_wanted and "deletionTimestamp" not in obj["metadata"]
+    is_kept = KUBESPHERE_FINALIZER in (metadata.get("finalizers") or ())
+    return is_wanted and (is_kept or "deletionTimestamp" not in metadata)
 
 
 def _connection(obj: Object) -> dict[str, Any]:

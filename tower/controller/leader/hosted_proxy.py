@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
+from prometheus_client.registry import Collector
 from twisted.application.service import MultiService, Service
 from twisted.internet import defer
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python import usage
@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED
+from tower.controller.leader.leader_election import LeaderElection
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.leader_start import LeaderStart, StartAbandoned
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
@@ -31,7 +32,7 @@ from tower.options.errors import one_line
 from tower.reactor.interfaces import IReactor
 from tower.reactor.pause import Pause
 from tower.reactor.process import end_in_failure
-from tower.reactor.repeating import periodic
+from tower.reactor.repeating import RepeatingTask
 from tower.reactor.signals import Reloads
 from tower.store import IStore
 from tower.trust.statedir import StateDir
@@ -39,8 +40,11 @@ from tower.trust.statedir import StateDir
 #: Time until a replica that could not start as the leader is a candidate again, s: doubled up to the longest.
 FIRST_REST, LONGEST_REST = 5.0, 20.0
 
-#: Longest time that a stop waits for requests about the label and the Secret, s.
+#: Longest time that a stop waits for the removal of the label, s.
 LAST_REQUESTS = 1.0
+
+#: Timeout of a check of the label or the Secret, s.
+REQUEST_LIMIT = 60.0
 
 #: Time after which a program that lost its Lease ends, finished or not, s.
 END_LIMIT = 5.0
@@ -52,6 +56,9 @@ class LeadingProxy(Protocol):
     on_ready: Callable[[], None]
     grace: float
     hand_over: Callable[[], Awaitable[None]] | None
+
+    def add_metrics(self, collector: Collector) -> None:
+        """Add metrics to its page."""
 
     def setServiceParent(self, parent: Any) -> Any:
         """Start it as a part of *parent*."""
@@ -67,32 +74,6 @@ class LeadingProxy(Protocol):
         """Return its state in one sentence."""
 
 
-class Election(Protocol):
-    """`LeaderElection`."""
-
-    on_started: Callable[[], object]
-    on_standby: Callable[[], object]
-    on_lost: Callable[[str], object]
-
-    @property
-    def problem(self) -> str:
-        """Why this replica cannot take part."""
-
-    @property
-    def role(self) -> str:
-        """``leader: …`` or ``standby: …``."""
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica leads now."""
-
-    def startService(self) -> None:
-        """Take part."""
-
-    async def release(self) -> None:
-        """Leave the election, until the next `startService`; the next leader may begin."""
-
-
 class HostedProxy(MultiService):
     """A replica of the proxy; its parts are stopped with it.
 
@@ -102,6 +83,8 @@ class HostedProxy(MultiService):
     :param create: returns the proxy with that store.
     :param failures: returns the reasons why records cannot be read now.
     :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
+    :param collector: of metrics of the election, for the proxy's page.
+    :param announce: writes an event about a change of this candidate.
     :param fail: ends the program with exit code 1.
     :param end: ends the process at once with an exit code.
     :ivar reloads: what SIGHUP reloads.
@@ -113,7 +96,7 @@ class HostedProxy(MultiService):
     def __init__(
         self,
         reactor: IReactor,
-        election: Election,
+        election: LeaderElection,
         state: StateDir,
         secret: StateSecret,
         label: LeaderLabel | None,
@@ -123,6 +106,8 @@ class HostedProxy(MultiService):
         *,
         failures: Callable[[], Sequence[str]] = tuple,
         own_secrets_key: bool = True,
+        collector: Collector | None = None,
+        announce: Callable[[str], object] = lambda _: None,
         fail: Callable[[IReactor], object] = end_in_failure,
         end: Callable[[int], object] = os._exit,
     ) -> None:
@@ -131,6 +116,7 @@ class HostedProxy(MultiService):
         self._secret, self._label, self.reloads = secret, label, reloads
         self._load, self._create, self._fail, self._end = load, create, fail, end
         self._failures, self._own_secrets_key = failures, own_secrets_key
+        self._collector, self._announce = collector, announce
         self._pause = Pause(reactor)
         self._leading: Deferred[None] | None = None
         self._proxy: LeadingProxy | None = None
@@ -196,6 +182,7 @@ class HostedProxy(MultiService):
         self._state.write(HOSTED, f"{self.role}\n".encode())
 
     def _started(self) -> None:
+        self._announce("became leader")
         self._leading = Deferred.fromCoroutine(self._lead())
         self._leading.addErrback(self._failed)
 
@@ -218,6 +205,8 @@ class HostedProxy(MultiService):
             return
         self._trouble, self._rest = "", FIRST_REST
         proxy.on_ready, proxy.hand_over = self._ready, self._hand_over
+        if self._collector is not None:
+            proxy.add_metrics(self._collector)
         self._proxy = proxy
         proxy.setServiceParent(self)
 
@@ -231,7 +220,7 @@ class HostedProxy(MultiService):
             reason=self._trouble,
         )
         self._rests = True
-        await self._election.release()
+        await self._hand_over()
         await self._pause.wait(rest)
         self._rests = False
         if self.running:
@@ -240,12 +229,15 @@ class HostedProxy(MultiService):
     def _ready(self) -> None:
         """Let Services select this replica."""
         self._serves = True
-        self._background = [periodic(self._reactor, SAVE_PERIOD, self._secret.try_to_save_changed)]
+        self._background = [self._task(SAVE_PERIOD, self._secret.try_to_save_changed)]
         if self._label is not None:
-            self._background.append(periodic(self._reactor, LABEL_PERIOD, self._label.try_to_set))
+            self._background.append(self._task(LABEL_PERIOD, self._label.try_to_set))
         for service in self._background:
             service.setServiceParent(self)
         self.on_ready()
+
+    def _task(self, period: float, work: Callable[[], Awaitable[None]]) -> Service:
+        return RepeatingTask(self._reactor, period, work, REQUEST_LIMIT)
 
     # End
 
@@ -286,7 +278,10 @@ class HostedProxy(MultiService):
         self._state.close()
 
     def _cancel(self) -> None:
-        """Cancel a start that is not finished."""
+        """Cancel a start that is not finished, and checks of the label and the Secret."""
+        background, self._background = self._background, []
+        for service in background:
+            service.disownServiceParent()
         self._pause.cancel()
         leading, self._leading = self._leading, None
         if leading is not None:
@@ -307,9 +302,7 @@ class HostedProxy(MultiService):
         return removing
 
     async def _hand_over(self) -> None:
-        """Stop all writes, and release the Lease."""
-        ending = DeferredList([maybeDeferred(service.disownServiceParent) for service in self._background])
-        self._background = []
-        with suppress(defer.TimeoutError):
-            await ending.addTimeout(LAST_REQUESTS, self._reactor)
+        """Release the Lease; nothing is written any more."""
+        if self._election.is_leader:
+            self._announce("stopped leading")
         await self._election.release()

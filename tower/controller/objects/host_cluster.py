@@ -8,6 +8,8 @@ from typing import Any, Self
 from attrs import field, frozen
 
 from tower.clusters.cluster import API_VERSION
+from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
+from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION
 from tower.kube.rest.host_api import Object
 
 #: Prefix of Tower's own annotations and labels.
@@ -42,6 +44,9 @@ FINALIZER = PREFIX + "cluster"
 #: Type of connection of the clusters that have an agent.
 PROXY = "proxy"
 
+#: Type of connection of the clusters whose nodes Tower connects to.
+SSH = "ssh"
+
 
 @frozen
 class HostCluster:
@@ -53,6 +58,7 @@ class HostCluster:
     :ivar is_enabled: ``enable`` is not false; it may be missing.
     :ivar is_exported: it should have a load balancer.
     :ivar connection: ``spec.connection``; may contain secrets.
+    :ivar versions: of Kubernetes and of the agent, in the status.
     """
 
     name: str
@@ -67,6 +73,7 @@ class HostCluster:
     is_enabled: bool
     is_exported: bool
     connection: Mapping[str, Any] = field(repr=False)
+    versions: Mapping[str, str] = field(eq=False)
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> Self:
@@ -87,6 +94,7 @@ class HostCluster:
             spec.get("enable") is not False,
             spec.get("externalKubeAPIEnabled") is True,
             _map(spec, "connection"),
+            {key: str(status[key]) for key in (KUBERNETES_VERSION, AGENT_VERSION) if key in status},
         )
 
     @property
@@ -101,8 +109,9 @@ class HostCluster:
 
     @property
     def is_served(self) -> bool:
-        """Whether it has a port and a Service now."""
-        return self.type == PROXY and self.is_joined and not self.is_deleted
+        """Whether it has a port and a Service now; see `tower.clusters.host.host_object.is_enabled`."""
+        is_kept = not self.is_deleted or KUBESPHERE_FINALIZER in self.finalizers
+        return self.type == PROXY and self.is_joined and is_kept
 
     def is_same_wish(self, other: HostCluster) -> bool:
         """Return whether *other* has the same values in all fields that other programs set."""

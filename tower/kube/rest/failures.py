@@ -11,7 +11,7 @@ _CURES = {
     0: "check that the API server runs and that its address in the kubeconfig is right",
     401: "the credential is not accepted: renew the kubeconfig or the service account's token",
     403: "grant get, list and watch of {name} to the proxy's account, as with 'tower rbac host'",
-    404: "install the CRD {name}: kubectl apply -f deploy/crds",
+    404: "install the CRD {name}: tower crds | kubectl apply -f -, or tower-proxy --install-crds",
 }
 _TLS_CURE = "check the certificate-authority and tls-server-name of the kubeconfig"
 

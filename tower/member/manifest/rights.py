@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tower.member.manifest.settings import AgentSettings
+from tower.member.manifest.settings import NAMESPACE, AgentSettings
 
-#: Namespace of all objects that have one, and name of most objects.
-NAMESPACE = "tower-system"
+#: Name of most objects.
 NAME = "tower-agent"
 
 #: Secret that the agent stores its key in.
@@ -17,9 +16,9 @@ KEY_SECRET = "tower-agent-key"  # noqa: S105 - a name
 _GROUP = "rbac.authorization.k8s.io"
 
 
-def metadata(name: str = NAME, **more: Any) -> dict[str, Any]:
+def metadata(settings: AgentSettings, name: str = NAME) -> dict[str, Any]:
     """Return the metadata of an object in the agent's namespace."""
-    return {"name": name, "namespace": NAMESPACE, "labels": labels(), **more}
+    return {"name": name, "namespace": settings.namespace, "labels": labels()}
 
 
 def labels() -> dict[str, str]:
@@ -28,28 +27,35 @@ def labels() -> dict[str, str]:
 
 
 def rights(settings: AgentSettings) -> list[dict[str, Any]]:
-    """Return the namespace, the service account and its rights."""
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+    """Return the namespace, the service account and its rights.
+
+    Any other namespace than the default one belongs to its owner, so the manifest's removal must keep it.
+    """
+    is_own = settings.namespace == NAMESPACE
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels()}}
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": settings.namespace}
+    # in another namespace, it may be the agent of another proxy
+    name = NAME if is_own else f"{settings.namespace}-{NAME}"
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels()}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata()},
+        *([namespace] if is_own else []),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(settings)},
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "ClusterRole",
-            "metadata": {"name": NAME, "labels": labels()},
+            "metadata": {"name": name, "labels": labels()},
             "rules": _impersonation(settings),
         },
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": NAME, "labels": labels()},
-            "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": NAME},
+            "metadata": {"name": name, "labels": labels()},
+            "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
             "subjects": [subject],
         },
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "Role",
-            "metadata": metadata(KEY_SECRET),
+            "metadata": metadata(settings, KEY_SECRET),
             "rules": [
                 {
                     "apiGroups": [""],
@@ -62,7 +68,7 @@ def rights(settings: AgentSettings) -> list[dict[str, Any]]:
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "RoleBinding",
-            "metadata": metadata(KEY_SECRET),
+            "metadata": metadata(settings, KEY_SECRET),
             "roleRef": {"apiGroup": _GROUP, "kind": "Role", "name": KEY_SECRET},
             "subjects": [subject],
         },

@@ -19,16 +19,30 @@ from tower.tunnels.targets import Target, parse_target
 REPOSITORY = "kubesphere/tower"
 IMAGE = f"{REPOSITORY}:{__version__}"
 
+#: Default namespace of the agent.
+NAMESPACE = "tower-system"
+
+#: Default number of replicas, and the largest, which is a proxy's default limit of tunnels with one key.
+REPLICAS, _REPLICAS_LIMIT = 2, 8
+
 #: Longest name of an image.
 _IMAGE_LIMIT = 512
 
 #: Most users, and most groups, that a manifest may list.
 _NAMES_LIMIT = 200
 
-_FIELDS = frozenset(("image", "impersonateUsers", "impersonateGroups", "targets", "kubesphereService"))
+_FIELDS = frozenset(
+    (
+        *("image", "imagePullSecrets", "impersonateUsers", "impersonateGroups", "kubesphereService"),
+        *("namespace", "replicas", "targets"),
+    )
+)
 
 # Registry, path, tag and digest of an image, without the exact rules of registries.
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*")
+
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 @frozen
@@ -39,6 +53,8 @@ class AgentSettings:
     :ivar groups: likewise.
     :ivar targets: ``NAME=HOST:PORT`` of additional targets of streams.
     :ivar kubesphere_service: ``HOST:PORT`` of the KubeSphere API server; empty: no such target.
+    :ivar namespace: of the agent; the default one is created, any other one must exist.
+    :ivar pull_secrets: names of Secrets in that namespace for the image's registry.
     :raise Invalid: a value cannot be used; with the cure.
     """
 
@@ -47,6 +63,9 @@ class AgentSettings:
     groups: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     kubesphere_service: str = ""
+    namespace: str = NAMESPACE
+    replicas: int = REPLICAS
+    pull_secrets: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Check the values."""
@@ -55,6 +74,20 @@ class AgentSettings:
         _check_names("impersonateUsers", self.users)
         _check_names("impersonateGroups", self.groups)
         _check_targets(self.targets, self.kubesphere_service)
+        if not _LABEL.fullmatch(self.namespace):
+            raise Invalid(
+                f"namespace: {self.namespace!r}: must be 1 to 63 lowercase letters, digits and hyphens, "
+                "without hyphens at the ends"
+            )
+        if not 1 <= self.replicas <= _REPLICAS_LIMIT:
+            raise Invalid(f"replicas: {self.replicas}: must be from 1 to {_REPLICAS_LIMIT}")
+        for name in self.pull_secrets:
+            if not _SUBDOMAIN.fullmatch(name):
+                raise Invalid(f"imagePullSecrets: {name!r} is not the name of a Secret")
+        if len(self.pull_secrets) > _NAMES_LIMIT:
+            raise Invalid(
+                f"imagePullSecrets: {len(self.pull_secrets)} names: at most {_NAMES_LIMIT} are allowed"
+            )
         if self.users and not self.groups:
             raise Invalid(
                 "impersonateUsers: requires impersonateGroups: with the right to impersonate all groups, the "
@@ -68,9 +101,12 @@ class AgentSettings:
             raise Invalid(f"{path.rstrip('.')}: must be an object, which may be empty")
         if unknown := sorted(set(value) - _FIELDS):
             raise Invalid(f"{path}{unknown[0]}: unknown; the fields are {', '.join(sorted(_FIELDS))}")
-        for name in ("image", "kubesphereService"):
+        for name in ("image", "kubesphereService", "namespace"):
             if not isinstance(value.get(name, ""), str):
                 raise Invalid(f"{path}{name}: must be a string")
+        replicas = value.get("replicas", REPLICAS)
+        if not isinstance(replicas, int) or isinstance(replicas, bool):
+            raise Invalid(f"{path}replicas: must be a whole number")
         try:
             return cls(
                 value.get("image", IMAGE),
@@ -78,6 +114,9 @@ class AgentSettings:
                 _texts(value, "impersonateGroups"),
                 _texts(value, "targets"),
                 value.get("kubesphereService", ""),
+                value.get("namespace", NAMESPACE),
+                replicas,
+                _texts(value, "imagePullSecrets"),
             )
         except Invalid as e:
             raise Invalid(f"{path}{e}") from e
@@ -90,6 +129,9 @@ class AgentSettings:
             "impersonateGroups": list(self.groups),
             "targets": list(self.targets),
             "kubesphereService": self.kubesphere_service,
+            "namespace": self.namespace,
+            "replicas": self.replicas,
+            "imagePullSecrets": list(self.pull_secrets),
         }
 
 

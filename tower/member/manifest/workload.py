@@ -14,8 +14,6 @@ TOKEN_SECRET = "tower-agent-join"  # noqa: S105 - a name
 #: Port of the health page.
 HEALTH_PORT = 8081
 
-REPLICAS = 2
-
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 
 
@@ -23,25 +21,25 @@ def workload(joining: Joining, settings: AgentSettings) -> list[dict[str, Any]]:
     """Return the Secrets and the objects that run the agent."""
     return [
         # without data, so that applying the manifest again keeps the agent's key
-        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata(KEY_SECRET), "type": "Opaque"},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata(settings, KEY_SECRET), "type": "Opaque"},
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": metadata(TOKEN_SECRET),
+            "metadata": metadata(settings, TOKEN_SECRET),
             "type": "Opaque",
             "stringData": {"token": joining.token},
         },
-        _network_policy(),
-        _disruption_budget(),
+        _network_policy(settings),
+        *([_disruption_budget(settings)] if settings.replicas > 1 else []),
         _deployment(joining, settings),
     ]
 
 
-def _network_policy() -> dict[str, Any]:
+def _network_policy(settings: AgentSettings) -> dict[str, Any]:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(),
+        "metadata": metadata(settings),
         "spec": {
             "podSelector": {"matchLabels": _SELECTOR},
             "policyTypes": ["Ingress", "Egress"],
@@ -50,11 +48,11 @@ def _network_policy() -> dict[str, Any]:
     }
 
 
-def _disruption_budget() -> dict[str, Any]:
+def _disruption_budget(settings: AgentSettings) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": metadata(),
+        "metadata": metadata(settings),
         "spec": {
             "maxUnavailable": 1,
             "selector": {"matchLabels": _SELECTOR},
@@ -69,9 +67,9 @@ def _deployment(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(),
+        "metadata": metadata(settings),
         "spec": {
-            "replicas": REPLICAS,
+            "replicas": settings.replicas,
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": _SELECTOR},
             "template": {
@@ -87,10 +85,12 @@ def _deployment(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
 
 
 def _pod(joining: Joining, settings: AgentSettings) -> dict[str, Any]:
+    secrets = [{"name": name} for name in settings.pull_secrets]
     return {
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
+        **({"imagePullSecrets": secrets} if secrets else {}),
         # the image names its user; with a number here, OpenShift could not choose one for the namespace
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [

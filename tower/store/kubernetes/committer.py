@@ -11,7 +11,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import Invalid, TowerError
-from tower.kube.client import APIError
+from tower.kube.client import WEBHOOK_CURE, APIError
+from tower.kube.crds.manifests import INSTALL
 from tower.kube.rest.host_api import Object
 from tower.store.kubernetes.host_change import RecordChange, StoredObject
 from tower.store.kubernetes.host_transaction import HostTransaction
@@ -30,7 +31,7 @@ from tower.store.records import StoreFailed
 DOUBT_TIME = 90.0
 
 _CURES = {
-    NOT_FOUND: ": install Tower's CRDs with 'kubectl apply -f deploy/crds'",
+    NOT_FOUND: f": install Tower's CRDs with {INSTALL}",
     403: ": grant tower-proxy the rights of 'tower rbac host'",
 }
 
@@ -213,6 +214,8 @@ def _failure(change: RecordChange, error: APIError) -> TowerError:
 
 def described(error: APIError) -> str:
     """Return the text of an error, with the cure if there is one."""
+    if error.webhook:
+        return f"{error}{WEBHOOK_CURE}"
     if error.code == NOT_FOUND and "namespaces " in error.message:
         return f"{error}: create it with 'kubectl create namespace', or set --namespace"
     return f"{error}{_CURES.get(error.code, '')}"

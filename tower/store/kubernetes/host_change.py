@@ -114,7 +114,10 @@ def requests_of(
     patch = merge_patch(stored if transaction else _unannotated(stored), wanted)
     status = {"status": patch.pop("status")} if "status" in patch else {}
     if not has_status:
-        patch, status = patch | status, {}
+        # each write is a new generation then, so that none is the observed one
+        fields = status.get("status") or {}
+        kept = {key: part for key, part in fields.items() if key != "observedGeneration"}
+        patch, status = patch | ({"status": kept} if kept else {}), {}
     if patch and not transaction:
         patch |= {"metadata": merge_patch(stored["metadata"], wanted["metadata"])}
     found = [HostRequest("patch", patch)] if patch else []

@@ -1,0 +1,237 @@
+"""A proxy in the host cluster of KubeSphere, whose webhook dials the member at each update of its object."""
+
+from __future__ import annotations
+
+import json
+import time
+from ssl import SSLError
+from typing import Any
+
+from tests.integration.adopted_cluster import AdoptedCluster
+from tests.integration.harness import Tower, TowerTestCase
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
+from tests.integration.kubesphere import ClusterWebhook, KubeSphereController, ask_member
+from tests.integration.member import Running
+from tests.integration.old_installation import old_objects
+from tests.integration.programs import wait_for
+from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
+
+QUIET = 2.0  # s
+SLACK = 40.0  # s for a loaded machine
+
+
+class KubeSphereHostTests(TowerTestCase):
+    """One API server is the host, with KubeSphere's CRD and webhook, and all members."""
+
+    def new_tower(self) -> Tower:
+        """Start the API server and the webhook; return the proxy."""
+        folder = self.folder / "host"
+        folder.mkdir()
+        running = Running(folder, "--bare")
+        self.addCleanup(running.halt)
+        running.start()
+        self.member = running.member
+        crd, namespace, *_ = old_objects({})
+        own = [path for path in sorted(CRDS.iterdir()) if path.name.startswith("tower.")]
+        self.member.kubectl("apply", *(f"--filename={path}" for path in own))
+        self.apply(crd, namespace)
+        self.member.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        self.allow_kubesphere()
+        self.webhook = ClusterWebhook(self.folder, self.member)
+        self.addCleanup(self.webhook.stop)
+        self.webhook.register()
+        self.kubesphere = KubeSphereController(self.member, "alpha")
+        self.hosted = KubernetesTower(self.folder, self.member.admin, "--kubesphere-compat")
+        return self.hosted
+
+    def allow_kubesphere(self) -> None:
+        """Grant KubeSphere's own rights in the member."""
+        words = ("create", "clusterrolebinding", "kubesphere", "--clusterrole=cluster-admin")
+        self.member.kubectl(*words, "--user=kubesphere")
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Apply objects."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.member.kubectl("apply", "-f", "-", stdin=json.dumps(listed).encode())
+
+    def exists(self, kind: str) -> bool:
+        """Return whether the Service or the Secret of alpha exists."""
+        return bool(self.member.kubectl("-n", NAMESPACE, "get", kind, "mc-alpha", "--ignore-not-found"))
+
+    def condition(self, kind: str) -> str:
+        """Return the status of a condition of alpha; empty without one."""
+        conditions = self.kubesphere.get().get("status", {}).get("conditions", ())
+        return next((each["status"] for each in conditions if each["type"] == kind), "")
+
+    def wait_for_condition(self, kind: str, status: str = "True") -> None:
+        """Wait until a condition has a status."""
+        wait_for(f"{kind} {status}", lambda: self.condition(kind) == status, SLACK, 0.2)
+
+    def test_console(self) -> None:
+        """Clusters of KubeSphere's console and of KubeSphere Tower are created, adopted, and given back."""
+        self.created()
+        self.steady()
+        self.away_and_back()
+        self.deleted()
+        self.old = AdoptedCluster(self.folder, self.hosted, self.member)
+        self.addCleanup(self.old.stop)
+        self.kubesphere = KubeSphereController(self.member, "beta")
+        self.adopted()
+        self.given_back()
+        self.adopted_again()
+        self.assertNotIn("Traceback", self.tower.proxy.output())
+
+    def created(self) -> None:
+        """Apply it and connect its agent; KubeSphere learns from the member."""
+        spec = {"joinFederation": True, "provider": "", "connection": {"type": "proxy"}}
+        metadata = {"name": "alpha", "annotations": {"kubesphere.io/creator": "admin"}}
+        self.apply(
+            {
+                "apiVersion": "cluster.kubesphere.io/v1alpha1",
+                "kind": "Cluster",
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+        self.wait_for_condition("Initialized")
+        self.agent = self.tower.agent("alpha", self.member.agent)
+        self.agent.program.start()
+        self.agent.wait_until_ready()
+        self.wait_for_condition("AgentAvailable")
+        self.kubesphere.join()
+        self.assertEqual(self.kubesphere.get()["metadata"]["finalizers"], [KUBESPHERE_FINALIZER])
+        asked = ask_member(self.kubesphere.get(), "/api/v1/namespaces/demo", Impersonate_User="jane")
+        self.assertEqual(asked.status, 403)
+
+    def steady(self) -> None:
+        """Nothing is written while nothing happens; changes of a user and their results are admitted."""
+        self.wait_for_condition("Available")
+        time.sleep(QUIET)
+        count = len(self.webhook.denials)
+        time.sleep(QUIET)
+        self.assertEqual(self.webhook.denials[count:], [])
+        patch = json.dumps({"spec": {"externalKubeAPIEnabled": True}})
+        self.member.kubectl("patch", "cluster", "alpha", "--type=merge", "-p", patch)
+        self.wait_for_condition("ExternalAccessReady", "False")
+        self.assertEqual(self.webhook.denied, 0)
+
+    def away_and_back(self) -> None:
+        """Without an agent, the webhook denies; Tower does not insist, and is up to date once one is back."""
+        self.agent.program.stop()
+        wait_for("a denial", lambda: self.webhook.denied, SLACK)
+        wait_for("its log line", lambda: "KubeSphere's webhook allows" in self.tower.proxy.output(), SLACK)
+        time.sleep(QUIET)
+        self.assertLess(self.webhook.denied, 5)
+        self.assertNotIn("rbac host", self.tower.proxy.output())
+        self.agent.forget_token()
+        self.agent.program.start()
+        self.agent.wait_until_ready()
+        patch = json.dumps({"spec": {"externalKubeAPIEnabled": False}})
+        wait_for("a change", lambda: self.patched(patch), SLACK, 0.5)
+        self.wait_for_condition("ExternalAccessReady", "")
+        self.assertEqual(self.condition("AgentAvailable"), "True")
+
+    def patched(self, patch: str, name: str = "alpha") -> bool:
+        """Return whether a user's change is admitted."""
+        try:
+            self.member.kubectl("patch", "cluster", name, "--type=merge", "-p", patch)
+        except AssertionError:
+            return False
+        return True
+
+    def deleted(self) -> None:
+        """Delete it: KubeSphere cleans up through Tower, then nothing is left."""
+        self.member.kubectl("delete", "cluster", "alpha", "--wait=false")
+        time.sleep(1.0)
+        self.kubesphere.clean_up()
+        wait_for("the end of the object", lambda: not self.kubesphere.get(), SLACK, 0.2)
+        wait_for("the end of its Service", lambda: not self.exists("service"), SLACK, 0.2)
+        wait_for("the end of the tunnel", lambda: not self.agent.ready(), SLACK)
+
+    def adopted(self) -> None:
+        """Start the proxy for objects of KubeSphere Tower, in place of the old proxy, at its address."""
+        self.tower.proxy.stop()
+        self.old.start()
+        before = self.kubesphere.get()
+        self.assertEqual(ask_member(before, "/version").status, 200)
+        self.old.proxy.program.stop()
+        denied = self.webhook.denied
+        self.start_proxy("--v1-open-ports")
+        after = self.renewed(before)
+        self.assertLess(self.webhook.denied - denied, 10)
+        self.check_adopted(before, after)
+        for cluster in (before, after):
+            self.assertEqual(ask_member(cluster, "/api/v1/namespaces/demo").status, 200)
+
+    def start_proxy(self, *options: str) -> None:
+        """Start the proxy with the old one's CA, and wait for the agent."""
+        self.tower.proxy = self.hosted.hosted_program(
+            "--kubesphere-compat",
+            f"--ca-cert={self.old.authority}",
+            f"--ca-key={self.old.authority_key}",
+            *options,
+        )
+        self.addCleanup(self.tower.proxy.stop)
+        self.tower.start()
+        self.wait_for_condition("AgentAvailable")
+
+    def renewed(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Return the object once it has another kubeconfig."""
+        known = before["spec"]["connection"]["kubeconfig"]
+        wait_for(
+            "the new kubeconfig",
+            lambda: self.kubesphere.get()["spec"]["connection"]["kubeconfig"] != known,
+            SLACK,
+            0.2,
+        )
+        self.wait_for_condition("Initialized")
+        self.wait_for_condition("AgentAvailable")
+        return self.kubesphere.get()
+
+    def check_adopted(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Compare the object with that of the old proxy; the Service has the same address and ports."""
+        kept = ("token", "kubernetesAPIServerPort", "kubesphereAPIServerPort", "kubernetesAPIEndpoint")
+        for key in (*kept, "kubesphereAPIEndpoint", "type"):
+            self.assertEqual(after["spec"]["connection"][key], before["spec"]["connection"][key], key)
+        for key in ("joinFederation", "enable", "provider"):
+            self.assertEqual(after["spec"][key], before["spec"][key], key)
+        for key in ("uid", "labels", "finalizers"):
+            self.assertEqual(after["metadata"][key], before["metadata"][key], key)
+        notes = after["metadata"]["annotations"]
+        self.assertEqual({**notes, **before["metadata"]["annotations"]}, notes)
+        for key in ("uid", "nodeCount", "kubeSphereVersion"):
+            self.assertEqual(after["status"][key], before["status"][key], key)
+        ready = [each for each in before["status"]["conditions"] if each["type"] == "Ready"]
+        self.assertEqual([each for each in after["status"]["conditions"] if each["type"] == "Ready"], ready)
+        service = self.old.service()
+        self.assertEqual(service["metadata"]["uid"], self.old.created["metadata"]["uid"])
+        self.assertEqual(service["spec"]["clusterIP"], self.old.created["spec"]["clusterIP"])
+        self.assertEqual(service["spec"]["ports"], self.old.created["spec"]["ports"])
+
+    def given_back(self) -> None:
+        """Stop the proxy, and start the old one: KubeSphere works with the object as it is now."""
+        self.tower.proxy.stop()
+        self.old.proxy.start()
+        self.old.proxy.wait_for_agents()
+        cluster = self.kubesphere.get()
+        for each in (cluster, self.old.cluster):
+            self.assertEqual(ask_member(each, "/api/v1/namespaces/demo").status, 200)
+        self.assertEqual(cluster["metadata"]["finalizers"], [KUBESPHERE_FINALIZER])
+        patch = json.dumps({"metadata": {"annotations": {"kubesphere.io/description": "old"}}})
+        self.assertTrue(self.patched(patch, "beta"))
+
+    def adopted_again(self) -> None:
+        """Replace the old proxy again, now with authentication: KubeSphere authenticates as itself."""
+        self.old.proxy.program.stop()
+        self.start_proxy()
+        cluster = self.kubesphere.get()
+        self.assertEqual(ask_member(cluster, "/api/v1/namespaces/demo").status, 200)
+        jane = ask_member(cluster, "/api/v1/namespaces/demo", Impersonate_User="jane")
+        self.assertEqual(jane.status, 403)
+        with self.assertRaises(SSLError):  # a client certificate of the old proxy
+            ask_member(self.old.cluster, "/api/v1/namespaces/demo")
+        denied = self.webhook.denied
+        patch = json.dumps({"metadata": {"annotations": {"kubesphere.io/description": "new"}}})
+        self.assertTrue(self.patched(patch, "beta"))
+        self.assertEqual(self.webhook.denied, denied)
+        self.assertNotIn(self.old.token, self.tower.proxy.output())
