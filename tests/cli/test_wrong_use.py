@@ -94,6 +94,8 @@ VALID = {
     "cluster forget-host-key": "alpha n1",
     "cluster list": "",
     "join": "alpha",
+    "join-token list": "",
+    "join-token revoke": "x",
     "store copy": "--from sqlite --to kubernetes",
     "kubeconfig": "alpha --user jane",
     "trusted-caller": "alpha --user kubesphere",
