@@ -163,7 +163,7 @@ class LifeTests(HostTestCase):
             "PATH": path_with(self.folder / "bin", *programs),
         }
         self.guide = Guide(
-            "install.md", self.folder, environment, {"/state/tower": str(self.folder / "proxy")}
+            "install.md", self.folder, environment, {"/var/lib/tower/state": str(self.folder / "proxy")}
         )
         self.before = self.objects()
         self.log = self.member.audit_size()
