@@ -76,7 +76,8 @@ _INSECURE = {
 }
 
 _MEMBER_TOKENS = {
-    False: "trusted callers of the proxy may send requests with tokens of this cluster's own accounts",
+    False: "trusted callers of the proxy, and other clients if its administrators allow that, may send "
+    "requests with tokens of this cluster's own accounts",
     True: "without effect while the agent has a client certificate, which takes precedence over tokens",
 }
 

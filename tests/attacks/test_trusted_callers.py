@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.attacks.bearers import ALICE, BEARER, MIXED, TOKEN
 from tests.attacks.head_server import NAMES
 from tests.fakes.gateway import FakeUser, get, ok
 from tests.holes.case import OldAgentTestCase
@@ -21,31 +22,9 @@ from tower.kube.head_policy import HeadPolicy, Refusal, Upstream, allow_member_t
 from tower.kube.system_identities import SystemIdentities
 
 DER = b"DER of the caller"
-TOKEN = b"eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"
-BEARER = b"Authorization: Bearer " + TOKEN
-ALICE = (b"Impersonate-User: alice", b"Impersonate-Group: ws-dev", b"Impersonate-Group: system:authenticated")
-
 LINE = b"GET /api/v1/secrets HTTP/1.1\r\n"
 HOST = b"Host: x\r\n"
 UPSTREAM = Upstream(b"", b"Host: api\r\n", b"Authorization: Bearer agent\r\n")
-
-#: Fields of a hostile or careless trusted caller: two credentials, or a malformed one.
-MIXED = (
-    (BEARER, *ALICE),
-    (b"Authorization: bearer " + TOKEN, b"impersonate-user: alice"),
-    (BEARER, b"Impersonate-Group: ws-dev"),
-    (BEARER, b"Impersonate-Uid: 7"),
-    (BEARER, b"Impersonate-Extra-Scopes: all"),
-    (BEARER, b"X-Remote-User: alice"),
-    (b"Authorization: Basic YTpi", *ALICE),
-    (b"Authorization: Negotiate x", *ALICE),
-    (BEARER, b"Sec-WebSocket-Protocol: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r"),
-    (*ALICE, b"Sec-WebSocket-Protocol: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r"),
-    (b"Sec-WebSocket-Protocol: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r",),
-    (b"Authorization: Bearer a b",),
-    (b"Authorization: Bearer a,Bearer",),
-    (b"Authorization: Bearer \xe9",),
-)
 
 #: Claims that are not exactly one user in Kubernetes' own form.
 BAD_CLAIMS = (

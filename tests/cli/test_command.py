@@ -252,6 +252,9 @@ class MemberTokensTests(CommandTestCase):
             self.store.snapshot("clusters")["alpha"].value["annotations"], {MEMBER_TOKENS: "true"}
         )
         self.assertIn("Member tokens", self.good("cluster", "show", "alpha"))
+        self.assertIn("allowed with old agents", self.good("cluster", "show", "alpha"))
+        self.good("cluster", "set", "alpha", "--member-tokens", "allow-alone")
+        self.assertIn("allowed without another credential", self.good("cluster", "show", "alpha"))
         self.good("cluster", "set", "alpha", "--member-tokens", "reject")
         self.assertEqual(self.store.snapshot("clusters")["alpha"].value["annotations"], {})
         self.assertIn("--member-tokens", self.wrong("cluster", "set", "alpha", "--member-tokens", "maybe"))

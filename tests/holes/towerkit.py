@@ -42,7 +42,7 @@ from tower.web.outcome import Response
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor
+from tower.web.ports.router import ClusterPort, FrontDoor, TokenClusterPort
 from tower.websocket.endpoint import AgentEndpoint
 
 T = TypeVar("T")
@@ -132,6 +132,8 @@ class MemoryTower:
             self.clusters,
             "127.0.0.1",
             lambda name: self._gateway(ClusterPort(chain, name, generation)),
+            None,
+            lambda name: self._gateway(TokenClusterPort(chain, name, generation)),
         )
         self.ports = ClusterProxies(self.clusters, ports_of_clusters)
         kubespheres = KubeSpherePorts(

@@ -6,6 +6,8 @@ import json
 import shlex
 from pathlib import Path
 
+import yaml
+
 from tests.integration import harness
 from tests.integration.member import member
 from tests.integration.old_peers import OldAgent
@@ -103,7 +105,40 @@ class TrustedCallerTests(harness.TowerTestCase):
         self.assertEqual(self.who_am_i(jane, Authorization=self.account), (201, "jane"))
         self.assertEqual(self.get(jane, {"Impersonate-User": "root"}).status, 403)
         self.assertIn("trusted-caller", self.tower.tower("credential", "list"))
+        self.alone(jane)
         self.check_log(account)
+
+    def alone(self, jane: Person) -> None:
+        """KubeFed sends only an account's token, to the cluster's own port, once that is allowed there."""
+        account = self.member.cluster_admin.user
+        nobody = Person(self.without_credential(self.caller("alpha", "--via", "port").kubeconfig))
+        self.assertEqual(self.who_am_i(nobody, Authorization=self.account)[0], 401)
+        self.tower.tower("cluster", "set", "alpha", "--member-tokens", "allow-alone")
+        review = {"Authorization": self.account}
+        wait_for("the port", lambda: self.is_served(nobody, review))
+        self.assertEqual(self.who_am_i(nobody, Authorization=self.account), (201, account))
+        self.assertEqual(self.get(nobody, {**review, **JANE}).status, 403)
+        forged = f"{self.account[:-6]}AAAAAA"
+        self.assertEqual(self.who_am_i(nobody, Authorization=forged)[0], 401)
+        self.assertEqual(self.get(nobody, {}).status, 401)
+        self.assertEqual(self.get(jane, {}).status, 200)
+        self.tower.tower("cluster", "set", "alpha", "--member-tokens", "reject")
+        wait_for("the port", lambda: not self.is_served(nobody, review))
+
+    def is_served(self, person: Person, headers: dict[str, str]) -> bool:
+        """Return whether a request is served; the port is opened again when its setting changes."""
+        try:
+            return self.get(person, headers).status == 200
+        except OSError:
+            return False
+
+    def without_credential(self, kubeconfig: Path) -> Path:
+        """Return a copy of a kubeconfig without its user's credential."""
+        config = yaml.safe_load(kubeconfig.read_text())
+        config["users"][0]["user"] = {}
+        path = self.folder / "nobody.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
 
     def check_log(self, account: str) -> None:
         """The access log has each request as what it was, and no token."""
@@ -122,6 +157,7 @@ class TrustedCallerTests(harness.TowerTestCase):
             ("kubesphere", "trusted-caller", "jane", None),
             ("kubesphere", "trusted-caller", None, "true"),
             ("jane", None, None, None),
+            ("system:anonymous", None, None, "true"),
         }
         wait_for("the lines", lambda: expected <= kinds())
         for text in (self.log.read_text(), self.tower.proxy.output(), self.tower.agents[0].program.output()):

@@ -117,7 +117,8 @@ def _add_switches(command: Parser, name: str) -> None:
     if name == "set":
         command.add_argument(
             "--member-tokens",
-            choices=("allow", "reject"),
+            choices=("allow", "allow-alone", "reject"),
             help="whether trusted callers may use tokens of the cluster's own accounts with KubeSphere "
-            "Tower agents; Tower's agents have --allow-member-tokens",
+            "Tower agents (Tower's agents have --allow-member-tokens); allow-alone: and all clients of the "
+            "cluster's own port, without another credential, with both kinds of agents, as KubeFed does",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,13 +15,20 @@ from tower.cli.parser import suggestion
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
-from tower.clusters.cluster import DRAIN, MEMBER_TOKENS
+from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, DRAIN, MEMBER_TOKENS
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
 
 #: Removes the brackets of IPv6 addresses in a path.
 _BRACKETS = str.maketrans("", "", "[]")
+
+#: Values of the annotation, by the option's value, and how they are shown.
+_TOKENS = {"allow": ALLOW_TOKENS, "allow-alone": ALLOW_LONE_TOKENS, "reject": None}
+_TOKEN_TEXTS = {
+    ALLOW_TOKENS: "allowed with old agents",
+    ALLOW_LONE_TOKENS: "allowed without another credential",
+}
 
 #: Flags that a new cluster of type ssh requires.
 _NEEDED = ("ssh-user", "ssh-keyfile", "member-kubeconfig")
@@ -108,8 +116,7 @@ def change(client: TowerClient, options: argparse.Namespace) -> str:
     if changes:
         body["spec"] = {"connection": changes}
     if options.member_tokens is not None:
-        allowed = "true" if options.member_tokens == "allow" else None
-        body["metadata"] = {"annotations": {MEMBER_TOKENS: allowed}}
+        body["metadata"] = {"annotations": {MEMBER_TOKENS: _TOKENS[options.member_tokens]}}
     with ssh_flags.errors_by_flag():
         call_cluster(client, "PATCH", options.name, body=body, content=_MERGE)
     return f"cluster {options.name} changed"
@@ -235,8 +242,14 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
         ("Kubernetes version", status.get("kubernetesVersion")),
         ("Last seen", status.get("lastSeen") or "never"),
-        *([("Member tokens", "allowed with old agents")] if annotations.get(MEMBER_TOKENS) == "true" else []),
+        *_member_tokens(annotations),
     ]
+
+
+def _member_tokens(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the line about tokens of the cluster's own accounts, if they are allowed."""
+    text = _TOKEN_TEXTS.get(annotations.get(MEMBER_TOKENS, ""))
+    return [] if text is None else [("Member tokens", text)]
 
 
 def _conditions(cluster: dict[str, Any]) -> str:

@@ -29,8 +29,15 @@ from tower.store.records import Create, Record, RecordMissing, Require, Value
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
 
-#: Annotation: ``"true"`` lets trusted callers use tokens of the cluster's own accounts through old agents.
+#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
+#: `ALLOW_LONE_TOKENS`.
 MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
+
+#: Trusted callers may, through old agents; new agents have a flag.
+ALLOW_TOKENS = "true"
+
+#: All clients of the cluster's own port may, too, without another credential.
+ALLOW_LONE_TOKENS = "alone"
 
 #: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.
 DRAIN = "tower.kubesphere.io/drain"
@@ -102,7 +109,12 @@ class Cluster:
     @property
     def allows_member_tokens(self) -> bool:
         """Whether tokens of the cluster's own accounts may pass old agents; new agents have a flag."""
-        return self.annotations.get(MEMBER_TOKENS) == "true"
+        return self.annotations.get(MEMBER_TOKENS) in (ALLOW_TOKENS, ALLOW_LONE_TOKENS)
+
+    @property
+    def allows_lone_tokens(self) -> bool:
+        """Whether the cluster's own port accepts such tokens without a credential of Tower."""
+        return self.annotations.get(MEMBER_TOKENS) == ALLOW_LONE_TOKENS
 
     @property
     def drain(self) -> float:

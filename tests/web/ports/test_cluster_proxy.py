@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
@@ -13,6 +14,7 @@ from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText, format
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
+from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, MEMBER_TOKENS
 from tower.net.listening import ConnectionReactor
 from tower.store import MemoryStore
 from tower.store.records import StoreFailed
@@ -315,6 +317,42 @@ class OpenPortsTests(ProxiesTestCase):
         self.assertEqual(self.others.opened, [6000])
         self.service.sweep()
         self.assertEqual((self.gateways["alpha"].swept, self.open_gateways["alpha"].swept), (1, 0))
+
+
+class LoneTokenPortsTests(ProxiesTestCase):
+    """Ports that accept tokens of the cluster's own accounts."""
+
+    def policy(self) -> Any:
+        """Return the policy."""
+        reactor = listening(self.reactor)
+        return KubernetesPorts(
+            lambda _: reactor, self.clusters, "127.0.0.1", self.gateway, None, self.other_gateway
+        )
+
+    def other_gateway(self, cluster: str) -> Any:
+        """Make another gateway and record it."""
+        self.accepting = FakeGateway(cluster)
+        return self.accepting
+
+    def test_setting(self) -> None:
+        """The cluster's setting opens the port again, with a warning and a condition; and back."""
+        self.start()
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+        with capturedLogs() as events:
+            self.change({MEMBER_TOKENS: ALLOW_LONE_TOKENS})
+        self.assertEqual(self.gateways["alpha"].stopped, [0])
+        self.assertEqual(self.condition("alpha"), ("True", "AcceptsMemberTokens"))
+        (line,) = warnings(events)
+        self.assertIn("only its API server authenticates", line)
+        self.change({MEMBER_TOKENS: ALLOW_TOKENS})
+        self.assertEqual(self.accepting.stopped, [0])
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+
+    def change(self, annotations: dict[str, str]) -> None:
+        """Change the setting of alpha."""
+        changing = self.clusters.change("alpha", lambda cluster: evolve(cluster, annotations=annotations))
+        self.successResultOf(changing)
+        self.reactor.advance(0)
 
 
 class KubeSpherePortsTests(ProxiesTestCase):

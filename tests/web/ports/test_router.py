@@ -15,10 +15,10 @@ from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
-from tower.web.access.authentication import ANONYMOUS
+from tower.web.access.authentication import ANONYMOUS, MEMBER_ACCOUNT
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, TokenClusterPort
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
@@ -518,3 +518,28 @@ class OpenClusterPortTests(RouterTestCase):
             request.identity = FakeIdentity(FakeCredential("alpha", (0.0, 2e9)))
             outcome: Any = self.open(request)
             self.assertEqual((outcome.plain, request.identity is ANONYMOUS), (plain, plain))
+
+
+class TokenClusterPortTests(RouterTestCase):
+    """A cluster's own port that accepts tokens of the cluster's own service accounts."""
+
+    def setUp(self) -> None:
+        """Make the router."""
+        super().setUp()
+        chain: Any = self.chain
+        generation: Any = NoGeneration()
+        self.accepting = TokenClusterPort(chain, "alpha", generation)
+
+    def test_other_tokens(self) -> None:
+        """All requests but those with such a token pass the chain."""
+        for bearer in (None, b"towerk-secret", b"a.b.c", b"a.eyJzdWIiOiJqYW5lIn0.c"):
+            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer))
+            self.assertEqual(self.accepting(request), Relay("alpha", b""))
+            self.assertIsNot(request.identity, MEMBER_ACCOUNT)
+        self.assertEqual(self.asked, ["alpha"] * 4)
+
+    def test_nothing_without_token(self) -> None:
+        """The identity is never used for a request without a token, which would act as the agent."""
+        with self.assertRaises(Unauthorized):
+            MEMBER_ACCOUNT.member_token(None)
+        self.assertFalse(MEMBER_ACCOUNT.uses(b"towerk-secret"))

@@ -191,9 +191,9 @@ def _shared(
 
 
 def _caller(facts: Acting) -> dict[str, str]:
-    """Return the keys about a trusted caller's request."""
-    token = "true" if facts.by_token else ""
-    return {"role": TRUSTED_CALLER, "impersonatedUser": facts.user, "memberToken": token}
+    """Return the keys about the request of a trusted caller, or with the token of a member's account."""
+    role, token = TRUSTED_CALLER if facts.is_caller else "", "true" if facts.by_token else ""
+    return {"role": role, "impersonatedUser": facts.user, "memberToken": token}
 
 
 def _trace(value: bytes) -> str:

@@ -178,7 +178,9 @@ def _impersonated(entry: Entry) -> str:
 def _caller(entry: Entry) -> tuple[str, str]:
     """Return the annotations about a trusted caller."""
     acting = entry.acting
-    return ("", "") if acting is None else (TRUSTED_CALLER, "true" if acting.by_token else "")
+    if acting is None:
+        return "", ""
+    return TRUSTED_CALLER if acting.is_caller else "", "true" if acting.by_token else ""
 
 
 @lru_cache(maxsize=1024)

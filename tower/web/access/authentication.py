@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.credentials import ADMINS, PREFIX, Credential, Credentials
 from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.kube.connection_settings import claims_of_token
 from tower.kube.system_identities import AUTHENTICATED, NONE_ALLOWED, SystemIdentities
 from tower.kube.system_identities import PREFIX as _SYSTEM
 
@@ -31,6 +32,9 @@ GROUPS_LIMIT = 64
 _OWN = "tower:"
 
 _TOKEN_PREFIX = PREFIX.encode()
+
+# Prefix of the subjects of service accounts' tokens.
+_ACCOUNT = "system:serviceaccount:"
 
 # Kubernetes adds this group to every user, so it grants nothing more.
 _EVERY_USER = ("group", AUTHENTICATED)
@@ -83,7 +87,44 @@ class AnonymousIdentity:
 #: Set on requests by the routers of such ports.
 ANONYMOUS = AnonymousIdentity()
 
-AnyIdentity: TypeAlias = Identity | AnonymousIdentity
+
+@attrs.frozen
+class AccountIdentity:
+    """A client that only the member authenticates, by the token of one of its accounts; see `MEMBER_ACCOUNT`.
+
+    Tower does not know the account, so it has no name here.
+    """
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    credential: None = None
+    is_trusted_caller: bool = True
+
+    def member_token(self, bearer: bytes | None) -> bytes:
+        """Return *bearer*: without it the request would have no identity, or the agent's.
+
+        :raise Unauthorized: there is none.
+        """
+        if bearer is None:
+            raise Unauthorized("the request has no token", "no credential", "no-credential")
+        return bearer
+
+    def uses(self, bearer: bytes) -> bool:
+        """Return False: the token is the member's."""
+        return False
+
+
+#: Set on requests by the router of ports that accept such tokens.
+MEMBER_ACCOUNT = AccountIdentity()
+
+AnyIdentity: TypeAlias = Identity | AnonymousIdentity | AccountIdentity
+
+
+def is_account_token(bearer: bytes) -> bool:
+    """Return whether *bearer* is a token that an API server issued to a service account; not verified."""
+    if len(bearer) > TOKEN_LIMIT or bearer.startswith(_TOKEN_PREFIX):
+        return False
+    return str(claims_of_token(bearer).get("sub")).startswith(_ACCOUNT)
 
 
 class Authenticates(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tower.http.requests import Fields
-from tower.web.access.authentication import AnyIdentity
+from tower.web.access.authentication import MEMBER_ACCOUNT, AnyIdentity
 
 
 class Acting(NamedTuple):
@@ -18,20 +18,24 @@ class Acting(NamedTuple):
     :ivar user: the impersonated user; empty: none.
     :ivar groups: of that user.
     :ivar by_token: whether the request uses a token of the member's, whose account only the member knows.
+    :ivar is_caller: whether it is one of a trusted caller; else the token is its only credential.
     """
 
     user: str = ""
     groups: tuple[str, ...] = ()
     by_token: bool = False
+    is_caller: bool = True
 
 
 def acting(identity: AnyIdentity, fields: Fields) -> Acting | None:
-    """Return what a request acts as; None: it is not one of a trusted caller.
+    """Return what a request acts as; None: as its own user.
 
     A request that is rejected later is described as it was sent.
     """
     if not identity.is_trusted_caller:
         return None
+    if identity is MEMBER_ACCOUNT:
+        return Acting(by_token=True, is_caller=False)
     if not fields.foreign:
         return Acting(by_token=identity.member_token(fields.bearer) is not None)
     claims, _ = fields.split_claims()

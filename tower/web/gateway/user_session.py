@@ -93,9 +93,10 @@ class UserSession:
         if fields is not self._fields:
             assert self._writer is not None, "there was no session"
             writer, forwarding = self._writer, self._peer.forwarding
-            identity = identity_lines(writer.user, writer.groups)
+            token = writer.member_token(fields.bearer)
+            identity = b"" if token is not None else identity_lines(writer.user, writer.groups)
             self._lines = (
-                write_trusted_fields(fields, identity, forwarding, writer.member_token(fields.bearer))
+                write_trusted_fields(fields, identity, forwarding, token)
                 if writer.is_trusted_caller
                 else write_fields(fields, identity, forwarding)
             )

@@ -28,7 +28,7 @@ from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
-from tower.web.ports.router import ClusterPort, OpenClusterPort
+from tower.web.ports.router import ClusterPort, OpenClusterPort, TokenClusterPort
 
 
 @frozen(eq=False)
@@ -122,6 +122,7 @@ def kubernetes_ports(
             options["host"],
             lambda name: gateway(ClusterPort(chain, name, generation)),
             open_ports if options["v1-open-ports"] else None,
+            lambda name: gateway(TokenClusterPort(chain, name, generation)),
         ),
     )
 

@@ -101,6 +101,8 @@ class KubernetesPorts:
 
     :param reactor: makes the reactor for a cluster, with TLS.
     :param opened: ports without authentication; None: all ports authenticate.
+    :param by_token: makes the gateway for a cluster that authenticates its own accounts; see
+        `tower.web.ports.router.TokenClusterPort`.
     """
 
     condition = PORT_OPEN
@@ -110,6 +112,7 @@ class KubernetesPorts:
     _host: str
     _gateway: Callable[[str], Gateway]
     _opened: OpenPorts | None = None
+    _by_token: Callable[[str], Gateway] | None = None
 
     def port_of(self, cluster: Cluster) -> PortSpec | PortClosed:
         """See `PortPolicy.port_of`."""
@@ -122,6 +125,8 @@ class KubernetesPorts:
             return PortClosed("Off", "Cluster ports are off (--cluster-ports none).")
         opened = self._opened
         if opened is None or not opened.applies(cluster.name):
+            if cluster.allows_lone_tokens and self._by_token is not None:
+                return self._accepting_tokens(cluster, port, self._by_token)
             message = f"The cluster is served on port {port}."
             return PortSpec(port, self._host, self._reactor(cluster.name), self._gateway, "PortOpen", message)
         text = (
@@ -132,6 +137,14 @@ class KubernetesPorts:
         return PortSpec(
             port, self._host, opened.reactor(cluster.name), opened.gateway, "OpenToEverybody", message, text
         )
+
+    def _accepting_tokens(self, cluster: Cluster, port: int, gateway: Callable[[str], Gateway]) -> PortSpec:
+        text = (
+            f"port {port} also accepts tokens of the cluster's own service accounts, which only its API "
+            "server authenticates (--member-tokens allow-alone)"
+        )
+        reactor, message = self._reactor(cluster.name), f"{text[0].upper()}{text[1:]}."
+        return PortSpec(port, self._host, reactor, gateway, "AcceptsMemberTokens", message, text)
 
 
 class ClusterProxy(TCPServer):

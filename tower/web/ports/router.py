@@ -17,8 +17,8 @@ from tower.kube.status import StatusError
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
-from tower.web.access.authentication import ANONYMOUS
-from tower.web.access.filters import FilterChain
+from tower.web.access.authentication import ANONYMOUS, MEMBER_ACCOUNT, is_account_token
+from tower.web.access.filters import FilterChain, check_claims
 from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
@@ -270,6 +270,25 @@ class OpenClusterPort(ClusterPort):
         request.identity = ANONYMOUS
         request.audit(self._open.cluster)
         return self._open
+
+
+class TokenClusterPort(ClusterPort):
+    """The router of a cluster's own port that accepts tokens of the cluster's own service accounts.
+
+    A request with such a token and without a client certificate is relayed with that token as its only
+    identity: the cluster's API server authenticates it.  All others are authenticated by Tower.
+    """
+
+    def __call__(self, request: Request) -> Answer:
+        """Return the destination of *request*."""
+        bearer = request.fields.bearer
+        if bearer is None or request.certificate is not None or not is_account_token(bearer):
+            return super().__call__(request)
+        request.identity = MEMBER_ACCOUNT
+        route = self._route_to_cluster
+        request.audit(route.name)
+        check_claims(request, route.name)
+        return route.relay
 
 
 def _is_kubernetes(path: bytes) -> bool:
