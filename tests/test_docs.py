@@ -11,6 +11,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cli.arguments import parser
+from tower.doctor.host_rights import HostRight, needed_rights
+from tower.kube.crds.manifests import crds
 from tower.options.variables import OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -201,3 +203,34 @@ def _code(page: Path) -> Iterator[str]:
     """Yield the code on a page: spans, and lines of blocks; continued lines are joined."""
     for block, span in CODE.findall(page.read_text()):
         yield from (block.replace("\\\n", " ").splitlines() if block else [span])
+
+
+class HostRightsTests(SynchronousTestCase):
+    """The table of rights in `docs/host-cluster.md`."""
+
+    def test_are_those_of_the_manifest(self) -> None:
+        """The table has exactly the rights of ``tower rbac host``."""
+        text = (ROOT / "docs" / "host-cluster.md").read_text()
+        section = text[text.index("\n## Rights\n") : text.index("\n## Messages\n")]
+        rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        self.assertGreater(len(rows), 8)
+        shown: set[tuple[str, str, str, str]] = set()
+        for resource, scope, verbs, _ in rows:
+            first, *others = re.findall(r"`([^`]+)`", resource)
+            kinds = [first]
+            if first == "*.tower.kubesphere.io":
+                kinds = [crd["metadata"]["name"] for crd in crds() if crd["spec"]["scope"] == "Namespaced"]
+                kinds.remove(f"{others.pop()}.tower.kubesphere.io")
+            for kind in kinds:
+                shown |= {(kind, "".join(others), PLACES[scope], verb) for verb in verbs.split(", ")}
+        self.assertEqual(shown, {_shown(each) for each in needed_rights("records")})
+
+
+#: Namespaces of the scopes in the table.
+PLACES = {"all namespaces": "", "namespace of the records": "records", "namespace `default`": "default"}
+
+
+def _shown(right: HostRight) -> tuple[str, str, str, str]:
+    plural, slash, subresource = right.resource.partition("/")
+    kind = f"{plural}.{right.group}" if right.group else plural
+    return f"{kind}{slash}{subresource}", right.name, right.namespace, right.verb

@@ -13,16 +13,19 @@ from uuid import uuid4
 
 from twisted.application.service import Service
 
+from tower import __version__
 from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.host.host_statuses import HostStatuses
 from tower.control.host_options import HostOptions
 from tower.control.state_files import DATABASE
 from tower.controller.crd_installation import CRDInstallation
 from tower.controller.host_access import HostAccess
+from tower.controller.leader.election_metrics import ElectionCollector
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LeaderLabel
+from tower.controller.leader.lease_events import LeaseEvents
 from tower.controller.leader.replica_page import ReplicaPage
 from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
@@ -31,6 +34,8 @@ from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.member.health_page import HealthService
+from tower.metrics.page import MetricsPage, registry_of
+from tower.metrics.process import ProcessInfo
 from tower.reactor.interfaces import IReactor
 from tower.reactor.signals import Reloads
 from tower.store import IStore
@@ -84,6 +89,7 @@ def replica(
     # Services select pods of their namespace only
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
+    collector = ElectionCollector(election)
     access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
     records = _HostRecords(fenced, namespace, reactor, access.statuses)
     reloads = Reloads()
@@ -99,10 +105,13 @@ def replica(
         reloads,
         failures=records.failures,
         own_secrets_key=options["secrets-key-file"] is None,
+        collector=collector,
+        announce=LeaseEvents(lease_api, election.lock, time.time).record,
         end=partial(_end, options),
     )
     if options["health-port"] is not None:
-        health = HealthService(reactor, options["host"], options["health-port"], ReplicaPage(hosted))
+        metrics = MetricsPage(reactor, registry_of(ProcessInfo("proxy", __version__), collector))
+        health = HealthService(reactor, options["host"], options["health-port"], ReplicaPage(hosted, metrics))
         health.setServiceParent(hosted)  # type: ignore[no-untyped-call]
     _Connections(api, lease_api).setServiceParent(hosted)  # type: ignore[no-untyped-call]
     return hosted

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from prometheus_client.registry import Collector
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -305,6 +306,7 @@ class Proxy(MultiService):
             logs.audit_log,
             logs.access_log,
         )
+        self._metrics = metrics.page
 
         # HTTP ports
         silences = Silences(reactor.seconds)
@@ -448,6 +450,10 @@ class Proxy(MultiService):
     def host_problems(self) -> Sequence[str]:
         """Problems of the host cluster, with their cures."""
         return () if self.controller is None else self.controller.problems
+
+    def add_metrics(self, collector: Collector) -> None:
+        """Add metrics to the page of metrics."""
+        self._metrics.add(collector)
 
     def summary(self) -> str:
         """Return the state of the clusters in one sentence."""

@@ -113,8 +113,8 @@ class ChartCase(SynchronousTestCase):
         done = run_helm(*words, home=home)
         self.assertEqual(done.returncode, 0, done.stdout.decode() + done.stderr.decode())
 
-    def accepted(self, chart: str, values: dict[str, Any]) -> int:
-        """Return the number of objects, all of which a real API server must accept; it stores none."""
+    def accepted(self, chart: str, *combinations: dict[str, Any]) -> None:
+        """Check that a real API server accepts all objects with each of some values; it stores none."""
         cluster = member()
         for item in (
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "system"}},
@@ -122,7 +122,10 @@ class ChartCase(SynchronousTestCase):
         ):
             cluster.kubectl("apply", "-f", "-", stdin=json.dumps(item).encode())
         cluster.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+        manifests = [self.text(chart, values) for values in combinations]
+        whole = "\n---\n".join(manifests)
         words = ("apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-")
-        names = cluster.kubectl(*words, stdin=self.text(chart, values).encode()).split()
+        names = cluster.kubectl(*words, stdin=whole.encode()).split()
+        self.assertEqual(len(names), len([item for item in yaml.safe_load_all(whole) if item]))
+        self.assertGreater(len(names), 4 * len(combinations))
         self.assertEqual(cluster.kubectl("-n", "system", "get", "deployments", "-o", "name"), "")
-        return len(names)

@@ -34,6 +34,10 @@ WHOLE: dict[str, Any] = {
 }
 
 
+#: A constraint that gets the label selector of the pods.
+ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
 class AgentChartTests(ChartCase):
     """The agents' objects."""
 
@@ -191,6 +195,13 @@ class AgentChartTests(ChartCase):
             ({"proxyServer": "tower.example.org:8443"}, ("/proxyServer", "wss?://")),
             ({"hostKeys": []}, ("hostKeys is missing",)),
             ({"hostKeys": "SHA256:x"}, ("/hostKeys", "array")),
+            ({"hostKeys": ["SHA256:x"]}, ("/hostKeys/0", "pattern")),
+            ({"caHashes": ["0" * 64]}, ("/caHashes/0", "sha256:")),
+            ({"joinToken": {"token": "tower-a\n"}}, ("/joinToken/token", "pattern")),
+            ({"targets": {"db": "10.0.0.5"}}, ("/targets/db", "pattern")),
+            ({"allowSystemIdentities": ["a,b"]}, ("/allowSystemIdentities/0", "pattern")),
+            ({"imagePullSecrets": ["registry"]}, ("/imagePullSecrets/0", "object")),
+            ({"extraEnv": [{"value": "x"}]}, ("/extraEnv/0", "name")),
             ({"joinToken": {"token": "a", "existingSecret": "b"}}, ("both set",)),
             ({"impersonate": {"users": ["jane"]}}, ("requires impersonate.groups",)),
             ({"replicas": 9}, ("/replicas", "maximum")),
@@ -210,6 +221,14 @@ class AgentChartTests(ChartCase):
         self.lint("tower-agent", WHOLE)
 
     def test_accepted(self) -> None:
-        """A real API server accepts all objects, with the least and with all values."""
-        self.assertEqual(self.accepted("tower-agent", AGENT), 9)
-        self.assertEqual(self.accepted("tower-agent", WHOLE), 12)
+        """A real API server accepts all objects, whatever the values."""
+        self.accepted(
+            "tower-agent",
+            AGENT,
+            WHOLE,
+            {**AGENT, "joinToken": {"existingSecret": "mine"}, "replicas": 0},
+            {**AGENT, "rbac": {"create": False}, "serviceAccount": {"create": False, "name": "mine"}},
+            {**AGENT, "networkPolicy": {"enabled": False}, "podDisruptionBudget": {"maxUnavailable": "50%"}},
+            {**AGENT, "nameOverride": "x" * 70, "fullnameOverride": "y" * 70},
+            {**AGENT, "topologySpreadConstraints": [ZONES], "podSecurityContext": {"runAsUser": None}},
+        )

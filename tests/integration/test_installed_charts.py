@@ -12,13 +12,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.helm import CHARTS, helm, run_helm
-from tests.integration.host import ROOT, host, missing_rights
+from tests.integration.host import host, missing_rights
 from tests.integration.member import kubectls
 from tests.integration.programs import run, wait_for
+from tower.kube.crds.manifests import crds
 
 PROXY, AGENT, HOSTED = "tower-system", "agent-system", "hosted-system"
 LEADER = "tower.kubesphere.io/leader=true"
-CRDS = ROOT / "deploy" / "crds"
 KEPT = {"configmap/kube-root-ca.crt", "serviceaccount/default"}  # exist in all namespaces
 
 
@@ -122,6 +122,30 @@ class InstalledChartTests(SynchronousTestCase):
         found = self.host.kubectl("get", ",".join((kinds, *own)), "-n", namespace, "-o", "name")
         return set(found.split()) - KEPT
 
+    def make_older(self, name: str) -> None:
+        """Make a CRD as if of an earlier Tower."""
+        earlier = {"metadata": {"annotations": {"tower.kubesphere.io/crd-revision": "0"}}}
+        self.host.kubectl("patch", "crd", name, "--type=merge", "-p", json.dumps(earlier))
+        removal = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"}]
+        self.host.kubectl("patch", "crd", name, "--type=json", "-p", json.dumps(removal))
+        self.assertEqual(self.differing_crds(), {name})
+
+    def differing_crds(self) -> set[str]:
+        """Return the names of CRDs whose columns or revision are not those of `deploy/crds`."""
+
+        def facts(crd: dict[str, Any]) -> list[Any]:
+            metadata, (version,) = crd["metadata"], crd["spec"]["versions"]
+            columns = version.get("additionalPrinterColumns", [])
+            revision = metadata["annotations"]["tower.kubesphere.io/crd-revision"]
+            return [metadata["name"], revision, [each["name"] for each in columns]]
+
+        installed = [facts(self.host.get("crd", crd["metadata"]["name"])) for crd in crds()]
+        return {
+            crd["metadata"]["name"]
+            for crd, found in zip(crds(), installed, strict=True)
+            if facts(crd) != found
+        }
+
     def test_life(self) -> None:
         """Pods become ready, serve users, come back from their volume and Secret, and leave nothing."""
         address = {"publishServiceAddress": f"tower.{PROXY}.svc", "service": {"type": "ClusterIP"}}
@@ -149,7 +173,6 @@ class InstalledChartTests(SynchronousTestCase):
 
     def test_replicas(self) -> None:
         """With records in the cluster, a standby takes over, and the release is upgraded and removed."""
-        self.host.apply(CRDS)
         self.addCleanup(self.host.kubectl, "delete", "clusters", "--all", "--timeout=20s")
         self.space, self.pod = HOSTED, "svc/tower"
         values = {"store": "kubernetes", "replicas": 2, "service": {"type": "ClusterIP"}}
@@ -162,10 +185,14 @@ class InstalledChartTests(SynchronousTestCase):
         self.host.kubectl("delete", "pod", leader, "-n", HOSTED)
         wait_for("answers through the other pod", lambda: listed() == agents, every=0.3)
         self.assertNotEqual(self.leader(), leader)
+        self.make_older("credentials.tower.kubesphere.io")
         old, path = self.pods(HOSTED), str(CHARTS / "tower")
         self.helm("upgrade", "tower", HOSTED, path, "--reuse-values", "--set=log.format=json")
         wait_for("the end of the old pods", lambda: not set(self.pods(HOSTED)) & set(old), every=0.3)
         wait_for("answers through new pods", lambda: listed() == agents, every=0.3)
+        self.assertEqual(self.differing_crds(), set())
+        left = self.host.kubectl("get", "clusterroles,jobs,serviceaccounts", "-n", HOSTED, "-o", "name")
+        self.assertNotIn("crds", left)
         self.tower("cluster", "remove", "alpha")
         self.assertEqual(self.host.refused(f"system:serviceaccount:{HOSTED}:tower"), set())
         self.helm("uninstall", "agent", AGENT)

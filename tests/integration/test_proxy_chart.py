@@ -18,6 +18,13 @@ PROXY: dict[str, Any] = {"publishServiceAddress": "tower.example.org"}
 
 HOSTED: dict[str, Any] = {**PROXY, "store": "kubernetes", "replicas": 3}
 
+#: Values in KubeSphere's host cluster.
+KUBESPHERE: dict[str, Any] = {
+    **HOSTED,
+    "clusterPorts": "",
+    "kubesphere": {"compat": True, "ports": "16000-17000"},
+}
+
 #: Values that render all objects and options.
 WHOLE: dict[str, Any] = {
     **PROXY,
@@ -48,6 +55,10 @@ WHOLE: dict[str, Any] = {
     "tolerations": [{"key": "k", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
 }
+
+
+#: A constraint that gets the label selector of the pods.
+ZONES = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 class ProxyChartTests(ChartCase):
@@ -155,7 +166,8 @@ class ProxyChartTests(ChartCase):
         kinds = sorted(kind for kind, _ in objects)
         roles = ["ClusterRole", "ClusterRoleBinding", "Role", "Role", "RoleBinding", "RoleBinding"]
         others = ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"]
-        self.assertEqual(kinds, sorted([*roles, *others]))
+        hook = ["ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"]
+        self.assertEqual(kinds, sorted([*roles, *others, *hook]))
         deployment = objects["Deployment", "main-tower"]["spec"]
         self.assertEqual(deployment["replicas"], 3)
         self.assertNotIn("strategy", deployment)
@@ -183,18 +195,70 @@ class ProxyChartTests(ChartCase):
         self.assertLessEqual(LEADER_SELECTOR.items(), {**pods, **leader}.items())
 
     def test_same_rights(self) -> None:
-        """The proxy has the rights that `tower rbac host` prints, rule by rule."""
+        """The proxy has the rights that `tower rbac host` prints, and its hook those of `tower rbac crds`."""
 
-        def rules(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, bool], Any]:
+        def rules(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Any]:
             return {
-                (item["kind"], item["metadata"]["name"].endswith("-events")): item["rules"]
+                (item["kind"], item["metadata"]["name"].rpartition("-")[2]): item["rules"]
                 for item in objects
                 if item["kind"] in ("Role", "ClusterRole")
             }
 
-        printed = rules(yaml.safe_load_all(rbac_manifest("host")))
-        self.assertEqual(len(printed), 3)
-        self.assertEqual(rules(self.objects("tower", HOSTED).values()), printed)
+        printed = [item for name in ("host", "crds") for item in yaml.safe_load_all(rbac_manifest(name))]
+        wanted = {
+            (kind, {"host": "tower"}.get(name, name)): found for (kind, name), found in rules(printed).items()
+        }
+        self.assertEqual(len(wanted), 4)
+        self.assertEqual(rules(self.objects("tower", HOSTED).values()), wanted)
+
+    def test_hook(self) -> None:
+        """All objects that install the CRDs are hooks, also with the values of the proxy's pods."""
+        objects = self.objects("tower", {**WHOLE, "clusterPorts": "", "store": "kubernetes"})
+        hooks = {key: item for key, item in objects.items() if "crds" in key[1]}
+        self.assertEqual(
+            sorted(kind for kind, _ in hooks), ["ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"]
+        )
+        for item in hooks.values():
+            self.assertEqual(item["metadata"]["annotations"]["helm.sh/hook"], "pre-install,pre-upgrade")
+        template = hooks["Job", "main-tower-crds"]["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        self.assertEqual(container["command"], ["tower-proxy", "--install-crds"])
+        self.assertEqual(template["spec"]["serviceAccountName"], "main-tower-crds")
+        selector = objects["Deployment", "main-tower"]["spec"]["selector"]["matchLabels"]
+        self.assertFalse(selector.items() <= template["metadata"]["labels"].items())
+        pod = self.pod(objects, "main-tower")
+        for name in ("imagePullSecrets", "nodeSelector", "tolerations"):
+            self.assertEqual(template["spec"][name], pod[name])
+        without = self.objects("tower", HOSTED, crds={"install": False})
+        self.assertFalse([name for _, name in without if "crds" in name])
+        self.assertNotIn(("Job", "main-tower-crds"), self.objects("tower", PROXY))
+
+    def test_kubesphere(self) -> None:
+        """In KubeSphere's host cluster, only KubeSphere can connect to the ports without authentication."""
+        objects = self.objects("tower", KUBESPHERE)
+        options = self.options(objects)
+        self.assertTrue(options["kubesphere-compat"])
+        self.assertEqual(
+            (options["kubesphere-ports"], options["kubesphere-host"]), (range(16000, 17001), "0.0.0.0")
+        )
+        doors, unsafe = objects["NetworkPolicy", "main-tower"]["spec"]["ingress"]
+        self.assertEqual(doors["ports"], [{"port": "https"}, {"port": 6000, "endPort": 7000}])
+        self.assertEqual(unsafe["ports"], [{"port": 16000, "endPort": 17000}])
+        (peer,) = unsafe["from"]
+        labels = peer["namespaceSelector"]["matchLabels"]
+        self.assertEqual(labels, {"kubernetes.io/metadata.name": "kubesphere-system"})
+
+    def test_spread(self) -> None:
+        """Replicas are on different nodes if possible; a constraint of the values gets their labels."""
+        self.assertNotIn("topologySpreadConstraints", self.pod(self.objects("tower", PROXY), "main-tower"))
+        for values, key in (({}, "kubernetes.io/hostname"), ({"topologySpreadConstraints": [ZONES]}, "zone")):
+            pod = self.pod(self.objects("tower", HOSTED, **values), "main-tower")
+            (constraint,) = pod["topologySpreadConstraints"]
+            self.assertEqual(constraint["topologyKey"], key)
+            selector = constraint["labelSelector"]["matchLabels"]
+            self.assertEqual(
+                selector, {"app.kubernetes.io/name": "tower", "app.kubernetes.io/instance": "main"}
+            )
 
     def test_authority(self) -> None:
         """The CA is in a Secret."""
@@ -223,6 +287,16 @@ class ProxyChartTests(ChartCase):
         for values, words in (
             ({"publishServiceAddress": ""}, ("publishServiceAddress is missing", "users and agents")),
             ({"publishServiceAddress": "https://tower"}, ("/publishServiceAddress", "pattern")),
+            ({"publishServiceAddress": "tower:8443"}, ("publishServiceAddress tower:8443", "securePort")),
+            ({"kubesphere": {"compat": True}}, ("kubesphere.compat", "require store kubernetes")),
+            ({**KUBESPHERE, "networkPolicy": {"enabled": False}}, ("16000-17000", "networkPolicy.enabled")),
+            ({"persistence": {"size": "10 GB"}}, ("/persistence/size", "pattern")),
+            ({"proxyProtocolFrom": ["balancer"]}, ("/proxyProtocolFrom/0", "pattern")),
+            ({"service": {"loadBalancerSourceRanges": ["10.0.0.1"]}}, ("/loadBalancerSourceRanges/0",)),
+            (
+                {"topologySpreadConstraints": [{"maxSkew": 1}]},
+                ("/topologySpreadConstraints/0", "topologyKey"),
+            ),
             ({"clusterPorts": "6000-7000"}, ("clusterPorts 6000-7000", "more than 64")),
             ({"clusterPorts": "6010-6000"}, ("clusterPorts 6010-6000", "swap")),
             ({"clusterPorts": "some"}, ("/clusterPorts", "pattern")),
@@ -250,7 +324,19 @@ class ProxyChartTests(ChartCase):
         self.lint("tower", WHOLE)
 
     def test_accepted(self) -> None:
-        """A real API server accepts all objects, with the least and with all values."""
-        self.assertEqual(self.accepted("tower", PROXY), 5)
-        self.assertEqual(self.accepted("tower", WHOLE), 7)
-        self.assertEqual(self.accepted("tower", HOSTED), 11)
+        """A real API server accepts all objects, whatever the values."""
+        self.accepted(
+            "tower",
+            PROXY,
+            WHOLE,
+            HOSTED,
+            {**WHOLE, **KUBESPHERE},
+            {**HOSTED, "crds": {"install": False}, "rbac": {"create": False}},
+            {**HOSTED, "podDisruptionBudget": {"maxUnavailable": "34%"}, "serviceAccount": {"create": False}},
+            {**PROXY, "securePort": 30443, "plainPort": 30080, "service": {"type": "NodePort"}},
+            {**PROXY, "service": {"type": "ClusterIP"}, "persistence": {"enabled": False}},
+            {**PROXY, "service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}, "host": "::"},
+            {**PROXY, "ca": {"existingSecret": "mine"}, "networkPolicy": {"enabled": False}},
+            {**HOSTED, "nameOverride": "x" * 70, "fullnameOverride": "y" * 70},
+            {**PROXY, "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        )

@@ -13,7 +13,7 @@ from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
-from tower.cli.records.arguments import add_store_commands
+from tower.cli.records.arguments import add_host_arguments, add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
 from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
 
@@ -258,9 +258,10 @@ def _doctor(commands: Commands[Parser]) -> None:
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
         "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
-        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  Each line "
-        "is 'ok | warn | FAIL | skip  check: observation -> command that cures it'; 'skip' marks a check "
-        "that depends on a failed one.  Exit code 1: a check failed.",
+        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
+        "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
+        "code 1: a check failed.",
     )
     command.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="name of a cluster to check end to end"
@@ -277,6 +278,7 @@ def _doctor(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--context", metavar="NAME", default=argparse.SUPPRESS, help="context of --kubeconfig"
     )
+    add_host_arguments(command)
     output_option(command, "text", "json")
     command.add_argument(
         "--bundle",

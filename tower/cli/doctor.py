@@ -7,17 +7,22 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.cli.client import UsageFailed
 from tower.cli.output import note
+from tower.cli.values import ROLE
 from tower.doctor.bundle import write_bundle
-from tower.doctor.findings import Finding, as_json, as_text, exit_code
+from tower.doctor.findings import Finding, as_json, as_text, exit_code, judged, warn
 from tower.doctor.network import Network
+from tower.errors import ConfigurationError, one_line
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.rest.rest_client import RestClient
+from tower.kube.rest.rest_config import RestConfig
+from tower.reactor.interfaces import IReactor
 
 #: State directory of a proxy without ``--state-dir``.
 DEFAULT_STATE_DIR = "/var/lib/tower"
@@ -70,15 +75,48 @@ def _examination(
         from tower.doctor.person import examine_kubeconfig
 
         return examine_kubeconfig(network, options.kubeconfig, options.context, environ, time.time)
+    if options.host_kubeconfig and not options.state_dir:
+        return _host(options, environ)
     directory = Path(options.state_dir or DEFAULT_STATE_DIR)
     if not options.state_dir and not os.path.exists(directory):
         raise UsageFailed(
             f"{directory} does not exist: give --state-dir DIR on the proxy's machine, --agent with the "
-            "options of an agent, or --kubeconfig FILE"
+            "options of an agent, --kubeconfig FILE, or --host-kubeconfig FILE"
         )
     from tower.doctor.proxy_machine import examine_proxy
 
-    return examine_proxy(network, directory, environ, time.time)
+    machine = examine_proxy(network, directory, environ, time.time)
+    if options.host_kubeconfig or (directory / ROLE).exists():
+        return _both(machine, _host(options, environ))
+    return machine
+
+
+async def _both(first: Findings, second: Findings) -> list[Finding]:
+    return [*await first, *await second]
+
+
+async def _host(options: argparse.Namespace, environ: Mapping[str, str]) -> list[Finding]:
+    """Return the findings about the host cluster of the proxy."""
+    from twisted.internet import reactor as installed
+
+    from tower.doctor.host import examine_host
+
+    reactor = cast(IReactor, installed)
+    try:
+        if options.host_kubeconfig:
+            config = RestConfig.from_kubeconfig(options.host_kubeconfig, reactor, environ)
+        elif "KUBERNETES_SERVICE_HOST" in environ:
+            config = RestConfig.in_cluster(reactor, environ)
+        else:
+            cure = "add --host-kubeconfig FILE, the file of tower-proxy --kubeconfig"
+            return [Finding("host cluster", warn("not checked: its kubeconfig is not known", cure))]
+    except ConfigurationError as e:
+        return [Finding("host cluster", judged(one_line(e), "correct the kubeconfig"))]
+    client = RestClient(reactor, config)
+    try:
+        return await examine_host(client, config.address, options.namespace, environ, time.time)
+    finally:
+        client.close()
 
 
 def _run(reactor: Any, examination: Findings) -> list[Finding]:

@@ -29,7 +29,8 @@ from tower.store.records import Create, Record, RecordMissing, Require, Value
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
 
-#: Annotation: the clients that may use tokens of the accounts of the cluster: `ALLOW_TOKENS` and others.
+#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
+#: `ALLOW_LONE_TOKENS`.
 MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
 
 #: Trusted callers may, through old agents; new agents have a flag.

@@ -50,6 +50,10 @@ class MetricsPage:
         self._seconds = seconds
         self._waiting: list[Deferred[list[bytes]]] | None = None
 
+    def add(self, collector: Collector) -> None:
+        """Add metrics to the page."""
+        self._registry.register(collector)
+
     def pieces(self) -> Deferred[list[bytes]]:
         """Return the metrics in Prometheus' text format 0.0.4, in pieces; a short page is there at once."""
         result: Deferred[list[bytes]] = Deferred(self._cancelled)

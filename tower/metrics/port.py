@@ -24,7 +24,7 @@ IDLE = 30.0
 _log = Logger()
 
 
-class _MetricsResource(Resource):
+class MetricsResource(Resource):
     """The page ``/metrics``."""
 
     isLeaf = True
@@ -143,7 +143,7 @@ class MetricsPort(Service):
 
     def __init__(self, reactor: IReactorTCP, page: MetricsPage, host: str, port: int) -> None:
         root = _Root()  # type: ignore[no-untyped-call]
-        root.putChild(b"metrics", _MetricsResource(page))
+        root.putChild(b"metrics", MetricsResource(page))
         self._reactor = reactor
         site = _Site(root, timeout=IDLE, reactor=reactor)  # type: ignore[no-untyped-call]
         self._site: Any = _LimitedFactory(site)  # type: ignore[no-untyped-call]

@@ -73,6 +73,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 app: tower
 {{- end }}
 
+{{- /* Annotations of an object that exists while Helm installs or upgrades the release; the argument is its weight. */}}
+{{- define "tower.hook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- /* The labels of the pod that serves. */}}
 {{- define "tower.serving" -}}
 {{ include "tower.selector" . }}
@@ -98,13 +105,33 @@ tower.kubesphere.io/leader: "true"
 {{- end }}
 {{- end }}
 
+{{- /* The constraints of the values, or one node for each of several replicas if possible; a YAML list. */}}
+{{- define "tower.spread" -}}
+{{- $selector := dict "labelSelector" (dict "matchLabels" (include "tower.selector" . | fromYaml)) }}
+{{- $nodes := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
+{{- $constraints := list }}
+{{- range default (gt (int .Values.replicas) 1 | ternary (list $nodes) list) .Values.topologySpreadConstraints }}
+{{- $constraints = append $constraints (merge (dict) . $selector) }}
+{{- end }}
+{{- toYaml $constraints }}
+{{- end }}
+
 {{- /* Fails if values contradict each other; the schema checks each value alone. */}}
 {{- define "tower.check" -}}
 {{- if not .Values.publishServiceAddress }}
 {{- fail "publishServiceAddress is missing: set the name or address that users and agents connect to" }}
 {{- end }}
+{{- if regexMatch "^[^:]*:[0-9]*$" .Values.publishServiceAddress }}
+{{- fail (printf "publishServiceAddress %s: omit the port, which securePort sets" .Values.publishServiceAddress) }}
+{{- end }}
 {{- if and (gt (int .Values.replicas) 1) (ne .Values.store "kubernetes") }}
 {{- fail (printf "replicas %v requires store kubernetes: SQLite has one writer" .Values.replicas) }}
+{{- end }}
+{{- if and (or .Values.kubesphere.compat .Values.kubesphere.ports) (ne .Values.store "kubernetes") }}
+{{- fail "kubesphere.compat and kubesphere.ports require store kubernetes: set it, or omit them" }}
+{{- end }}
+{{- if and .Values.kubesphere.ports (not .Values.networkPolicy.enabled) }}
+{{- fail (printf "kubesphere.ports %s requires networkPolicy.enabled: these ports do not authenticate clients" .Values.kubesphere.ports) }}
 {{- end }}
 {{- $ports := concat (list .Values.securePort) (include "tower.listedPorts" . | fromJsonArray) }}
 {{- if .Values.plainPort }}{{ $ports = append $ports .Values.plainPort }}{{ end }}

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.registry import Collector
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
@@ -15,14 +16,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kube.rest.fake_host import FakeHost
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED
+from tower.controller.leader.election_metrics import ElectionCollector
 from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LABEL, LeaderLabel
+from tower.controller.leader.lease_events import LeaseEvents
 from tower.controller.leader.state_secret import StateSecret
 from tower.errors import ConfigurationError
 from tower.kube.client import APIError
-from tower.kube.rest.well_known import LEASES, PODS, SECRETS
+from tower.kube.rest.well_known import EVENTS, LEASES, PODS, SECRETS
 from tower.reactor.signals import Reloads
 from tower.store import IStore, MemoryStore
 from tower.trust.statedir import StateDir
@@ -42,6 +45,7 @@ class ServedProxy(Service):
         self.drained: Deferred[None] = Deferred()
         self.stops = 0
         self.host_problems: Sequence[str] = ()
+        self.metrics: list[Collector] = []
         if state.read(KEY) is None:
             state.write(KEY, b"a new key")
 
@@ -56,6 +60,10 @@ class ServedProxy(Service):
             await self.hand_over()
         if self.grace:
             await self.drained
+
+    def add_metrics(self, collector: Collector) -> None:
+        """Keep the metrics."""
+        self.metrics.append(collector)
 
     def summary(self) -> str:
         """Return its state."""
@@ -101,6 +109,8 @@ class Replica:
             self._create,
             Reloads(),
             failures=lambda: self.failures,
+            collector=ElectionCollector(self.election),
+            announce=LeaseEvents(host, self.election.lock, reactor.seconds).record,
             fail=lambda _: self.ends.append("failed"),
             end=self.ends.append,
         )
@@ -224,6 +234,19 @@ class HostedProxyTests(SynchronousTestCase):
         proxy.drained.callback(None)
         self.successResultOf(stopping)
         self.assertEqual((first.ends, second.ends, proxy.stops), ([], [], 1))
+
+    def test_events_and_metrics(self) -> None:
+        """Events of the Lease name the leaders; a serving leader's page has the metrics of the election."""
+        first, proxy = self.leading("a")
+        (collector,) = proxy.metrics
+        self.assertIsInstance(collector, ElectionCollector)
+        self.replica("b")
+        self.advance(1.0)
+        proxy.drained.callback(None)
+        self.successResultOf(first.hosted.stopService())
+        events = self.host.objects(EVENTS, NAMESPACE)
+        texts = ["a became leader", "a stopped leading", "b became leader"]
+        self.assertEqual(sorted(event["message"] for event in events), texts)
 
     def test_label_at_stop(self) -> None:
         """A stop removes the label first, and does not wait long for it."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import define
+from prometheus_client import Metric
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.server import NOT_DONE_YET
 from twisted.web.test.requesthelper import DummyRequest
 
 from tower.controller.leader.replica_page import ReplicaPage
+from tower.metrics.families import gauge
+from tower.metrics.page import MetricsPage, registry_of
 
 
 @define
@@ -33,8 +38,16 @@ class ReplicaPageTests(SynchronousTestCase):
         request: Any = DummyRequest([])
         request.path = path.partition(b"?")[0]
         request.uri = path
-        body = ReplicaPage(self.replica).render_GET(request)
+        clock: Any = Clock()
+        page = MetricsPage(clock, registry_of(self))
+        body = ReplicaPage(self.replica, page).render_GET(request)
+        if body == NOT_DONE_YET:
+            body = b"".join(request.written)
         return request.responseCode or 200, body.decode()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return a metric."""
+        return [gauge("tower_answer", "The answer.", 42.0)]
 
     def test_standby(self) -> None:
         """A standby is ready, and names its role and the leader on request."""
@@ -61,5 +74,10 @@ class ReplicaPageTests(SynchronousTestCase):
 
     def test_other_path(self) -> None:
         """Other paths do not exist."""
-        code, text = self.ask(b"/metrics")
+        code, text = self.ask(b"/metric")
         self.assertEqual((code, "/readyz" in text), (404, True))
+
+    def test_metrics(self) -> None:
+        """The page of metrics is there for standbys, too."""
+        code, text = self.ask(b"/metrics")
+        self.assertEqual((code, "tower_answer 42.0" in text), (200, True))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from prometheus_client.registry import Collector
 from twisted.application.service import MultiService, Service
 from twisted.internet import defer
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
@@ -21,6 +22,7 @@ from twisted.python.failure import Failure
 
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED
+from tower.controller.leader.leader_election import LeaderElection
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.leader_start import LeaderStart, StartAbandoned
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
@@ -55,6 +57,9 @@ class LeadingProxy(Protocol):
     grace: float
     hand_over: Callable[[], Awaitable[None]] | None
 
+    def add_metrics(self, collector: Collector) -> None:
+        """Add metrics to its page."""
+
     def setServiceParent(self, parent: Any) -> Any:
         """Start it as a part of *parent*."""
 
@@ -69,32 +74,6 @@ class LeadingProxy(Protocol):
         """Return its state in one sentence."""
 
 
-class Election(Protocol):
-    """`LeaderElection`."""
-
-    on_started: Callable[[], object]
-    on_standby: Callable[[], object]
-    on_lost: Callable[[str], object]
-
-    @property
-    def problem(self) -> str:
-        """Why this replica cannot take part."""
-
-    @property
-    def role(self) -> str:
-        """``leader: …`` or ``standby: …``."""
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica leads now."""
-
-    def startService(self) -> None:
-        """Take part."""
-
-    async def release(self) -> None:
-        """Leave the election, until the next `startService`; the next leader may begin."""
-
-
 class HostedProxy(MultiService):
     """A replica of the proxy; its parts are stopped with it.
 
@@ -104,6 +83,8 @@ class HostedProxy(MultiService):
     :param create: returns the proxy with that store.
     :param failures: returns the reasons why records cannot be read now.
     :param own_secrets_key: whether the key that encrypts secrets is in the state directory.
+    :param collector: of metrics of the election, for the proxy's page.
+    :param announce: writes an event about a change of this candidate.
     :param fail: ends the program with exit code 1.
     :param end: ends the process at once with an exit code.
     :ivar reloads: what SIGHUP reloads.
@@ -115,7 +96,7 @@ class HostedProxy(MultiService):
     def __init__(
         self,
         reactor: IReactor,
-        election: Election,
+        election: LeaderElection,
         state: StateDir,
         secret: StateSecret,
         label: LeaderLabel | None,
@@ -125,6 +106,8 @@ class HostedProxy(MultiService):
         *,
         failures: Callable[[], Sequence[str]] = tuple,
         own_secrets_key: bool = True,
+        collector: Collector | None = None,
+        announce: Callable[[str], object] = lambda _: None,
         fail: Callable[[IReactor], object] = end_in_failure,
         end: Callable[[int], object] = os._exit,
     ) -> None:
@@ -133,6 +116,7 @@ class HostedProxy(MultiService):
         self._secret, self._label, self.reloads = secret, label, reloads
         self._load, self._create, self._fail, self._end = load, create, fail, end
         self._failures, self._own_secrets_key = failures, own_secrets_key
+        self._collector, self._announce = collector, announce
         self._pause = Pause(reactor)
         self._leading: Deferred[None] | None = None
         self._proxy: LeadingProxy | None = None
@@ -198,6 +182,7 @@ class HostedProxy(MultiService):
         self._state.write(HOSTED, f"{self.role}\n".encode())
 
     def _started(self) -> None:
+        self._announce("became leader")
         self._leading = Deferred.fromCoroutine(self._lead())
         self._leading.addErrback(self._failed)
 
@@ -220,6 +205,8 @@ class HostedProxy(MultiService):
             return
         self._trouble, self._rest = "", FIRST_REST
         proxy.on_ready, proxy.hand_over = self._ready, self._hand_over
+        if self._collector is not None:
+            proxy.add_metrics(self._collector)
         self._proxy = proxy
         proxy.setServiceParent(self)
 
@@ -233,7 +220,7 @@ class HostedProxy(MultiService):
             reason=self._trouble,
         )
         self._rests = True
-        await self._election.release()
+        await self._hand_over()
         await self._pause.wait(rest)
         self._rests = False
         if self.running:
@@ -316,4 +303,6 @@ class HostedProxy(MultiService):
 
     async def _hand_over(self) -> None:
         """Release the Lease; nothing is written any more."""
+        if self._election.is_leader:
+            self._announce("stopped leading")
         await self._election.release()

@@ -52,6 +52,11 @@ class LeaseLock:
         return "" if self._lease is None else str(self._lease["metadata"]["resourceVersion"])
 
     @property
+    def uid(self) -> str:
+        """Uid that was read last; empty: none."""
+        return "" if self._lease is None else str(self._lease["metadata"].get("uid", ""))
+
+    @property
     def free_at(self) -> float:
         """Time at which this candidate may take the Lease if it does not change; 0: now."""
         if self.record.holder in ("", self.identity):

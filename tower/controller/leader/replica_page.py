@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from twisted.web.resource import Resource
 
 from tower.member.health_page import is_verbose
+from tower.metrics.page import MetricsPage
+from tower.metrics.port import MetricsResource
 
 _LIVE = (b"/livez", b"/healthz")
 
@@ -33,24 +35,27 @@ class ReplicaPage(Resource):
 
     `/livez` and `/healthz` are 200 while the process runs.  `/readyz` is 200 for a leader that serves and
     for a standby that takes part in the election, else 503 with the reason.  With ``?verbose`` it names the
-    role, and problems of the host cluster that do not keep users out, too.
+    role, and problems of the host cluster that do not keep users out, too.  `/metrics` has the metrics of the
+    election and of the process.
     """
 
     isLeaf = True
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, metrics: MetricsPage) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._replica = replica
+        self._replica, self._metrics = replica, MetricsResource(metrics)
 
-    def render_GET(self, request: Any) -> bytes:
+    def render_GET(self, request: Any) -> Any:
         """Answer GET and HEAD."""
+        if request.path == b"/metrics":
+            return self._metrics.render(request)
         request.setHeader(b"content-type", b"text/plain; charset=utf-8")
         request.setHeader(b"cache-control", b"no-store")
         if request.path in _LIVE:
             return b"ok\n"
         if request.path != b"/readyz":
             request.setResponseCode(404)
-            return b"not found: the paths are /livez, /healthz and /readyz\n"
+            return b"not found: the paths are /livez, /healthz, /readyz and /metrics\n"
         problem = self._replica.problem
         if problem:
             request.setResponseCode(503)

@@ -50,6 +50,8 @@ PROBE_TIMEOUT = 10.0
 #: Largest answer that rejects a watch, B.
 _REJECTION_LIMIT = 1 << 20
 
+_NOT_FOUND = 404
+
 _PROGRAM = f"tower-proxy/{__version__}".encode("ascii")
 
 T = TypeVar("T")
@@ -162,6 +164,19 @@ class RestClient:
         if conditions := {key: value for key, value in wanted.items() if value is not None}:
             options["preconditions"] = conditions
         await self._object("DELETE", resource.path(namespace, name), options)
+
+    async def plurals(self, group: str, version: str) -> set[str]:
+        """Return the plural names of a group's types; empty without the group.
+
+        :raise APIError: the API server does not answer, or rejects the request.
+        """
+        try:
+            found = await self._object("GET", f"/apis/{group}/{version}")
+        except APIError as e:
+            if e.code != _NOT_FOUND:
+                raise
+            return set()
+        return {str(each.get("name")) for each in found.get("resources") or ()}
 
     async def watch(
         self,

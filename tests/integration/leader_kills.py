@@ -1,0 +1,372 @@
+"""Kills, suspends and freezes the leader of two real proxies, and checks that no two of them ever wrote.
+
+Usage: ``python -m tests.integration.leader_kills [FAULTS] [--lease S] [--seed N]``.  The result is a table of
+the faults with the times until a proxy served again, and the number of writes in the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from tests.integration.leader_terms import audited_writes, changes_of_leader, is_of_lease, late_writes
+from tests.integration.member import Member, Running
+from tests.integration.ports import free_port, free_ports
+from tests.integration.process_clock import ProcessClock
+from tests.integration.programs import Program, script, wait_for
+
+CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
+NAMESPACE = "kubesphere-system"
+CLUSTERS = 3  # that change all the time
+PAUSE = 0.2  # s between changes of a cluster
+SLACK = 20.0  # s for a loaded machine
+SOONEST, LATEST = 0.2, 5.0  # s from a settled pair to the next fault
+
+
+@frozen
+class Times:
+    """Times of the election, s."""
+
+    lease: float = 8.0
+    renew: float = 5.0
+    retry: float = 1.0
+
+
+class Candidate:
+    """One of the two proxies, at an address and with a user of its own.
+
+    :ivar user: its name at the API server.
+    """
+
+    def __init__(self, number: int, folder: Path, member: Member, ports: list[int], times: Times) -> None:
+        self.number, self._folder = number, folder
+        self.host = f"127.0.0.{number + 1}"
+        self.health_port = ports[-1]
+        account = f"proxy-{number}"
+        self.user = f"system:serviceaccount:{NAMESPACE}:{account}"
+        self._argv = [
+            script("tower-proxy"),
+            f"--kubeconfig={self._kubeconfig(member, account)}",
+            f"--host={self.host}",
+            f"--publish-service-address={self.host}",
+            "--port=none",
+            f"--secure-port={ports[-2]}",
+            f"--cluster-ports={ports[0]}-{ports[-3]}",
+            f"--health-port={self.health_port}",
+            f"--leader-elect-lease-duration={times.lease:g}s",
+            f"--leader-elect-renew-deadline={times.renew:g}s",
+            f"--leader-elect-retry-period={times.retry:g}s",
+        ]
+        self._starts = 0
+        self.programs: list[Program] = []
+
+    def _kubeconfig(self, member: Member, account: str) -> Path:
+        member.kubectl("-n", NAMESPACE, "create", "serviceaccount", account)
+        member.kubectl(
+            *("create", "clusterrolebinding", account, "--clusterrole=cluster-admin"),
+            f"--serviceaccount={NAMESPACE}:{account}",
+        )
+        token = member.kubectl("-n", NAMESPACE, "create", "token", account, "--duration=24h").strip()
+        path = self._folder / f"{account}.kubeconfig"
+        cluster = {"server": member.info["server"], "certificate-authority": str(member.ca)}
+        config = {
+            "clusters": [{"name": "host", "cluster": cluster}],
+            "users": [{"name": account, "user": {"token": token}}],
+            "contexts": [{"name": "host", "context": {"cluster": "host", "user": account}}],
+            "current-context": "host",
+        }
+        path.touch(0o600)
+        path.write_text(json.dumps(config))
+        return path
+
+    @property
+    def program(self) -> Program:
+        """The current process."""
+        return self.programs[-1]
+
+    def start(self) -> None:
+        """Start with an empty state directory, as a new pod."""
+        self._starts += 1
+        name = f"proxy-{self.number}-{self._starts}"
+        argv = [*self._argv, f"--state-dir={self._folder / name}"]
+        self.programs.append(Program(name, argv, self._folder))
+        self.program.start()
+
+    def role(self) -> str:
+        """Return ``leader`` while it serves, ``standby`` while it waits, else nothing."""
+        connection = http.client.HTTPConnection(self.host, self.health_port, timeout=2.0)
+        try:
+            connection.request("GET", "/readyz?verbose")
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            return text.partition(":")[0] if answer.status == 200 else ""
+        except OSError:
+            return ""
+        finally:
+            connection.close()
+
+
+class Changes(threading.Thread):
+    """Another program that changes clusters in the host cluster all the time, so that the leader writes."""
+
+    def __init__(self, member: Member) -> None:
+        super().__init__(daemon=True)
+        self._member, self._ended = member, threading.Event()
+        context = ssl.create_default_context(cafile=str(member.ca))
+        context.load_cert_chain(*member.admin_pair)
+        host, _, port = member.service.rpartition(":")
+        self._connect = lambda: http.client.HTTPSConnection(host, int(port), timeout=30, context=context)
+
+    def run(self) -> None:
+        """Toggle one cluster after the other."""
+        path = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
+        connection, step = self._connect(), 0
+        while not self._ended.wait(PAUSE):
+            step += 1
+            patch = {"spec": {"joinFederation": step // CLUSTERS % 2 == 0}}
+            headers = {"content-type": "application/merge-patch+json"}
+            try:
+                connection.request("PATCH", f"{path}/c{step % CLUSTERS}", json.dumps(patch), headers)
+                connection.getresponse().read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                connection = self._connect()
+        connection.close()
+
+    def end(self) -> None:
+        """End it."""
+        self._ended.set()
+        self.join()
+
+
+@define
+class Report:
+    """Results of a run.
+
+    :ivar passed: times until a proxy served again by kind of fault, s.
+    :ivar late: writes that must not be.
+    """
+
+    writes: dict[str, int] = field(factory=dict)
+    changes: int = 0
+    faults: int = 0
+    late: list[str] = field(factory=list)
+    passed: dict[str, list[float]] = field(factory=lambda: defaultdict(list))
+    tracebacks: list[str] = field(factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{'fault':24} {'count':>5} {'median':>8} {'longest':>8}   until a proxy served, s"]
+        for kind, times in sorted(self.passed.items()):
+            middle = sorted(times)[len(times) // 2]
+            lines.append(f"{kind:24} {len(times):5} {middle:8.2f} {max(times):8.2f}")
+        writes = ", ".join(f"{count} of {user.rpartition(':')[2]}" for user, count in self.writes.items())
+        lines.append(f"{self.faults} faults, {self.changes} changes of the leader, writes: {writes}")
+        lines += [f"late: {text}" for text in self.late] or ["no write of a proxy that was not the leader"]
+        lines += [f"traceback: {name}" for name in self.tracebacks]
+        return "\n".join(lines)
+
+
+class Kills:
+    """Two proxies, and the faults.
+
+    :param chance: chooses faults and their times.
+    """
+
+    def __init__(self, folder: Path, times: Times, chance: random.Random) -> None:
+        self._times, self._chance, self._folder = times, chance, folder
+        (folder / "host").mkdir()
+        self._running = Running(folder / "host", "--bare")
+        self.report = Report()
+        self._candidates: list[Candidate] = []
+
+    def run(self, faults: int) -> Report:
+        """Cause faults, one after the other; each kind in turn, in a random order."""
+        self._running.start()
+        try:
+            self._prepare()
+            changes = Changes(self._running.member)
+            changes.start()
+            try:
+                self._start()
+                kinds: list[Callable[[Candidate, Candidate], None]] = []
+                for _ in range(faults):
+                    if not kinds:
+                        kinds = [*self.kinds]
+                        self._chance.shuffle(kinds)
+                    self._one(kinds.pop())
+            finally:
+                changes.end()
+                for each in self._candidates:
+                    each.program.ask_to_end()
+                for each in self._candidates:
+                    each.program.stop()
+            self._check()
+        finally:
+            self._running.halt()
+        return self.report
+
+    @property
+    def kinds(self) -> list[Callable[[Candidate, Candidate], None]]:
+        """The kinds of faults; each returns when a proxy serves again."""
+        return [self.kill, self.terminate, self.suspend, self.freeze, self.stutter, self.jump]
+
+    def _prepare(self) -> None:
+        member = self._running.member
+        member.kubectl("apply", "-f", str(CRDS))
+        member.kubectl("create", "namespace", NAMESPACE)
+        for number in range(CLUSTERS):
+            cluster = {
+                "apiVersion": "cluster.kubesphere.io/v1alpha1",
+                "kind": "Cluster",
+                "metadata": {"name": f"c{number}"},
+                "spec": {"joinFederation": True, "connection": {"type": "proxy"}},
+            }
+            member.kubectl("apply", "-f", "-", stdin=json.dumps(cluster).encode())
+        ports = [*free_ports(CLUSTERS + 1), free_port(), free_port()]
+        for number in (1, 2):
+            self._candidates.append(Candidate(number, self._folder, member, ports, self._times))
+
+    def _start(self) -> None:
+        for each in self._candidates:
+            each.start()
+            wait_for(f"proxy {each.number}", each.role)
+
+    def _one(self, fault: Callable[[Candidate, Candidate], None]) -> None:
+        leader, standby = self._pair()
+        time.sleep(self._chance.uniform(SOONEST, LATEST))
+        self.report.faults += 1
+        began = time.monotonic()
+        fault(leader, standby)
+        self.report.passed[fault.__name__].append(time.monotonic() - began)
+        for each in self._candidates:
+            if not each.program.running():
+                each.program.stop()
+                each.start()
+
+    def _pair(self) -> tuple[Candidate, Candidate]:
+        """Wait until one proxy serves and one waits; start one that ended, as its service manager would."""
+
+        def pair() -> tuple[Candidate, Candidate] | None:
+            roles = {}
+            for each in self._candidates:
+                if not each.program.running():
+                    each.program.stop()
+                    each.start()
+                roles[each.role()] = each
+            return (roles["leader"], roles["standby"]) if {"leader", "standby"} <= roles.keys() else None
+
+        found = wait_for("a leader and a standby", pair)
+        assert found is not None
+        return found
+
+    def _served(self, by: Candidate, limit: float) -> None:
+        wait_for(f"proxy {by.number} serves", lambda: by.role() == "leader", limit + SLACK, 0.02)
+
+    # Kinds of faults
+
+    def kill(self, leader: Candidate, standby: Candidate) -> None:
+        """End the leader with SIGKILL."""
+        leader.program.kill()
+        self._served(standby, self._times.lease + self._times.retry)
+
+    def terminate(self, leader: Candidate, standby: Candidate) -> None:
+        """End the leader with SIGTERM."""
+        leader.program.ask_to_end()
+        self._served(standby, 3.0)
+
+    def suspend(self, leader: Candidate, standby: Candidate) -> None:
+        """Suspend the leader until the standby serves; then it must end."""
+        leader.program.pause()
+        try:
+            self._served(standby, self._times.lease + self._times.retry)
+        finally:
+            leader.program.resume()
+        leader.program.wait(SLACK)
+
+    def stutter(self, leader: Candidate, standby: Candidate) -> None:
+        """Suspend the leader and the API server in turn for random times."""
+        server = self._server
+        for _ in range(3):
+            leader.program.pause()
+            time.sleep(self._chance.uniform(0.0, self._times.renew))
+            os.kill(server, signal.SIGSTOP)
+            leader.program.resume()
+            time.sleep(self._chance.uniform(0.0, self._times.renew))
+            os.kill(server, signal.SIGCONT)
+        self._any_serves()
+
+    def freeze(self, leader: Candidate, standby: Candidate) -> None:
+        """Freeze the API server until the leader ends, which is within the renew deadline."""
+        os.kill(self._server, signal.SIGSTOP)
+        try:
+            leader.program.wait(self._times.renew + SLACK)
+        finally:
+            os.kill(self._server, signal.SIGCONT)
+        self._any_serves()
+
+    def jump(self, leader: Candidate, standby: Candidate) -> None:
+        """Set the time of day of both back and forth by an hour; nothing happens."""
+        clocks = [ProcessClock(each.program.pid) for each in (leader, standby)]
+        for clock in clocks:
+            clock.set(self._chance.choice((-3600, 3600)))
+        time.sleep(2 * self._times.retry)
+        self._any_serves()
+
+    @property
+    def _server(self) -> int:
+        pid: int = self._running.member.info["pids"]["kube-apiserver"]
+        return pid
+
+    def _any_serves(self) -> None:
+        wait_for("a leader", lambda: [each for each in self._candidates if each.role() == "leader"])
+
+    def _check(self) -> None:
+        writes = audited_writes(self._running.member.audit(), [each.user for each in self._candidates])
+        report = self.report
+        report.changes = len(changes_of_leader(writes))
+        for each in self._candidates:
+            count = sum(write.user == each.user and not is_of_lease(write) for write in writes)
+            report.writes[each.user] = count
+            report.tracebacks += [it.name for it in each.programs if "Traceback" in it.output()]
+        report.late = late_writes(writes, self._times.renew, 1.0)
+
+
+def run(folder: Path, faults: int, times: Times, seed: int) -> Report:
+    """Run *faults*; return the results."""
+    return Kills(folder, times, random.Random(seed)).run(faults)
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.integration.leader_kills", description=__doc__)
+    parser.add_argument("faults", type=int, nargs="?", default=50)
+    parser.add_argument("--lease", type=float, default=Times().lease, help="lease duration, s")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    lease = options.lease
+    times = Times(lease, lease / 2, max(1.0, lease / 6))
+    with tempfile.TemporaryDirectory(prefix="tower-kills-") as folder, suppress(KeyboardInterrupt):
+        print(f"seed {options.seed}, lease duration {lease:g} s", flush=True)
+        report = run(Path(folder), options.faults, times, options.seed)
+        print(report)
+        return bool(report.late or report.tracebacks)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
