@@ -251,8 +251,11 @@ class Proxy(MultiService):
 
         # Tunnels to nodes
         files = NodeFiles(
-            Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
+            Path(options["node-files"] or state.path / DIRECTORY).absolute(),
+            options.given_cluster,
+            is_cache=host_access is not None and options["node-files"] is None,
         )
+        self._files = files
         files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
         create = partial(
             NodeCluster,
@@ -452,7 +455,9 @@ class Proxy(MultiService):
     @property
     def host_problems(self) -> Sequence[str]:
         """Problems of the host cluster, with their cures."""
-        return () if self.controller is None else self.controller.problems
+        if self.controller is None:
+            return ()
+        return [*self.controller.problems, *self._files.unshared(self._records.clusters.list())]
 
     def add_metrics(self, collector: Collector) -> None:
         """Add metrics to the page of metrics."""
@@ -471,7 +476,7 @@ class Proxy(MultiService):
             plain=None if port is None else join_address(host, port),
             _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
-        for text in self._options.warnings:
+        for text in (*self._options.warnings, *self._files.unshared(self._records.clusters.list())):
             self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options["publish-service-address"] is None:
             self._log.warn(
