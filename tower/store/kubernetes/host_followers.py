@@ -15,8 +15,8 @@ from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.transaction_log import all_done
 
-#: Receives kind and name of an object, a function that records what was seen of it, and whether it was removed.
-Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]], bool], None]
+#: Receives kind and name of an object, and a function that records what was seen of it.
+Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]]], None]
 
 
 @define
@@ -29,6 +29,7 @@ class KindFollower:
     _codec: ObjectCodec
     _cache: HostCache
     _observe: Observer
+    _observe_end: Observer
     version: int = field(default=0, init=False)
 
     def replaced(self, items: list[Object], resource_version: str) -> None:
@@ -49,16 +50,17 @@ class KindFollower:
 
     def _see(self, obj: Object) -> None:
         name = obj["metadata"]["name"]
-        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj), False)
+        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj))
 
     def _miss(self, name: str, uid: str, version: int) -> None:
-        self._observe(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version), True)
+        self._observe_end(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version))
 
 
 class HostFollowers:
     """The followers of all kinds in one namespace.
 
     :param observe: is called for each object, in the order of its kind.
+    :param observe_end: likewise, for each that was removed.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class HostFollowers:
         codecs: Iterable[ObjectCodec],
         cache: HostCache,
         observe: Observer,
+        observe_end: Observer,
         reactor: IReactorTime,
     ) -> None:
         codecs = list(codecs)
-        self._followers = [KindFollower(codec, cache, observe) for codec in codecs]
+        self._followers = [KindFollower(codec, cache, observe, observe_end) for codec in codecs]
         self._reflectors = [
             Reflector(
                 api,

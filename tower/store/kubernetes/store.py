@@ -73,7 +73,7 @@ class KubernetesStore(IStore):
         self._recovery = Recovery(self._transactions, reactor)
         self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
-            api, namespace, self._codecs.values(), self._cache, self._observe, reactor
+            api, namespace, self._codecs.values(), self._cache, self._observe, self._observe_end, reactor
         )
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
@@ -251,13 +251,17 @@ class KubernetesStore(IStore):
             codec = self._codecs[kind]
             yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
 
-    def _observe(
-        self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]], is_gone: bool
-    ) -> None:
+    def _observe(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
+        if (kind, name) in self._flight:
+            self._held.append(lambda: self._publish(change_of()))
+        else:
+            self._publish(change_of())
+
+    def _observe_end(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
         codec = self._codecs[kind]
         if (kind, name) in self._flight:
-            self._held.append(lambda: self._observe(kind, name, change_of, is_gone))
-        elif is_gone and not codec.is_shared and self._cache.record_name(codec, name) is not None:
+            self._held.append(lambda: self._observe_end(kind, name, change_of))
+        elif not codec.is_shared and self._cache.record_name(codec, name) is not None:
             self._lost.hold((kind, name), lambda: self._publish(change_of()))
         else:
             self._publish(change_of())
