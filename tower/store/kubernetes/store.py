@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
+from tower.kube.rest.reflector_group import ReflectorGroup
 from tower.store.kubernetes.committer import Committer, HostConflict, described
 from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
@@ -53,6 +54,7 @@ class KubernetesStore(IStore):
     It has no records before `start` has finished.
 
     :param codecs: of all kinds of records.
+    :param group: of all reflectors of this host; None: there are no others.
     """
 
     quiet_period = QUIET_PERIOD
@@ -63,6 +65,8 @@ class KubernetesStore(IStore):
         namespace: str,
         codecs: Iterable[ObjectCodec],
         reactor: IReactorTime,
+        *,
+        group: ReflectorGroup | None = None,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -73,7 +77,7 @@ class KubernetesStore(IStore):
         self._recovery = Recovery(self._transactions, reactor)
         self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
-            api, namespace, self._codecs.values(), self._cache, self._observe, self._observe_end, reactor
+            api, namespace, self._codecs.values(), self._cache, self._observe, reactor, group
         )
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
@@ -251,17 +255,13 @@ class KubernetesStore(IStore):
             codec = self._codecs[kind]
             yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
 
-    def _observe(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
-        if (kind, name) in self._flight:
-            self._held.append(lambda: self._publish(change_of()))
-        else:
-            self._publish(change_of())
-
-    def _observe_end(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
+    def _observe(
+        self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+    ) -> None:
         codec = self._codecs[kind]
         if (kind, name) in self._flight:
-            self._held.append(lambda: self._observe_end(kind, name, change_of))
-        elif not codec.is_shared and self._cache.record_name(codec, name) is not None:
+            self._held.append(lambda: self._observe(kind, name, change_of, is_gone=is_gone))
+        elif is_gone and not codec.is_shared and self._cache.record_name(codec, name) is not None:
             self._lost.hold((kind, name), lambda: self._publish(change_of()))
         else:
             self._publish(change_of())
