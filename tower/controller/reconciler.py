@@ -34,16 +34,12 @@ from tower.controller.objects.service_objects import (
     certificate_names,
     service_name,
 )
-from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.port_settlement import NoPort, PortSettlement, RecordPending
 from tower.controller.prerequisites import NAMESPACE_MISSING
 from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
-from tower.errors import Conflict, Invalid
+from tower.errors import Invalid
 from tower.kube.rest.host_api import Object
-
-
-class RecordPending(Conflict):
-    """The cluster's record does not exist yet."""
 
 
 class InvalidName(Invalid):
