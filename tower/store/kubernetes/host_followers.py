@@ -16,8 +16,9 @@ from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.transaction_log import all_done
 
-#: Receives kind and name of an object, and a function that records what was seen of it.
-Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]]], None]
+#: Receives kind, name and uid of an object (empty: any object of that name was removed), and a function that
+#: records what was seen of it.
+Observer: TypeAlias = Callable[[str, str, str, Callable[[], Iterator[SeenChange]]], None]
 
 
 @define
@@ -49,11 +50,12 @@ class KindFollower:
             self._see(event.object)
 
     def _see(self, obj: Object) -> None:
-        name = obj["metadata"]["name"]
-        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj))
+        name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
+        self._observe(self._codec.kind, name, uid, lambda: self._cache.see(self._codec, obj))
 
     def _miss(self, name: str, uid: str, version: int) -> None:
-        self._observe(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version))
+        miss = self._cache.miss
+        self._observe(self._codec.kind, name, uid, lambda: miss(self._codec, name, uid, version))
 
 
 class HostFollowers:

@@ -81,7 +81,7 @@ class KubernetesStore(IStore):
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
         self._flight: frozenset[Key] = frozenset()
-        self._held: list[Callable[[], Iterator[SeenChange]]] = []
+        self._held: dict[tuple[str, str, str], Callable[[], Iterator[SeenChange]]] = {}
         self._problem: list[str] = []
         self._pause: Deferred[None] | None = None
         self._retry: IDelayedCall | None = None
@@ -241,8 +241,8 @@ class KubernetesStore(IStore):
     def _land(self) -> None:
         """Publish the events that waited for the end of a transaction."""
         self._flight = frozenset()
-        held, self._held = self._held, []
-        for change_of in held:
+        held, self._held = self._held, {}
+        for change_of in held.values():
             self._publish(change_of())
 
     def _retry_later(self) -> None:
@@ -259,9 +259,10 @@ class KubernetesStore(IStore):
             codec = self._codecs[kind]
             yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
 
-    def _observe(self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
+    def _observe(self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
         if (kind, name) in self._flight:
-            self._held.append(change_of)
+            self._held.pop((kind, name, uid), None)  # the newest state of an object is enough
+            self._held[kind, name, uid] = change_of
         else:
             self._publish(change_of())
 
