@@ -99,7 +99,7 @@ class Reconciler:
         if cluster is not None:
             await self._withdrawal.withdraw(cluster, objects)
             if cluster.type == SSH and not cluster.is_deleted:
-                await self._ssh.settle(cluster, self._require(name))
+                await self._ssh.settle(cluster, await self._require(name))
         elif self._clusters.get(name) is None:  # else the object is new, and not known yet
             await self._withdrawal.clear(objects)
         return None
@@ -130,7 +130,7 @@ class Reconciler:
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
-        self._require(name)
+        await self._require(name)
         record = await self._ports.settle(cluster, objects.service)
         port = record.kubernetes_port
         if port is None:
@@ -165,15 +165,17 @@ class Reconciler:
         is_kept = len(others) < len(cluster.finalizers)
         return cluster.finalizers if is_kept or cluster.is_deleted else (*others, FINALIZER)
 
-    def _require(self, name: str) -> Cluster:
+    async def _require(self, name: str) -> Cluster:
         """Return the record of a cluster whose object exists.
 
         :raise InvalidName: it cannot have one.
+        :raise Invalid: likewise, because of another field.
         :raise RecordPending: try again.
         """
         record = self._clusters.get(name)
         if record is None:
             _check_name(name)
+            await self._objects.check(name)
             raise RecordPending(f"cluster {name} has no record yet")
         return record
 
