@@ -160,7 +160,7 @@ class LifeTests(HostTestCase):
             "KUBECONFIG": str(self.member.admin),
             "PATH": path_with(self.folder / "bin", *programs),
         }
-        names = {"/state/tower": str(self.folder / "outside" / "proxy")}
+        names = {"/var/lib/tower/state": str(self.folder / "outside" / "proxy")}
         self.guide = Guide("install.md", self.folder, environment, names)
         self.before = self.objects()
         self.log = self.member.audit_size()
