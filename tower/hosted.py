@@ -15,7 +15,6 @@ from twisted.application.service import Service
 
 from tower import __version__
 from tower.clusters.host.host_object import ClusterCodec
-from tower.clusters.host.host_statuses import HostStatuses
 from tower.control.host_options import HostOptions
 from tower.control.state_files import DATABASE
 from tower.controller.crd_installation import CRDInstallation
@@ -30,7 +29,7 @@ from tower.controller.leader.replica_page import ReplicaPage
 from tower.controller.leader.state_secret import StateSecret
 from tower.controller.objects.service_objects import LEADER_SELECTOR, HostSettings
 from tower.errors import ConfigurationError
-from tower.kube.rest.host_api import HostAPI
+from tower.kube.rest.host_link import HostLink
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.member.health_page import HealthService
@@ -69,7 +68,8 @@ def replica(
         )
     config = _config(options, reactor, environ)
     # renewals of the Lease do not wait for other requests
-    api, lease_api = RestClient(reactor, config), RestClient(reactor, config)
+    link = HostLink.of(reactor)
+    api, lease_api = (RestClient(reactor, config, requests=link.requests) for _ in range(2))
     namespace, pod = options["namespace"], environ.get("POD_NAME", "")
     identity = f"{pod or gethostname()}_{uuid4()}"
     fenced = FencedHost(api, lambda: election.is_leader, lambda: election.fence)
@@ -89,9 +89,10 @@ def replica(
     # Services select pods of their namespace only
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))
+    settings = HostSettings(namespace, selector, addresses, options["kubesphere-compat"])
     collector = ElectionCollector(election)
-    access = HostAccess(fenced, HostSettings(namespace, selector, addresses, options["kubesphere-compat"]))
-    records = _HostRecords(fenced, namespace, reactor, access.statuses)
+    access = HostAccess(fenced, settings, link=link)
+    records = _HostRecords(access, namespace, reactor)
     reloads = Reloads()
     reloads.add("log", options.reload_log)
     hosted = HostedProxy(
@@ -136,14 +137,16 @@ def _config(options: HostOptions, reactor: IReactor, environ: Mapping[str, str])
 class _HostRecords:
     """Loads the records, and names the reasons if it cannot."""
 
-    def __init__(self, api: HostAPI, namespace: str, reactor: IReactor, statuses: HostStatuses) -> None:
-        self._api, self._namespace, self._reactor, self._statuses = api, namespace, reactor, statuses
+    def __init__(self, access: HostAccess, namespace: str, reactor: IReactor) -> None:
+        self._access, self._namespace, self._reactor = access, namespace, reactor
         self._store: KubernetesStore | None = None
 
     async def load(self) -> IStore:
         """Return the store with all records; waits for missing CRDs and rights."""
-        codecs = [ClusterCodec(statuses=self._statuses), *own_codecs()]
-        self._store = store = KubernetesStore(self._api, self._namespace, codecs, self._reactor)
+        access = self._access
+        codecs = [ClusterCodec(statuses=access.statuses), *own_codecs()]
+        group = None if access.link is None else access.link.reflectors
+        self._store = store = KubernetesStore(access.api, self._namespace, codecs, self._reactor, group=group)
         try:
             await store.start()
         except BaseException:

@@ -421,6 +421,7 @@ class Proxy(MultiService):
             tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
             self._services.append(self.controller)
+            metrics.page.add(self.controller.metrics)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the administrator's kubeconfig are up to date."""

@@ -18,6 +18,7 @@ from tower.controller.controller import Controller
 from tower.controller.host_access import HostAccess
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
 from tower.kube.rest.host_api import Object
+from tower.kube.rest.reflector_group import COLLECT
 from tower.kube.rest.well_known import CLUSTERS, EVENTS, NAMESPACES, SERVICES
 from tower.trust.port_certificates import PortCertificates
 from tower.trust.serving_certificate import ServingCertificate
@@ -274,7 +275,9 @@ class HostPrerequisiteTests(HostTestCase):
         self.kit.host.remove(NAMESPACES, NAMESPACE)
         with capturedLogs() as logs:
             self.apply()
-        text = "namespace kubesphere-system does not exist in the host cluster: create it"
+        text = (
+            "namespace kubesphere-system does not exist in the host cluster, or is being deleted: create it"
+        )
         self.assertTrue(any(text in eventAsText(each) for each in logs))
         condition = self.kit.condition(INITIALIZED)
         assert condition is not None
@@ -303,6 +306,7 @@ class HostPrerequisiteTests(HostTestCase):
         self.kit.host.missing.add(CLUSTERS)
         with capturedLogs() as logs:
             controller = self.started()
+            self.settle(int(COLLECT) + 1)
         self.assertTrue(any("clusters.cluster.kubesphere.io" in eventAsText(each) for each in logs))
         self.assertTrue(controller.problems)
         self.kit.host.missing.clear()

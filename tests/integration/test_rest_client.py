@@ -16,7 +16,9 @@ from twisted.internet.task import deferLater
 from tests.fakes.chains import family, pem
 from tests.integration.connect_proxy import NAME, Server, connect_proxy
 from tests.integration.host_kit import HostTestCase, reactor
+from tests.integration.mounted_secret import MountedSecret
 from tests.integration.programs import LOOPBACK
+from tower.kube.apiserver import in_cluster_access
 from tower.kube.client import APIError
 from tower.kube.rest import exec_plugin, heartbeat, rest_client
 from tower.kube.rest.failures import describe
@@ -309,6 +311,42 @@ class CredentialTests(HostTestCase):
         token.write_text(mighty.token)
         await deferLater(reactor, 1.1)
         self.assertEqual(await self.user(api), mighty.user)
+
+    async def test_service_account(self) -> None:
+        """A pod's token and CA, which kubelet swaps at once, are read again."""
+        least, mighty = self.host.member.least, self.host.member.cluster_admin
+        mount = MountedSecret(self.folder / "account")
+        mount.swap({"token": least.token, "ca.crt": self.host.member.ca.read_bytes()})
+        port = str(self.host.member.info["ports"]["kube-apiserver"])
+        environ = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": port}
+        config = RestConfig(lambda: in_cluster_access(environ, mount.path("")), reactor, environ={})
+        api = self.client(config)
+        self.assertEqual(await self.user(api), least.user)
+        other = pem(family()[0][0])
+        mount.swap({"token": mighty.token, "ca.crt": self.host.member.ca.read_bytes() + other})
+        await deferLater(reactor, 1.1)
+        self.assertEqual(await self.user(api), mighty.user)
+        mount.swap({"token": mighty.token, "ca.crt": other})
+        await deferLater(reactor, 1.1)
+        error = await self.error(self.user(api))
+        self.assertIn("check the certificate-authority", describe(error, CONFIG_MAPS))
+
+    async def test_swapped_certificate(self) -> None:
+        """A client certificate and its key, which kubelet swaps at once, are read again."""
+        pki = self.host.member.place / "pki"
+        mount = MountedSecret(self.folder / "certificate")
+
+        def swap(name: str) -> None:
+            files = {f"tls.{part}": (pki / f"{name}.{part}").read_bytes() for part in ("crt", "key")}
+            mount.swap(files)
+
+        swap("admin")
+        files = {"client-certificate": mount.path("tls.crt"), "client-key": mount.path("tls.key")}
+        api = self.client(self.config({key: str(path) for key, path in files.items()}))
+        self.assertEqual(await self.user(api), "admin")
+        swap("apiserver-kubelet-client")
+        await deferLater(reactor, 1.1)
+        self.assertEqual(await self.user(api), "kube-apiserver-kubelet-client")
 
     async def test_certificate_files(self) -> None:
         """A rotated client certificate is used by the next request after a while."""

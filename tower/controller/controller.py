@@ -18,6 +18,7 @@ from tower.clusters import Cluster
 from tower.clusters.records import Records
 from tower.controller.host_access import HostAccess
 from tower.controller.host_events import HostEvents
+from tower.controller.host_metrics import HostCollector
 from tower.controller.informer import Informer
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import HostCluster, HostObjects
@@ -35,6 +36,7 @@ from tower.controller.work_queue import WorkQueue
 from tower.errors import Conflict, NotFound, TowerError
 from tower.kube.client import WEBHOOK_CURE, APIError
 from tower.kube.rest.host_api import Object
+from tower.kube.rest.host_link import HostLink
 from tower.kube.rest.reflector import Reflector
 from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, SECRETS, SERVICES
 from tower.reactor.repeating import periodic
@@ -65,6 +67,7 @@ class Controller(Service):
     :param epoch: returns the time, s since the epoch.
     :param set_names: called with a cluster and all names of its Service, for the certificate of its port.
     :param uses_tokens: whether ``kubesphere-v1`` agents are allowed.
+    :ivar metrics: of the host cluster.
     """
 
     _log = Logger()
@@ -90,6 +93,8 @@ class Controller(Service):
             host, records, issuer, self._events, set_names, epoch, uses_tokens=uses_tokens
         )
         self._queue = WorkQueue(reactor, self._work, self._failed)
+        link = HostLink.of(reactor) if host.link is None else host.link
+        self.metrics = HostCollector(link, self._queue)
         self._prerequisites = Prerequisites()
         add, view = self._queue.add, _compared_part
         self._hosts = Informer(HostCluster.of, add, self._begin)
@@ -98,7 +103,14 @@ class Controller(Service):
         self._secrets = Informer(_digest, lambda name: add(cluster_of(name)), self._begin)
         self._reflectors = {
             resource.name: Reflector(
-                api, resource, namespace, follower, reactor, self._random.random, label_selector=selector
+                api,
+                resource,
+                namespace,
+                follower,
+                reactor,
+                self._random.random,
+                label_selector=selector,
+                group=link.reflectors,
             )
             for resource, namespace, follower, selector in (
                 (CLUSTERS, None, self._hosts, ""),
@@ -182,7 +194,7 @@ class Controller(Service):
             self._log.failure("cluster {cluster} cannot be reconciled", failure, cluster=name)
             return
         code = error.code if isinstance(error, APIError) else None
-        problem = problem_of(error, self._namespace) if isinstance(error, APIError) else None
+        problem = problem_of(error, self._namespace)
         if problem is not None:
             self._prerequisites.missing(problem, name)
             self._report(name, problem.reason, problem.text, is_lasting=True)

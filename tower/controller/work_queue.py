@@ -14,6 +14,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from tower.metrics.histogram import Histogram
+
 #: Keys that are worked on concurrently.
 WORKERS = 8
 
@@ -32,6 +34,9 @@ class WorkQueue:
     :param work: works on a key; returns the time until the next work, s, or None.  If it fails, the key is
         retried.
     :param on_failure: called with the key, the failure and the time until the retry, s.
+    :ivar adds: number of keys that were added; not those that were in the queue already.
+    :ivar retries: number of failures.
+    :ivar durations: of the work on each key.
     """
 
     _clock: IReactorTime
@@ -45,6 +50,14 @@ class WorkQueue:
     _failures: dict[str, int] = field(factory=dict, init=False)
     _call: IDelayedCall | None = field(default=None, init=False)
     _is_running: bool = field(default=False, init=False)
+    adds: int = field(default=0, init=False)
+    retries: int = field(default=0, init=False)
+    durations: Histogram = field(factory=Histogram, init=False)
+
+    @property
+    def depth(self) -> int:
+        """Number of keys that wait for a worker."""
+        return len(self._ready)
 
     @property
     def is_idle(self) -> bool:
@@ -82,8 +95,10 @@ class WorkQueue:
     def add(self, key: str) -> None:
         """Work on *key* as soon as a worker is free."""
         if key in self._working:
+            self.adds += key not in self._again
             self._again.add(key)
         else:
+            self.adds += key not in self._ready
             self._ready[key] = None
             self._schedule()
 
@@ -121,10 +136,11 @@ class WorkQueue:
         # In the dictionary before the work begins, which may add the key again.
         working: Deferred[Any] = Deferred()
         self._working[key] = working
+        began = self._clock.seconds()
         working.addCallback(lambda _: Deferred.fromCoroutine(self._attempt(key)))
         working.addTimeout(TIMEOUT, self._clock)
         working.addCallbacks(self._succeeded, self._failed, callbackArgs=(key,), errbackArgs=(key,))
-        working.addBoth(self._done, key)
+        working.addBoth(self._done, key, began)
         working.callback(None)
         self._schedule()
 
@@ -139,13 +155,15 @@ class WorkQueue:
     def _failed(self, failure: Failure, key: str) -> None:
         if not self._is_running:
             return  # it was cancelled
+        self.retries += 1
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         delay = min(FIRST_RETRY * 2 ** min(count, 30), LONGEST_RETRY)
         self.add_after(key, delay)
         self._on_failure(key, failure, delay)
 
-    def _done(self, outcome: object, key: str) -> object:
+    def _done(self, outcome: object, key: str, began: float) -> object:
+        self.durations.observe(self._clock.seconds() - began)
         del self._working[key]
         if key in self._again:
             self._again.discard(key)

@@ -10,12 +10,12 @@ from prometheus_client.samples import Sample
 from tower.metrics.histogram import Histogram
 
 
-def gauge(name: str, text: str, value: float, **labels: str) -> Metric:
+def gauge(name: str, text: str, value: float, /, **labels: str) -> Metric:
     """Return a gauge with one sample; further ones are added with ``add_sample``."""
     return _single(name, text, "gauge", value, labels)
 
 
-def counter(name: str, text: str, value: float, **labels: str) -> Metric:
+def counter(name: str, text: str, value: float, /, **labels: str) -> Metric:
     """Return a counter with one sample; *name* ends with ``_total``."""
     return _single(name, text, "counter", value, labels)
 
@@ -30,7 +30,7 @@ def gauges(name: str, text: str, label: str, values: Mapping[str, float], **labe
     return _several(name, text, "gauge", label, values, labels)
 
 
-def histogram(name: str, text: str, values: Histogram, **labels: str) -> Metric:
+def histogram(name: str, text: str, values: Histogram, /, **labels: str) -> Metric:
     """Return a histogram with the samples of *values*."""
     metric = Metric(name, text, "histogram")
     metric.samples = list(_buckets(name, values, labels))

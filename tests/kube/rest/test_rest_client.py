@@ -183,20 +183,24 @@ class RequestTests(RestClientCase):
         self.assertEqual(error.path, "/api/v1/secrets")
 
 
+def _item(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": "1"}}
+
+
 class ListTests(RestClientCase):
     """Lists in pages."""
 
     def test_pages(self) -> None:
         """All pages are read; items get their type; the version is that of the first page."""
         self.answers(
-            (200, {"metadata": {"resourceVersion": "5", "continue": "a/b="}, "items": [{"x": 1}]}),
-            (200, {"metadata": {"resourceVersion": "5"}, "items": [{"x": 2}]}),
+            (200, {"metadata": {"resourceVersion": "5", "continue": "a/b="}, "items": [_item("a")]}),
+            (200, {"metadata": {"resourceVersion": "5"}, "items": [_item("b")]}),
         )
         found = self.done(self.api.list(SECRETS, "ns", "a=b,!c", field_selector="metadata.name=a"))
         self.assertEqual(found.resource_version, "5")
         self.assertEqual(
             found.items,
-            [{"x": 1, "apiVersion": "v1", "kind": "Secret"}, {"x": 2, "apiVersion": "v1", "kind": "Secret"}],
+            [{**_item(name), "apiVersion": "v1", "kind": "Secret"} for name in ("a", "b")],
         )
         first, second = (parse_qs(urlsplit(self.sent(number)[1]).query) for number in (0, 1))
         expected = {
@@ -209,8 +213,8 @@ class ListTests(RestClientCase):
 
     def test_expired(self) -> None:
         """A page that expired starts the list again, once."""
-        page = (200, {"metadata": {"resourceVersion": "5", "continue": "x"}, "items": [{"x": 1}]})
-        last = (200, {"metadata": {"resourceVersion": "6"}, "items": [{"x": 2}]})
+        page = (200, {"metadata": {"resourceVersion": "5", "continue": "x"}, "items": [_item("a")]})
+        last = (200, {"metadata": {"resourceVersion": "6"}, "items": [_item("b")]})
         gone = (410, {"reason": "Expired", "message": "too old"})
         self.answers(page, gone, last)
         self.assertEqual(self.done(self.api.list(SECRETS)).resource_version, "6")
@@ -223,12 +227,20 @@ class ListTests(RestClientCase):
             {},
             {"metadata": {}, "items": {"x": 1}},
             {"metadata": [], "items": []},
-            {"metadata": {}, "items": [1]},
+            {"metadata": {"resourceVersion": "5"}, "items": [1]},
+            {"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "a"}}]},
+            {"metadata": {}, "items": [_item("a")]},
             {"metadata": {"continue": "x"}, "items": []},
         ]
         for answer in answers:
             self.answers((200, answer))
             self.fails(self.api.list(SECRETS))
+
+    def test_redirection(self) -> None:
+        """A redirection is not followed: its target would get the credential."""
+        self.answers((302, {"message": "elsewhere"}))
+        self.assertEqual(self.fails(self.api.list(SECRETS)).code, 302)
+        self.assertEqual(len(self.host.requests), 1)
 
 
 class RepetitionTests(RestClientCase):

@@ -27,7 +27,7 @@ from tower.store.kubernetes.host_change import RecordChange
 from tower.store.kubernetes.host_kinds import TRANSACTIONS, own_type
 from tower.store.kubernetes.host_transaction import HostTransaction
 from tower.store.kubernetes.store import KubernetesStore
-from tower.store.kubernetes.write_queue import QUEUE_LIMIT, STOP_TIME
+from tower.store.kubernetes.write_queue import QUEUE_LIMIT, STOP_TIME, WAIT_LIMIT
 from tower.store.records import (
     Create,
     Event,
@@ -267,6 +267,33 @@ class WriteTests(_StoreCase):
         self.host.thaw()
         for write in writes:
             self.successResultOf(write)
+
+    def test_long_wait(self) -> None:
+        """Writes that waited a minute for another one are rejected unsent."""
+        self.host.freeze()
+        first, *others = (self.store.create("settings", str(n), {}) for n in range(4))
+        self.clock.advance(WAIT_LIMIT + 1)
+        self.host.thaw()
+        self.successResultOf(first)
+        for each in others:
+            reason = str(self.failureResultOf(each, StoreFailed).value)
+            self.assertIn("waited 61 s for earlier writes to the host cluster", reason)
+        self.successResultOf(self.store.create("settings", "new", {}))
+        self.assertEqual(sorted(self.store.snapshot("settings")), ["0", "new"])
+
+    def test_strange_answer(self) -> None:
+        """After an answer that is not an object, a transaction is finished, as it may have been decided."""
+        cluster = self.store.get("clusters", "alpha")
+        assert cluster is not None
+        changed = {**cluster.value, "enabled": False}
+        self.host.fail_next(200, "the answer is not an object", verbs=["patch"], applied=True)
+        update = Update("clusters", "alpha", changed, cluster.version)
+        self.failureResultOf(self.store.transact([update, Create("settings", "a", {})]), StoreFailed)
+        self.clock.advance(1)
+        found = self.store.get("clusters", "alpha")
+        assert found is not None
+        self.assertEqual((found.value["enabled"], list(self.store.snapshot("settings"))), (False, ["a"]))
+        self.assertEqual(self.host.objects(TRANSACTIONS), [])
 
     def test_stop_while_frozen(self) -> None:
         """A stop does not wait for a host that does not answer; the next start finds all or nothing."""

@@ -7,16 +7,15 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from attrs import define
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.kube.client import APIError
 from tower.kube.rest.failures import describe
 from tower.kube.rest.host_api import HostAPI, Object, ResourceType, WatchEvent
+from tower.kube.rest.reflector_group import ReflectorCounts, ReflectorGroup
 
 #: Delay before a retry, s: doubled after each failure in a row, up to the longest, and prolonged by chance
 #: to at most twice as much.
@@ -26,9 +25,11 @@ LONGEST_DELAY = 30.0
 #: Duration of a watch, s; prolonged by chance to at most twice as much.
 WATCH_SECONDS = 300
 
+#: Longest delay before a retry when the API server answers again, s; by chance shorter, to spread the load.
+SOON = 1.0
+
 #: Shorter watches without an event count as failures, s.
 SHORT = 1.0
-
 
 #: Watches that lasted longer end a row of failures, s.
 HEALTHY = 30.0
@@ -46,28 +47,13 @@ class Follower(Protocol):
         """Apply a change; never a bookmark."""
 
 
-@define(eq=False)
-class ReflectorCounts:
-    """Numbers of a `Reflector`.
-
-    :ivar expirations: answers 410, each followed by a list.
-    :ivar failures: requests and watches that failed otherwise.
-    """
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    bookmarks: int = 0
-    expirations: int = 0
-    failures: int = 0
-
-
 class Reflector:
     """Follows the objects of one type for *follower*.
 
     :param namespace: None: all namespaces.
     :param chance: returns a random number from 0 to 1.
     :param resync: interval of complete lists, s, which heal what a fault of the follower missed; 0: none.
+    :param group: of all reflectors of this host; None: it is alone.
     :ivar synced: whether the follower has had a complete list.
     :ivar failure: why the objects are not followed now, with the cure; empty if they are.
     """
@@ -86,6 +72,7 @@ class Reflector:
         label_selector: str = "",
         field_selector: str = "",
         resync: float = 0,
+        group: ReflectorGroup | None = None,
     ) -> None:
         self.resource = resource
         self.counts = ReflectorCounts()
@@ -99,11 +86,12 @@ class Reflector:
         self._labels = label_selector
         self._fields = field_selector
         self._resync = resync
+        self._group = ReflectorGroup(reactor) if group is None else group
+        self._retry: IDelayedCall | None = None
         self._version = ""
         self._listed = 0.0
         self._opened = math.inf  # time of the last watch that was accepted, until a failure
         self._in_a_row = 0
-        self._code = 0  # code of the last failure; -1: internal error
         self._is_expired = False
         self._fault: Exception | None = None
         self._stopped = False
@@ -113,12 +101,14 @@ class Reflector:
 
     def start(self) -> None:
         """Start; not again after `stop`."""
+        self._group.add(self)
         self._running = running = Deferred.fromCoroutine(self._run())
         running.addErrback(lambda failure: failure.trap(CancelledError))
 
     def stop(self) -> None:
         """Stop, and close the watch."""
         self._stopped = True
+        self._group.remove(self)
         if self._running is not None:
             self._running.cancel()
         for each in list(self._waiting):
@@ -142,7 +132,20 @@ class Reflector:
             except Exception as e:  # noqa: BLE001 - of the follower, too
                 delay = 0.0 if self._stopped else self._failed(e)
             if delay:
-                await deferLater(self._reactor, delay)
+                await self._pause(delay)
+
+    async def _pause(self, delay: float) -> None:
+        over: Deferred[None] = Deferred(lambda _: retry.cancel())
+        self._retry = retry = self._reactor.callLater(delay, over.callback, None)
+        try:
+            await over
+        finally:
+            self._retry = None
+
+    def retry_soon(self) -> None:
+        """Try again within a second, if it waits for longer: the API server answers others."""
+        if self._retry is not None and self._retry.getTime() > self._reactor.seconds() + SOON:
+            self._retry.reset(SOON * self._chance())
 
     async def _list(self) -> None:
         self.counts.lists += 1
@@ -189,6 +192,7 @@ class Reflector:
         now = self._reactor.seconds()
         if now < began + SHORT and self._seen == seen:
             raise APIError("GET", self.resource.path(self._namespace), 0, "the watch ended at once")
+        self.counts.ends += 1
         self._in_a_row = 0
         if self._resync and now >= self._listed + self._resync:
             self._version = ""
@@ -224,7 +228,7 @@ class Reflector:
     def _well(self) -> None:
         if self.failure:
             self.failure = ""
-            self._log.info("following {name} again", name=self.resource.name)
+            self._group.recovered(self)
 
     def _failed(self, error: Exception) -> float:
         """Return the delay before the next attempt, s."""
@@ -242,12 +246,10 @@ class Reflector:
         return max(delay, min(error.retry_after, LONGEST_DELAY))
 
     def _delay_after(self, failure: str, code: int) -> float:
-        """Count a failure and return the delay; log it if its code differs from the last one."""
+        """Count a failure and return the delay."""
         self.counts.failures += 1
-        is_new = not self.failure or code != self._code
-        self.failure, self._code = failure, code
-        if is_new:
-            self._log.warn("not following {name}: {failure}", name=self.resource.name, failure=failure)
+        self.failure = failure
+        self._group.failed(self, code)
         if self._reactor.seconds() >= self._opened + HEALTHY:
             self._in_a_row = 0
         self._opened = math.inf

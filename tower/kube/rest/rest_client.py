@@ -31,6 +31,7 @@ from tower.kube.client import (
 from tower.kube.head_policy import Upstream
 from tower.kube.rest.heartbeat import Heartbeat
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
+from tower.kube.rest.host_link import HostRequests
 from tower.kube.rest.rest_config import RestConfig
 from tower.kube.rest.watch_body import WatchBody
 from tower.reactor.interfaces import IReactor
@@ -62,12 +63,20 @@ class RestClient:
 
     A request that is not authenticated is repeated once with a new credential, and one that is postponed
     (``Retry-After``) is repeated later.  Writes are not repeated after a broken connection.
+
+    :param requests: to count the requests in; None: its own.
     """
 
     def __init__(
-        self, reactor: IReactor, config: RestConfig, chance: Callable[[], float] = random.random
+        self,
+        reactor: IReactor,
+        config: RestConfig,
+        chance: Callable[[], float] = random.random,
+        *,
+        requests: HostRequests | None = None,
     ) -> None:
         self.config = config
+        self._requests = HostRequests() if requests is None else requests
         self._reactor = reactor
         self._chance = chance
         self._api = APIClient(reactor, config.open, config.upstream, kept=KEPT, program=_PROGRAM)
@@ -84,7 +93,7 @@ class RestClient:
 
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> Object:
         """See `HostAPI.get`."""
-        return await self._object("GET", resource.path(namespace, name))
+        return await self._object("get", "GET", resource.path(namespace, name))
 
     async def list(
         self,
@@ -107,17 +116,19 @@ class RestClient:
         items: list[Object] = []
         version = ""
         while True:
-            page = await self._object("GET", f"{path}?{urlencode(query)}")
+            page = await self._object("list", "GET", f"{path}?{urlencode(query)}")
             metadata, found = page.get("metadata"), page.get("items") or []
             if not isinstance(metadata, dict) or not isinstance(found, list):
                 raise APIError("GET", path, 200, "not a list")
             for item in found:
-                if not isinstance(item, dict):
+                if not _is_stored(item):
                     raise APIError("GET", path, 200, "not a list of objects")
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
             items += found
             version = version or str(metadata.get("resourceVersion") or "")
+            if not version:
+                raise APIError("GET", path, 200, "a list without a resource version")
             token = metadata.get("continue")
             if not token:
                 return ObjectList(items, version)
@@ -128,7 +139,7 @@ class RestClient:
     async def create(self, resource: ResourceType, obj: Object, namespace: str | None = None) -> Object:
         """See `HostAPI.create`."""
         namespace = namespace or obj.get("metadata", {}).get("namespace")
-        return await self._object("POST", resource.path(namespace), _of_type(resource, obj))
+        return await self._object("create", "POST", resource.path(namespace), _of_type(resource, obj))
 
     async def update(
         self, resource: ResourceType, obj: Object, namespace: str | None = None, subresource: str = ""
@@ -136,7 +147,7 @@ class RestClient:
         """See `HostAPI.update`."""
         metadata = obj["metadata"]
         path = resource.path(namespace or metadata.get("namespace"), metadata["name"], subresource)
-        return await self._object("PUT", path, _of_type(resource, obj))
+        return await self._object("update", "PUT", path, _of_type(resource, obj))
 
     async def patch(
         self,
@@ -147,7 +158,9 @@ class RestClient:
         subresource: str = "",
     ) -> Object:
         """See `HostAPI.patch`."""
-        return await self._object("PATCH", resource.path(namespace, name, subresource), patch, MERGE_PATCH)
+        return await self._object(
+            "patch", "PATCH", resource.path(namespace, name, subresource), patch, MERGE_PATCH
+        )
 
     async def delete(
         self,
@@ -163,7 +176,7 @@ class RestClient:
         wanted = {"uid": uid, "resourceVersion": resource_version}
         if conditions := {key: value for key, value in wanted.items() if value is not None}:
             options["preconditions"] = conditions
-        await self._object("DELETE", resource.path(namespace, name), options)
+        await self._object("delete", "DELETE", resource.path(namespace, name), options)
 
     async def plurals(self, group: str, version: str) -> set[str]:
         """Return the plural names of a group's types; empty without the group.
@@ -171,7 +184,7 @@ class RestClient:
         :raise APIError: the API server does not answer, or rejects the request.
         """
         try:
-            found = await self._object("GET", f"/apis/{group}/{version}")
+            found = await self._object("get", "GET", f"/apis/{group}/{version}")
         except APIError as e:
             if e.code != _NOT_FOUND:
                 raise
@@ -200,7 +213,7 @@ class RestClient:
             resourceVersion=resource_version,
             timeoutSeconds=str(seconds),
         )
-        answer = await self._send("GET", path, lambda: self._open(path, query))
+        answer = await self._send("watch", "GET", path, lambda: self._open(path, query))
         if isinstance(answer, APIResponse):
             value_of("GET", path, answer)
             raise APIError("GET", path, answer.code, "the answer is not a watch")
@@ -226,7 +239,7 @@ class RestClient:
         return APIResponse(response.code, content, retry_after=retry_after(response))
 
     async def _object(
-        self, method: str, path: str, body: Object | None = None, media: bytes = JSON
+        self, verb: str, method: str, path: str, body: Object | None = None, media: bytes = JSON
     ) -> Object:
         data = None if body is None else json.dumps(body).encode()
 
@@ -237,19 +250,19 @@ class RestClient:
             finally:
                 self._slots.release()
 
-        value = value_of(method, path, await self._send(method, path, request))
+        value = value_of(method, path, await self._send(verb, method, path, request))
         if not isinstance(value, dict):
             raise APIError(method, bare(path), 200, "the answer is not an object")
         return value
 
-    async def _send(self, method: str, path: str, request: Callable[[], Awaitable[T]]) -> T:
+    async def _send(self, verb: str, method: str, path: str, request: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to a request, after its repetitions."""
         is_renewed, retries = False, 0
         try:
             while True:
                 await self.config.prepare()
                 upstream = self._current()
-                answer = await request()
+                answer = await self._timed(verb, request)
                 self._heartbeat.heard()
                 if not isinstance(answer, APIResponse):
                     return answer
@@ -265,6 +278,19 @@ class RestClient:
         except ConfigurationError as e:
             raise APIError(method, bare(path), 0, str(e), e) from e
 
+    async def _timed(self, verb: str, request: Callable[[], Awaitable[T]]) -> T:
+        """Count a request."""
+        began, code = self._reactor.seconds(), 0
+        try:
+            answer = await request()
+            code = answer.code if isinstance(answer, APIResponse) else 200
+        except APIError as e:
+            code = e.code
+            raise
+        finally:
+            self._requests.observe(verb, code, self._reactor.seconds() - began)
+        return answer
+
     def _current(self) -> Upstream:
         """Return the current credential; if it is new, close idle connections: they have its certificate."""
         upstream = self.config.upstream()
@@ -272,6 +298,14 @@ class RestClient:
             self._last = upstream
             self._api.close()
         return upstream
+
+
+def _is_stored(item: object) -> bool:
+    """Return whether *item* has what every stored object has."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    return isinstance(metadata, dict) and all(
+        isinstance(metadata.get(key), str) for key in ("name", "resourceVersion")
+    )
 
 
 def _of_type(resource: ResourceType, obj: Object) -> Object:

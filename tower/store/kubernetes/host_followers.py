@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Protocol
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 
 from tower.kube.rest.host_api import HostAPI, Object, WatchEvent
 from tower.kube.rest.reflector import Reflector
+from tower.kube.rest.reflector_group import ReflectorGroup
 from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.transaction_log import all_done
 
-#: Receives kind and name of an object, and a function that records what was seen of it.
-Observer: TypeAlias = Callable[[str, str, Callable[[], Iterator[SeenChange]]], None]
+
+class Observer(Protocol):
+    """Receives what is seen of objects."""
+
+    def __call__(
+        self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+    ) -> None:
+        """Observe one object.
+
+        :param change_of: records it.
+        :param is_gone: whether it was removed.
+        """
 
 
 @define
@@ -49,16 +60,19 @@ class KindFollower:
 
     def _see(self, obj: Object) -> None:
         name = obj["metadata"]["name"]
-        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj))
+        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj), is_gone=False)
 
     def _miss(self, name: str, uid: str, version: int) -> None:
-        self._observe(self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version))
+        self._observe(
+            self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version), is_gone=True
+        )
 
 
 class HostFollowers:
     """The followers of all kinds in one namespace.
 
     :param observe: is called for each object, in the order of its kind.
+    :param group: of the reflectors.
     """
 
     def __init__(
@@ -69,8 +83,10 @@ class HostFollowers:
         cache: HostCache,
         observe: Observer,
         reactor: IReactorTime,
+        group: ReflectorGroup | None,
     ) -> None:
         codecs = list(codecs)
+        group = ReflectorGroup(reactor) if group is None else group
         self._followers = [KindFollower(codec, cache, observe) for codec in codecs]
         self._reflectors = [
             Reflector(
@@ -80,6 +96,7 @@ class HostFollowers:
                 follower,
                 reactor,
                 label_selector=codec.selector,
+                group=group,
             )
             for codec, follower in zip(codecs, self._followers, strict=True)
         ]

@@ -182,5 +182,8 @@ def is_invalid(error: APIError) -> bool:
 
 
 def is_transient(error: APIError) -> bool:
-    """Return whether the request may succeed later, or may have succeeded."""
-    return error.code in (0, 429) or error.code >= 500
+    """Return whether the request may succeed later, or may have succeeded.
+
+    A code below 400 is that of an unexpected answer, such as one that is not an object, or a redirection.
+    """
+    return error.code < 400 or error.code == 429 or error.code >= 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from time import monotonic
 from typing import Any, TypeAlias
 
 from attrs import define, evolve, field, frozen
@@ -17,6 +16,10 @@ from tower.store.records import Create, Operation, Record, StoreFailed, Update
 #: Most transactions that wait; more are rejected.
 QUEUE_LIMIT = 1000
 
+#: Longest wait of a transaction for earlier ones, s: each of them takes many seconds to fail while the API
+#: server does not answer, and its caller should know early.
+WAIT_LIMIT = 60.0
+
 #: Longest time in which a stop finishes the writes in progress, s; the next start finishes others.
 STOP_TIME = 1.5
 
@@ -28,7 +31,7 @@ Answers: TypeAlias = list[Record | None]
 class _Waiting:
     """A transaction that waits.
 
-    :ivar since: when it was added, s of the monotonic clock.
+    :ivar since: when it was added, s of the reactor.
     """
 
     operations: list[Operation]
@@ -69,7 +72,7 @@ class WriteQueue:
         # The caller may cancel its answer, but not this one.
         written: Deferred[Answers] = Deferred()
         written.addCallbacks(answer.callback, answer.errback)
-        self._waiting.append(_Waiting(copies, written, monotonic()))
+        self._waiting.append(_Waiting(copies, written, self._reactor.seconds()))
         if not self._is_working:
             self._is_working = True
             self._working = Deferred.fromCoroutine(self._write_all())
@@ -94,6 +97,10 @@ class WriteQueue:
     async def _write_all(self) -> None:
         while self._waiting:
             waiting = self._waiting.popleft()
+            waited = self._reactor.seconds() - waiting.since
+            if waited > WAIT_LIMIT:
+                waiting.answer.errback(_too_late(waited))
+                continue
             try:
                 answers = await self._write(waiting.operations)
             except CancelledError:
@@ -103,7 +110,7 @@ class WriteQueue:
             else:
                 waiting.answer.callback(answers)
             finally:
-                self._observe(monotonic() - waiting.since)
+                self._observe(self._reactor.seconds() - waiting.since)
 
     def _give_up(self) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -111,6 +118,13 @@ class WriteQueue:
             self._working.cancel()
         for each in waiting:
             each.answer.errback(_stopped())
+
+
+def _too_late(waited: float) -> StoreFailed:
+    return StoreFailed(
+        f"waited {waited:.0f} s for earlier writes to the host cluster, which answers slowly or not at all: "
+        "retry later"
+    )
 
 
 def _stopped() -> StoreFailed:

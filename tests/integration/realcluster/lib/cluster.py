@@ -19,7 +19,7 @@ from .authority import Authority, encoded, write_private
 START_TIMEOUT = 60.0  # seconds until a part must be ready
 STOP_TIMEOUT = 5.0  # seconds that a part gets after SIGTERM
 PARTS = ("etcd", "kube-apiserver", "kubelet-standin", "network")  # what has a port
-SERVICES = "10.0.0.0/24"
+SERVICES = "10.0.0.0/20"  # 4,093 of them
 API_SERVICE = "10.0.0.1"  # the Service kubernetes
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
