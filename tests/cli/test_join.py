@@ -351,3 +351,27 @@ class AgentTests(V1Case):
         self.assertIn(token.id, self.good("cluster", "revoke", "alpha", token.id))
         self.assertEqual(self.v1_tokens.tokens("alpha"), [])
         self.assertIn("tower cluster agents alpha", self.bad("cluster", "revoke", "alpha", token.id))
+
+
+class PendingTests(V1Case):
+    """`tower join-token`."""
+
+    def test_list_and_revoke(self) -> None:
+        """A line and a URL are listed without their secrets, and revoked."""
+        self.assertEqual(self.said("join-token", "list"), ("no join tokens\n", ""))
+        line, _ = self.said("join", "alpha", "--uses", "3")
+        url, _ = self.said("join", "alpha", "--output-url")
+        out, _ = self.said("join-token", "list", "--cluster", "alpha")
+        head, *rows = out.splitlines()
+        self.assertEqual(head.split()[:5], ["NAME", "CLUSTER", "TYPE", "USES", "EXPIRES"])
+        self.assertEqual(
+            sorted(row.split()[1:4] for row in rows), [["alpha", "token", "3"], ["alpha", "url", "1"]]
+        )
+        self.assertNotIn(line.split()[2], out)
+        self.assertNotIn(url.strip().rpartition("/")[2], out)
+        for row in rows:
+            name = row.split()[0]
+            self.assertEqual(self.said("join-token", "revoke", name)[0], f"join token {name} revoked\n")
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
+        said = self.failing("join-token", "revoke", name)
+        self.assertIn(f"there is no join token {name} that can still be used", said)

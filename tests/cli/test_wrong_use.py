@@ -94,6 +94,8 @@ VALID = {
     "cluster forget-host-key": "alpha n1",
     "cluster list": "",
     "join": "alpha",
+    "join-token list": "",
+    "join-token revoke": "x",
     "store copy": "--from sqlite --to kubernetes",
     "kubeconfig": "alpha --user jane",
     "trusted-caller": "alpha --user kubesphere",
@@ -282,7 +284,8 @@ class UserFileTests(CommandTestCase):
         said = self.bad("cluster", "list")
         self.assertIn("is a standby: tower-1 holds the Lease kubesphere-system/tower: run the command", said)
         role.write_text("leader: this proxy holds the Lease kubesphere-system/tower\n")
-        self.assertIn("start tower-proxy", self.bad("cluster", "list"))
+        said = self.bad("cluster", "list")
+        self.assertIn("does not serve: start tower-proxy; if it runs, 'tower --state-dir", said)
 
     def test_backup_of_a_cache(self) -> None:
         """The backup of a proxy with a host cluster needs access to it, outside of its pod."""

@@ -11,8 +11,8 @@ from tests.store.store_contract import HeldStore
 from tower.clusters import Cluster, Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.store.records import Expired
+from tower.errors import AlreadyExists, ConfigurationError, Conflict, Invalid, NotFound, TowerError
+from tower.store.records import Expired, Update
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0
@@ -52,6 +52,22 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(self.clusters.get("alpha"), alpha)
         self.assertEqual(self.clusters.list(), [alpha, beta])
         self.assertIsNone(self.clusters.get("gamma"))
+
+    def test_of_a_newer_tower(self) -> None:
+        """Unknown fields of conditions are dropped; an unknown setting of nodes is an error with the cure."""
+        self.added("alpha")
+        self.successResultOf(self.clusters.set_condition("alpha", "Available", "True", "Ready", ""))
+        record = self.store.get("clusters", "alpha")
+        assert record is not None
+        (condition,) = record.value["conditions"]
+        value = {**record.value, "conditions": [{**condition, "probed": 1}]}
+        self.successResultOf(self.store.update("clusters", "alpha", value, record.version))
+        (cluster,) = self.with_ports(None).list()
+        self.assertEqual(cluster.conditions[0].reason, "Ready")
+        ssh = {"user": "core", "key_file": "id", "jump_host": "bastion"}
+        self.successResultOf(self.store.transact([Update("clusters", "alpha", {**value, "ssh": ssh})]))
+        error = self.assertRaises(ConfigurationError, lambda: self.with_ports(None).list())
+        self.assertIn("cluster alpha: the ssh part of its record has the unknown field jump_host", str(error))
 
     def test_added_with_all(self) -> None:
         """A cluster may begin disabled, with labels and annotations."""

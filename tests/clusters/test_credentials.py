@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.log_lines import logged_lines
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.clusters.credentials import REMEMBERED, Credential, Credentials
@@ -45,6 +46,31 @@ class CredentialsTests(SynchronousTestCase):
     def text(self, failed: Deferred[Any], kind: type[TowerError]) -> str:
         """Return the text of a failure."""
         return str(self.failureResultOf(failed, kind).value)
+
+    def rewritten(self, name: str, **more: object) -> None:
+        """Change a record as a newer Tower would."""
+        record = self.store.get("credentials", name)
+        assert record is not None
+        self.successResultOf(self.store.update("credentials", name, {**record.value, **more}, record.version))
+
+    def test_of_a_newer_tower(self) -> None:
+        """A record with an unknown field is logged with the cure and rejected; all others work."""
+        (credential, _), (other, _) = self.issued(), self.issued()
+        ended: list[Credential] = []
+        self.credentials.watch_ends(ended.append)
+        lines = logged_lines(self)
+        self.rewritten(credential.id, limited_to=["pods"])
+        text = (
+            f"credential {credential.id} is rejected: its record has the unknown field limited_to, as "
+            "written by a newer Tower: upgrade this one, or issue another credential"
+        )
+        for credentials in (self.credentials, self.reopened()):
+            self.assertIsNone(credentials.find(credential.digest))
+            self.assertIsNone(credentials.get(credential.id))
+            self.assertEqual(credentials.list("alpha"), [other])
+        self.assertEqual(lines, [text, text])
+        self.assertEqual(ended, [credential])
+        self.assertIn(text, self.text(self.credentials.revoke(credential.id), Invalid))
 
     def test_token(self) -> None:
         """A token is found by its digest, with all its properties."""

@@ -18,6 +18,7 @@ from tower.clusters.join_tokens import (
     TOKEN_LIMIT,
     JoinTokens,
 )
+from tower.clusters.manifest_imports import ManifestImports
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
 from tower.store.kinds import REVOKED_KEYS
 from tower.store.records import Create
@@ -69,6 +70,30 @@ class JoinTokensTests(SynchronousTestCase):
         refusal = self.tokens.refusal(cluster, fingerprint)
         assert refusal is not None
         return refusal.kind, refusal.reason
+
+    def test_pending(self) -> None:
+        """Unused tokens and import URLs are listed until they are used up, fetched, expired or revoked."""
+        imports = ManifestImports(self.store, self.clock)
+        token = self.minted(uses=2)
+        self.clock.advance(1)
+        url = self.successResultOf(imports.create("alpha", 60, 3, {}))
+        first, second = self.tokens.pending()
+        self.assertEqual((first.uses, first.is_url, second.uses, second.is_url), (2, False, 3, True))
+        self.assertEqual(second.expires, NOW + 61)
+        self.let_in(token, "a")
+        self.assertEqual([each.uses for each in self.tokens.pending()], [1, 3])
+        self.let_in(token, "b")
+        self.assertEqual([each.id for each in self.tokens.pending()], [second.id])
+        fetched = self.successResultOf(imports.fetch(url))
+        (third,) = self.tokens.pending()
+        self.assertEqual((third.uses, third.is_url), (3, False))
+        self.successResultOf(self.tokens.revoke_pending(third.id))
+        self.kept_out(fetched.token, "c", "unknown join token")
+        self.assertEqual(self.tokens.pending(), [])
+        self.failureResultOf(self.tokens.revoke_pending(third.id), NotFound)
+        self.minted(ttl=10)
+        self.clock.advance(10)
+        self.assertEqual(self.tokens.pending(), [])
 
     def test_enrolment(self) -> None:
         """A token lets a key in, which is known from then on with all that belongs to it."""

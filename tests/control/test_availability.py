@@ -297,6 +297,21 @@ class AvailabilityTests(SynchronousTestCase):
         self.bench.tunnels.add(tunnel)
         self.assertEqual(self.sum(), ("True", "Ready"))
 
+    def test_toggled_repeatedly(self) -> None:
+        """That is so, too, if the limit of writes has delayed the conditions of the disabled cluster."""
+        tunnel = FakeTunnel("alpha", member_status=WORKS)
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(20)
+        for _ in range(4):
+            self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+            self.bench.tunnels.remove(tunnel)
+            self.bench.clock.advance(1)
+            self.successResultOf(self.bench.clusters.set_enabled("alpha", True))
+            self.assertEqual(self.sum(), ("False", "AgentDisconnected"))
+            self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(20)
+        self.assertEqual(self.sum(), ("True", "Ready"))
+
     def test_known_without_a_tunnel(self) -> None:
         """A credential that cannot be used shows even if no tunnel is open; the missing tunnel is first."""
         self.add_gamma()

@@ -41,6 +41,17 @@ class GracePeriodsTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.ended, ["alpha"])
 
+    def test_at_once(self) -> None:
+        """A period can end before its time, without a call."""
+        self.periods.lasts("alpha", True)
+        self.assertTrue(self.periods.lasts("alpha", True, at_once=True))
+        self.clock.advance(60)
+        self.assertEqual(self.ended, [])
+        self.assertTrue(self.periods.lasts("alpha", True))
+        self.assertFalse(self.periods.lasts("alpha", False, at_once=True))
+        self.assertFalse(self.periods.lasts("alpha", True))
+        self.periods.stop()
+
     def test_stop(self) -> None:
         """Nothing is left after a stop."""
         self.periods.lasts("alpha", True)

@@ -652,6 +652,17 @@ class FailureTests(ControllerTestCase):
         self.assertEqual(self.status(INITIALIZED)[0], "True")
         self.assertEqual(self.controller.problems, [])
 
+    def test_namespace_that_is_being_deleted(self) -> None:
+        """Kubernetes rejects new objects then, although Tower has all rights."""
+        text = (
+            f'services "mc-alpha" is forbidden: ... in namespace {NAMESPACE} because it is being terminated'
+        )
+        self.kit.host.fail_next(403, text, verbs=("create",), plural="services")
+        self.apply()
+        self.assertEqual(self.events("Warning"), ["NamespaceMissing"])
+        self.pump(4)
+        self.assertEqual(self.status(INITIALIZED)[0], "True")
+
     def test_no_crd(self) -> None:
         """A missing CRD is among the problems; its clusters are served when it comes."""
         self.controller.stopService()

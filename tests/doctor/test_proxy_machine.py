@@ -203,6 +203,14 @@ class RunningTests(ProxyTestCase):
         self.assertIn("host cluster", findings["secrets key"].line)
         self.assertNotIn("administrator's kubeconfig", findings)
 
+    def test_starting_leader(self) -> None:
+        """A leader that waits for its host cluster does not serve yet."""
+        self.state.remove("admin.kubeconfig")
+        self.state.write(HOSTED, b"leader: this proxy holds the Lease kubesphere-system/tower\n")
+        finding = self.look()["front door"]
+        self.assertEqual(finding.verdict.seen, "tower-proxy does not serve yet")
+        self.assertIn("see the checks of the host cluster", finding.verdict.cure)
+
     def test_version(self) -> None:
         """Another version is a warning."""
         self.network.answers["GET", "/version"] = (200, {"gitVersion": "v0.1.0"})

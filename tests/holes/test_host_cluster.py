@@ -275,7 +275,9 @@ class HostPrerequisiteTests(HostTestCase):
         self.kit.host.remove(NAMESPACES, NAMESPACE)
         with capturedLogs() as logs:
             self.apply()
-        text = "namespace kubesphere-system does not exist in the host cluster: create it"
+        text = (
+            "namespace kubesphere-system does not exist in the host cluster, or is being deleted: create it"
+        )
         self.assertTrue(any(text in eventAsText(each) for each in logs))
         condition = self.kit.condition(INITIALIZED)
         assert condition is not None

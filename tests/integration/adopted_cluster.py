@@ -15,15 +15,24 @@ from tests.integration.harness import Tower
 from tests.integration.kubernetes_tower import NAMESPACE
 from tests.integration.kubesphere import DAY, FINALIZER
 from tests.integration.member import Member
+from tests.integration.old_installation import PROXY, old_objects
 from tests.integration.old_peers import OldAgent, OldProxy
 from tests.integration.ports import PARTNER
 from tests.integration.programs import LOOPBACK
 from tower.kube.kubeconfig import kubeconfig
 from tower.trust.pki import Issued, pem_of_key, self_signed
 
+#: Headings of the page about migration with commands for a host cluster.
+HOST_HEADINGS = (
+    "Prepare the host cluster",
+    "Replace the proxy in the host cluster",
+    "KubeSphere's console",
+    "Go back in the host cluster",
+)
+
 
 class AdoptedCluster:
-    """The cluster beta: its objects, an old proxy at the address of *tower*, and an old agent.
+    """The cluster alpha: its objects, an old proxy at the address of *tower*, and an old agent.
 
     :param tower: not running now; the cluster gets its last port.
     :param host: has the objects, and is the member, too.
@@ -33,7 +42,7 @@ class AdoptedCluster:
     :ivar authority: file with the CA of the old proxy; `authority_key` has its key.
     """
 
-    name = "beta"
+    name = "alpha"
     token = "fedcba9876543210" * 4
     cluster: dict[str, Any]
 
@@ -75,6 +84,9 @@ class AdoptedCluster:
         self.proxy.start()
         self.agent.program.start()
         self.proxy.wait_for_agents()
+        for each in old_objects({}):
+            if each["kind"] == "Deployment":
+                self._create(each)
         self._create(self._wanted_cluster())
         self.cluster = json.loads(self._host.kubectl("get", "cluster", self.name, "-o", "json"))
 
@@ -82,6 +94,11 @@ class AdoptedCluster:
         """End the programs."""
         for each in (self.agent.program, self.proxy.program):
             each.stop()
+
+    def replicas(self) -> str:
+        """Return the number of old proxies that their Deployment requires."""
+        words = ("-n", NAMESPACE, "get", "deployment", PROXY, "-o", "jsonpath={.spec.replicas}")
+        return self._host.kubectl(*words)
 
     def service(self) -> dict[str, Any]:
         """Return its Service."""

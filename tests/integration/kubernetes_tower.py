@@ -16,11 +16,11 @@ class KubernetesTower(Tower):
     """Elects no leader.
 
     :param kubeconfig: of the host cluster.
-    :param clusters: number of ports for clusters.
+    :param clusters: number of ports for clusters; those of removed clusters are in quarantine.
     :ivar metrics_port: port of its metrics.
     """
 
-    def __init__(self, folder: Path, kubeconfig: Path, *options: str, clusters: int = 4) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, *options: str, clusters: int = 8) -> None:
         super().__init__(folder)
         self.cluster_ports = free_ports(clusters)
         self.health_port, self.metrics_port = free_port(), free_port()

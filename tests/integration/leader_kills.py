@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +34,8 @@ CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
 NAMESPACE = "kubesphere-system"
 CLUSTERS = 3  # that change all the time
 PAUSE = 0.2  # s between changes of a cluster
-SLACK = 20.0  # s for a loaded machine
+PATIENCE = 120.0  # s for a loaded machine
+KINDS = ("kill", "terminate", "suspend", "freeze", "stutter", "jump")  # methods of `Kills`
 SOONEST, LATEST = 0.2, 5.0  # s from a settled pair to the next fault
 
 
@@ -48,9 +49,9 @@ class Times:
 
 
 class Candidate:
-    """One of the two proxies, at an address and with a user of its own.
+    """One of the two proxies; each has another address and another user at the API server.
 
-    :ivar user: its name at the API server.
+    :ivar user: name of that user.
     """
 
     def __init__(self, number: int, folder: Path, member: Member, ports: list[int], times: Times) -> None:
@@ -184,49 +185,43 @@ class Report:
 class Kills:
     """Two proxies, and the faults.
 
+    :param folder: for the files of the proxies.
     :param chance: chooses faults and their times.
     """
 
-    def __init__(self, folder: Path, times: Times, chance: random.Random) -> None:
-        self._times, self._chance, self._folder = times, chance, folder
-        (folder / "host").mkdir()
-        self._running = Running(folder / "host", "--bare")
-        self.report = Report()
+    def __init__(self, folder: Path, member: Member, times: Times, chance: random.Random) -> None:
+        self._folder, self._member, self._times, self._chance = folder, member, times, chance
+        self._report = Report()
         self._candidates: list[Candidate] = []
 
-    def run(self, faults: int) -> Report:
+    def run(self, faults: int, kinds: Sequence[str] = KINDS) -> Report:
         """Cause faults, one after the other; each kind in turn, in a random order."""
-        self._running.start()
+        since = self._member.audit_size()
+        self._prepare()
+        changes = Changes(self._member)
+        changes.start()
         try:
-            self._prepare()
-            changes = Changes(self._running.member)
-            changes.start()
-            try:
-                self._start()
-                kinds: list[Callable[[Candidate, Candidate], None]] = []
-                for _ in range(faults):
-                    if not kinds:
-                        kinds = [*self.kinds]
-                        self._chance.shuffle(kinds)
-                    self._one(kinds.pop())
-            finally:
-                changes.end()
-                for each in self._candidates:
-                    each.program.ask_to_end()
-                for each in self._candidates:
-                    each.program.stop()
-            self._check()
+            self._start()
+            left: list[str] = []
+            for _ in range(faults):
+                if not left:
+                    left = [*kinds]
+                    self._chance.shuffle(left)
+                self._one(left.pop())
+        except AssertionError as e:
+            tails = "\n".join(f"{each.program.name}: {each.program.tail()}" for each in self._candidates)
+            raise AssertionError(f"{e}\n{tails}") from e
         finally:
-            self._running.halt()
-        return self.report
-
-    @property
-    def kinds(self) -> list[Callable[[Candidate, Candidate], None]]:
-        """The kinds of faults; each returns when a proxy serves again."""
-        return [self.kill, self.terminate, self.suspend, self.freeze, self.stutter, self.jump]
+            changes.end()
+            for each in self._candidates:
+                each.program.ask_to_end()
+            for each in self._candidates:
+                each.program.stop()
+        self._check(since)
+        return self._report
 
     def _prepare(self) -> None:
-        member = self._running.member
+        member = self._member
         member.kubectl("apply", "-f", str(CRDS))
         member.kubectl("create", "namespace", NAMESPACE)
         for number in range(CLUSTERS):
@@ -244,59 +239,68 @@ class Kills:
     def _start(self) -> None:
         for each in self._candidates:
             each.start()
-            wait_for(f"proxy {each.number}", each.role)
+            wait_for(f"proxy {each.number}", each.role, PATIENCE)
 
-    def _one(self, fault: Callable[[Candidate, Candidate], None]) -> None:
+    def _one(self, kind: str) -> None:
+        """Cause a fault; its method returns when a proxy serves again."""
+        fault: Callable[[Candidate, Candidate], None] = getattr(self, kind)
         leader, standby = self._pair()
         time.sleep(self._chance.uniform(SOONEST, LATEST))
-        self.report.faults += 1
+        self._report.faults += 1
         began = time.monotonic()
         fault(leader, standby)
-        self.report.passed[fault.__name__].append(time.monotonic() - began)
-        for each in self._candidates:
+        self._report.passed[kind].append(time.monotonic() - began)
+        self._restart(self._candidates)
+
+    def _restart(self, candidates: list[Candidate]) -> None:
+        """Start those that have ended, as a service manager."""
+        for each in candidates:
             if not each.program.running():
                 each.program.stop()
                 each.start()
 
     def _pair(self) -> tuple[Candidate, Candidate]:
-        """Wait until one proxy serves and one waits; start one that ended, as its service manager would."""
+        """Wait until one proxy serves and one waits."""
 
         def pair() -> tuple[Candidate, Candidate] | None:
-            roles = {}
-            for each in self._candidates:
-                if not each.program.running():
-                    each.program.stop()
-                    each.start()
-                roles[each.role()] = each
+            self._restart(self._candidates)
+            roles = {each.role(): each for each in self._candidates}
             return (roles["leader"], roles["standby"]) if {"leader", "standby"} <= roles.keys() else None
 
-        found = wait_for("a leader and a standby", pair)
+        found = wait_for("a leader and a standby", pair, PATIENCE)
         assert found is not None
         return found
 
-    def _served(self, by: Candidate, limit: float) -> None:
-        wait_for(f"proxy {by.number} serves", lambda: by.role() == "leader", limit + SLACK, 0.02)
+    def _served(self, without: Candidate | None = None) -> None:
+        """Wait until a proxy, other than *without*, serves."""
+
+        def serves() -> bool:
+            others = [each for each in self._candidates if each is not without]
+            self._restart(others)
+            return any(each.role() == "leader" for each in others)
+
+        wait_for("a leader", serves, PATIENCE, 0.02)
 
     # Kinds of faults
 
     def kill(self, leader: Candidate, standby: Candidate) -> None:
         """End the leader with SIGKILL."""
         leader.program.kill()
-        self._served(standby, self._times.lease + self._times.retry)
+        self._served(leader)
 
     def terminate(self, leader: Candidate, standby: Candidate) -> None:
         """End the leader with SIGTERM."""
         leader.program.ask_to_end()
-        self._served(standby, 3.0)
+        self._served(leader)
 
     def suspend(self, leader: Candidate, standby: Candidate) -> None:
         """Suspend the leader until the standby serves; then it must end."""
         leader.program.pause()
         try:
-            self._served(standby, self._times.lease + self._times.retry)
+            self._served(leader)
         finally:
             leader.program.resume()
-        leader.program.wait(SLACK)
+        leader.program.wait(PATIENCE)
 
     def stutter(self, leader: Candidate, standby: Candidate) -> None:
         """Suspend the leader and the API server in turn for random times."""
@@ -308,16 +312,16 @@ class Kills:
             leader.program.resume()
             time.sleep(self._chance.uniform(0.0, self._times.renew))
             os.kill(server, signal.SIGCONT)
-        self._any_serves()
+        self._served()
 
     def freeze(self, leader: Candidate, standby: Candidate) -> None:
         """Freeze the API server until the leader ends, which is within the renew deadline."""
         os.kill(self._server, signal.SIGSTOP)
         try:
-            leader.program.wait(self._times.renew + SLACK)
+            leader.program.wait(PATIENCE)
         finally:
             os.kill(self._server, signal.SIGCONT)
-        self._any_serves()
+        self._served()
 
     def jump(self, leader: Candidate, standby: Candidate) -> None:
         """Set the time of day of both back and forth by an hour; nothing happens."""
@@ -325,30 +329,22 @@ class Kills:
         for clock in clocks:
             clock.set(self._chance.choice((-3600, 3600)))
         time.sleep(2 * self._times.retry)
-        self._any_serves()
+        self._served()
 
     @property
     def _server(self) -> int:
-        pid: int = self._running.member.info["pids"]["kube-apiserver"]
+        pid: int = self._member.info["pids"]["kube-apiserver"]
         return pid
 
-    def _any_serves(self) -> None:
-        wait_for("a leader", lambda: [each for each in self._candidates if each.role() == "leader"])
-
-    def _check(self) -> None:
-        writes = audited_writes(self._running.member.audit(), [each.user for each in self._candidates])
-        report = self.report
+    def _check(self, since: int) -> None:
+        writes = audited_writes(self._member.audit(since), [each.user for each in self._candidates])
+        report = self._report
         report.changes = len(changes_of_leader(writes))
         for each in self._candidates:
             count = sum(write.user == each.user and not is_of_lease(write) for write in writes)
             report.writes[each.user] = count
             report.tracebacks += [it.name for it in each.programs if "Traceback" in it.output()]
         report.late = late_writes(writes, self._times.renew, 1.0)
-
-
-def run(folder: Path, faults: int, times: Times, seed: int) -> Report:
-    """Run *faults*; return the results."""
-    return Kills(folder, times, random.Random(seed)).run(faults)
 
 
 def main() -> int:
@@ -362,7 +358,15 @@ def main() -> int:
     times = Times(lease, lease / 2, max(1.0, lease / 6))
     with tempfile.TemporaryDirectory(prefix="tower-kills-") as folder, suppress(KeyboardInterrupt):
         print(f"seed {options.seed}, lease duration {lease:g} s", flush=True)
-        report = run(Path(folder), options.faults, times, options.seed)
+        place = Path(folder) / "host"
+        place.mkdir()
+        running = Running(place, "--bare")
+        running.start()
+        try:
+            kills = Kills(Path(folder), running.member, times, random.Random(options.seed))
+            report = kills.run(options.faults)
+        finally:
+            running.halt()
         print(report)
         return bool(report.late or report.tracebacks)
     return 1

@@ -1,4 +1,4 @@
-"""The leaders of a host cluster in the audit log of its API server: who wrote, and who held the Lease."""
+"""The leaders of a host cluster, and the writes of the proxies, in the audit log of its API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import frozen
 
 _WRITES = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 
-#: Requests that are no writes of records: reviews of rights and credentials.
+#: Groups of requests that write nothing: reviews of rights and credentials.
 _REVIEWS = frozenset(("authorization.k8s.io", "authentication.k8s.io"))
 
 

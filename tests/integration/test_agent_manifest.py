@@ -161,6 +161,20 @@ class ManifestTests(harness.TowerTestCase):
         for text in (log, self.tower.proxy.output()):
             self.assertNotIn(Path(url).name, text)
 
+    def test_ended_urls(self) -> None:
+        """A URL that has expired with its token, or was revoked, creates nothing."""
+        ca = self.folder / "ca.crt"
+        argv = ("join", "alpha", "--output-url", "--ca-file", str(ca))
+        expired, revoked = self.tower.tower(*argv, "--ttl", "1ms"), self.tower.tower(*argv)
+        (row,) = self.tower.tower("join-token", "list", "--cluster", "alpha").splitlines()[1:]
+        self.tower.tower("join-token", "revoke", row.split()[0])
+        for url, answer in ((expired, "410"), (revoked, "404")):
+            apply = [str(kubectls()[0]), f"--kubeconfig={self.host.kubeconfig}", "apply", "-f", url.strip()]
+            done = run(apply, environment={"SSL_CERT_FILE": str(ca)})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(answer, done.stderr.decode())
+        self.assertEqual(self.host.get("namespace", NAMESPACE), ABSENT)
+
     def remove_namespace(self) -> None:
         """Remove what the manifest created, without it."""
         self.host.kubectl("delete", "namespace", NAMESPACE)

@@ -24,18 +24,21 @@ from tower.controller.controller import QUARANTINE, Controller
 from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import ADDRESS_ANNOTATION, BALANCER_ANNOTATION, FINALIZER
+from tower.controller.objects.service_objects import HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.reactor.clock import TimeOfDay
-from tower.store.kubernetes.host_kinds import own_codecs
+from tower.store.kinds import V1_TOKENS
+from tower.store.kubernetes.host_kinds import NAMES, own_codecs, own_type
 from tower.store.kubernetes.store import KubernetesStore
 from tower.trust.vault import Vault
 
 CRDS = Path(__file__).parent.parent.parent / "deploy" / "crds"
 NAMESPACE = "kubesphere-system"
 MANY = 15  # clusters that are applied at once
+ADDRESSES = ("192.0.2.7", "2001:db8::7")  # of a proxy outside of the host cluster
 PATIENCE = 30.0  # s
 QUIET = 5.0  # s without a change
 READS = frozenset(("get", "list", "watch"))
@@ -83,7 +86,9 @@ class HostControllerTests(TestCase):
         self.addCleanup(records.stop)
         users, serving = authority("users", now=time.time()), authority("serving", now=time.time())
         issuer = KubeconfigIssuer(records.credentials, users, serving, day.seconds)
-        controller = Controller(reactor, HostAccess(client), records, issuer, day.seconds, self._set_names)
+        settings = HostSettings(selector=None, addresses=ADDRESSES)
+        access = HostAccess(client, settings)
+        controller = Controller(reactor, access, records, issuer, day.seconds, self._set_names)
         controller.startService()
         self.addCleanup(controller.stopService)
         self.records, self.controller = records, controller
@@ -158,6 +163,10 @@ class HostControllerTests(TestCase):
         port = connection["kubernetesAPIServerPort"]
         targets = [each["targetPort"] for each in service["spec"]["ports"]]
         self.assertEqual(targets, [port, port + 10_000])
+        for family, expected in zip(("ipv4", "ipv6"), ADDRESSES, strict=True):
+            found = await self.get("endpointslice", f"mc-alpha-{family}")
+            self.assertEqual(found["endpoints"][0]["addresses"], [expected])
+            self.assertEqual(sorted(each["port"] for each in found["ports"]), targets)
         self.assertEqual(connection["kubernetesAPIEndpoint"], f"https://{address}:6443")
         self.assertNotIn("kubeconfig", connection)
         self.assertNotIn("token", connection)
@@ -179,6 +188,36 @@ class HostControllerTests(TestCase):
         await self.until("beta", lambda: self.status("beta") == "True")
         later = (await self.get("cluster", "beta"))["spec"]["connection"]["kubernetesAPIServerPort"]
         self.assertNotEqual(later, port)  # it is in quarantine
+        await self.without_namespace()
+
+    async def without_namespace(self) -> None:
+        """Delete the namespace, as its controller would, and create it again."""
+        tokens = self.records.v1_tokens.tokens("beta")
+        secret = (await self.get("secret", "mc-beta"))["data"]["token"]
+        ended: list[str] = []
+        watch = self.records.store.watch(V1_TOKENS, lambda event: ended.append(event.type))
+        self.addCleanup(watch.stop)
+        await self.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+        kinds = ["services", "secrets", "endpointslices", *(own_type(kind).name for kind in NAMES)]
+        await self.kubectl("-n", NAMESPACE, "delete", ",".join(kinds), "--all", "--wait=false")
+        await self.until("missing", lambda: self.reason("beta") == "NamespaceMissing")
+        namespace = await self.get("namespace", NAMESPACE)
+        namespace["spec"]["finalizers"] = []
+        path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
+        await self.kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(namespace).encode())
+        await self.kubectl("create", "namespace", NAMESPACE)
+        await self.until("back", lambda: self.status("beta") == "True")
+        self.assertEqual((ended, self.records.v1_tokens.tokens("beta")), ([], tokens))
+        self.assertEqual((await self.get("secret", "mc-beta"))["data"]["token"], secret)
+        await self.get("service", "mc-beta")
+        began = time.monotonic()
+        while len((await self.get(own_type(V1_TOKENS).name))["items"]) < len(self.records.v1_tokens.all()):
+            self.assertLess(time.monotonic(), began + PATIENCE)
+
+    def reason(self, name: str) -> str:
+        """Return the reason of the condition."""
+        found = self.records.clusters.require(name).condition("Initialized")
+        return "" if found is None else found.reason
 
     async def other_type_and_name(self) -> None:
         """Check that a cluster that becomes a direct one is clean, and the status of an invalid name."""
@@ -234,6 +273,7 @@ class HostControllerTests(TestCase):
         await self.apply(manifest("alpha", joinFederation=False))
         await self.until("off", lambda: self.status("alpha") == "False")
         await self.until_gone("service", "mc-alpha")
+        await self.until_gone("endpointslice", "mc-alpha-ipv4")
         await self.apply(manifest("alpha"))
         await self.until("on", lambda: self.status("alpha") == "True")
         service = await self.get("service", "mc-alpha")

@@ -160,7 +160,7 @@ class LifeTests(HostTestCase):
             "KUBECONFIG": str(self.member.admin),
             "PATH": path_with(self.folder / "bin", *programs),
         }
-        names = {"/state/tower": str(self.folder / "outside" / "proxy")}
+        names = {"/var/lib/tower/state": str(self.folder / "outside" / "proxy")}
         self.guide = Guide("install.md", self.folder, environment, names)
         self.before = self.objects()
         self.log = self.member.audit_size()
@@ -214,17 +214,18 @@ class LifeTests(HostTestCase):
         """The rights are exactly those that a proxy uses; the commands of the page leave nothing."""
         self.lead_in_a_pod()
         self.lead_outside()
+        for name in ("alpha", "beta", "gamma"):
+            self.do(self.guide.command(HEADING, 0).replace("alpha", name))
+        self.assertEqual(json.loads(self.kubectl("get", "clusters", "-o", "json"))["items"], [])
+        self.check_rights()
         examined = self.do(
             f"tower --state-dir {self.outside.state} doctor --host-kubeconfig {self.access.kubeconfig}"
         )
         self.assertIn("ok    rights in the host cluster: this account has all", examined)
         self.assertIn("leads, and renewed the Lease", examined)
         self.assertNotIn("FAIL", examined)
-        for name in ("alpha", "beta", "gamma"):
-            self.do(self.guide.command(HEADING, 0).replace("alpha", name))
-        self.assertEqual(json.loads(self.kubectl("get", "clusters", "-o", "json"))["items"], [])
         self.outside.stop()
-        self.check_rights()
+        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
         self.do(self.guide.command(HEADING, 1))
         self.remove_kinds()
         self.assertEqual(self.objects() - self.before, set())

@@ -60,8 +60,7 @@ class InstalledChartTests(SynchronousTestCase):
 
     def tower(self, *arguments: str) -> str:
         """Run the command ``tower`` in the proxy's pod."""
-        command = ("tower", "--state-dir=/var/lib/tower/state", *arguments)
-        return self.host.kubectl("exec", self.pod, "-n", self.space, "--", *command)
+        return self.host.kubectl("exec", self.pod, "-n", self.space, "--", "tower", *arguments)
 
     def joined(self) -> dict[str, Any]:
         """Return the values of the agent's chart, from the line that starts an agent."""

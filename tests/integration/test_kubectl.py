@@ -57,7 +57,7 @@ class KubectlTests(MatrixTestCase):
             self.assertEqual(run([*argv, *right]).stdout.strip(), b"no", right)
 
     def test_token_stays_with_the_agent(self) -> None:
-        """The member's token is neither in the proxy's memory, nor in its log, nor on its disk."""
+        """The member's token is neither in the proxy's memory, nor in its log, nor on its disk (hole 3)."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         for _ in range(20):
             self.assertEqual(jane.get("/api/v1/namespaces/default/pods").status, 200)

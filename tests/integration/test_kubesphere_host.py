@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
+import sys
 import time
+from pathlib import Path
 from ssl import SSLError
 from typing import Any
 
-from tests.integration.adopted_cluster import AdoptedCluster
-from tests.integration.harness import Tower, TowerTestCase
+import yaml
+
+from tests.integration.adopted_cluster import HOST_HEADINGS, AdoptedCluster
+from tests.integration.guide import Guide, path_with
+from tests.integration.harness import KEEPALIVE, Tower, TowerTestCase
 from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.kubesphere import ClusterWebhook, KubeSphereController, ask_member
-from tests.integration.member import Running
+from tests.integration.member import Running, kubectls
 from tests.integration.old_installation import old_objects
-from tests.integration.programs import wait_for
+from tests.integration.ports import PARTNER
+from tests.integration.programs import LOOPBACK, Program, wait_for
 from tower.clusters.host.host_object import KUBESPHERE_FINALIZER
 
+PAGE = "migrating-from-kubesphere-tower.md"
+PREPARE, REPLACE, CONSOLE, BACK = HOST_HEADINGS
 QUIET = 2.0  # s
 SLACK = 40.0  # s for a loaded machine
 
@@ -40,7 +50,7 @@ class KubeSphereHostTests(TowerTestCase):
         self.webhook = ClusterWebhook(self.folder, self.member)
         self.addCleanup(self.webhook.stop)
         self.webhook.register()
-        self.kubesphere = KubeSphereController(self.member, "alpha")
+        self.kubesphere = KubeSphereController(self.member, "gamma")
         self.hosted = KubernetesTower(self.folder, self.member.admin, "--kubesphere-compat")
         return self.hosted
 
@@ -55,8 +65,8 @@ class KubeSphereHostTests(TowerTestCase):
         self.member.kubectl("apply", "-f", "-", stdin=json.dumps(listed).encode())
 
     def exists(self, kind: str) -> bool:
-        """Return whether the Service or the Secret of alpha exists."""
-        return bool(self.member.kubectl("-n", NAMESPACE, "get", kind, "mc-alpha", "--ignore-not-found"))
+        """Return whether the Service or the Secret of gamma exists."""
+        return bool(self.member.kubectl("-n", NAMESPACE, "get", kind, "mc-gamma", "--ignore-not-found"))
 
     def condition(self, kind: str) -> str:
         """Return the status of a condition of alpha; empty without one."""
@@ -75,7 +85,8 @@ class KubeSphereHostTests(TowerTestCase):
         self.deleted()
         self.old = AdoptedCluster(self.folder, self.hosted, self.member)
         self.addCleanup(self.old.stop)
-        self.kubesphere = KubeSphereController(self.member, "beta")
+        self.kubesphere = KubeSphereController(self.member, "alpha")
+        self.guide = self.prepared_guide()
         self.adopted()
         self.given_back()
         self.adopted_again()
@@ -84,7 +95,7 @@ class KubeSphereHostTests(TowerTestCase):
     def created(self) -> None:
         """Apply it and connect its agent; KubeSphere learns from the member."""
         spec = {"joinFederation": True, "provider": "", "connection": {"type": "proxy"}}
-        metadata = {"name": "alpha", "annotations": {"kubesphere.io/creator": "admin"}}
+        metadata = {"name": "gamma", "annotations": {"kubesphere.io/creator": "admin"}}
         self.apply(
             {
                 "apiVersion": "cluster.kubesphere.io/v1alpha1",
@@ -94,7 +105,7 @@ class KubeSphereHostTests(TowerTestCase):
             }
         )
         self.wait_for_condition("Initialized")
-        self.agent = self.tower.agent("alpha", self.member.agent)
+        self.agent = self.tower.agent("gamma", self.member.agent)
         self.agent.program.start()
         self.agent.wait_until_ready()
         self.wait_for_condition("AgentAvailable")
@@ -111,7 +122,7 @@ class KubeSphereHostTests(TowerTestCase):
         time.sleep(QUIET)
         self.assertEqual(self.webhook.denials[count:], [])
         patch = json.dumps({"spec": {"externalKubeAPIEnabled": True}})
-        self.member.kubectl("patch", "cluster", "alpha", "--type=merge", "-p", patch)
+        self.member.kubectl("patch", "cluster", "gamma", "--type=merge", "-p", patch)
         self.wait_for_condition("ExternalAccessReady", "False")
         self.assertEqual(self.webhook.denied, 0)
 
@@ -131,7 +142,7 @@ class KubeSphereHostTests(TowerTestCase):
         self.wait_for_condition("ExternalAccessReady", "")
         self.assertEqual(self.condition("AgentAvailable"), "True")
 
-    def patched(self, patch: str, name: str = "alpha") -> bool:
+    def patched(self, patch: str, name: str = "gamma") -> bool:
         """Return whether a user's change is admitted."""
         try:
             self.member.kubectl("patch", "cluster", name, "--type=merge", "-p", patch)
@@ -141,7 +152,7 @@ class KubeSphereHostTests(TowerTestCase):
 
     def deleted(self) -> None:
         """Delete it: KubeSphere cleans up through Tower, then nothing is left."""
-        self.member.kubectl("delete", "cluster", "alpha", "--wait=false")
+        self.member.kubectl("delete", "cluster", "gamma", "--wait=false")
         time.sleep(1.0)
         self.kubesphere.clean_up()
         wait_for("the end of the object", lambda: not self.kubesphere.get(), SLACK, 0.2)
@@ -154,24 +165,51 @@ class KubeSphereHostTests(TowerTestCase):
         self.old.start()
         before = self.kubesphere.get()
         self.assertEqual(ask_member(before, "/version").status, 200)
+        self.member.kubectl("delete", "clusterrolebinding", "kubesphere")
+        self.guide.run(PREPARE)
+        self.assertIn(self.old.token, (self.folder / "clusters.yaml").read_text())
+        self.guide.run(PREPARE, 1)
+        self.guide.run(REPLACE)
+        self.assertEqual(self.old.replicas(), "0")
         self.old.proxy.program.stop()
         denied = self.webhook.denied
-        self.start_proxy("--v1-open-ports")
+        self.start(self.guide.program("new-proxy", REPLACE, 1))
         after = self.renewed(before)
         self.assertLess(self.webhook.denied - denied, 10)
         self.check_adopted(before, after)
         for cluster in (before, after):
             self.assertEqual(ask_member(cluster, "/api/v1/namespaces/demo").status, 200)
 
-    def start_proxy(self, *options: str) -> None:
-        """Start the proxy with the old one's CA, and wait for the agent."""
-        self.tower.proxy = self.hosted.hosted_program(
-            "--kubesphere-compat",
-            f"--ca-cert={self.old.authority}",
-            f"--ca-key={self.old.authority_key}",
-            *options,
-        )
-        self.addCleanup(self.tower.proxy.stop)
+    def prepared_guide(self) -> Guide:
+        """Return the page about migration, with the files that its commands expect."""
+        for name in ("host", "alpha"):
+            shutil.copy(self.member.admin, self.folder / f"{name}.kubeconfig")
+        shutil.copy(self.old.authority, self.folder / "ca.crt")
+        shutil.copy(self.old.authority_key, self.folder / "ca.key")
+        installed = Path(sys.executable).parent
+        ports = self.hosted.cluster_ports
+        environment = {
+            "PATH": path_with(
+                self.folder / "bin", kubectls()[-1], installed / "tower", installed / "tower-proxy"
+            ),
+            "TOWER_HOST": LOOPBACK,
+            "TOWER_PORT": str(self.hosted.port),
+            "TOWER_SECURE_PORT": str(self.hosted.secure_port),
+            "TOWER_CLUSTER_PORTS": f"{ports[0]}-{ports[-1]}",
+            "TOWER_KEEPALIVE": f"{KEEPALIVE:g}s",
+            "TOWER_LEADER_ELECT": "false",
+        }
+        names = {
+            "/var/lib/tower": str(self.hosted.state),
+            "10.0.0.7": LOOPBACK,
+            "16000-17000": f"{ports[0] + PARTNER}-{ports[-1] + PARTNER}",
+        }
+        return Guide(PAGE, self.folder, environment, names)
+
+    def start(self, proxy: Program) -> None:
+        """Start a proxy, and wait for the agent."""
+        self.tower.proxy = proxy
+        self.addCleanup(proxy.stop)
         self.tower.start()
         self.wait_for_condition("AgentAvailable")
 
@@ -211,6 +249,8 @@ class KubeSphereHostTests(TowerTestCase):
     def given_back(self) -> None:
         """Stop the proxy, and start the old one: KubeSphere works with the object as it is now."""
         self.tower.proxy.stop()
+        self.guide.run(BACK)
+        self.assertEqual(self.old.replicas(), "1")
         self.old.proxy.start()
         self.old.proxy.wait_for_agents()
         cluster = self.kubesphere.get()
@@ -218,12 +258,13 @@ class KubeSphereHostTests(TowerTestCase):
             self.assertEqual(ask_member(each, "/api/v1/namespaces/demo").status, 200)
         self.assertEqual(cluster["metadata"]["finalizers"], [KUBESPHERE_FINALIZER])
         patch = json.dumps({"metadata": {"annotations": {"kubesphere.io/description": "old"}}})
-        self.assertTrue(self.patched(patch, "beta"))
+        self.assertTrue(self.patched(patch, "alpha"))
 
     def adopted_again(self) -> None:
         """Replace the old proxy again, now with authentication: KubeSphere authenticates as itself."""
         self.old.proxy.program.stop()
-        self.start_proxy()
+        authority = (f"--ca-cert={self.old.authority}", f"--ca-key={self.old.authority_key}")
+        self.start(self.hosted.hosted_program("--kubesphere-compat", *authority))
         cluster = self.kubesphere.get()
         self.assertEqual(ask_member(cluster, "/api/v1/namespaces/demo").status, 200)
         jane = ask_member(cluster, "/api/v1/namespaces/demo", Impersonate_User="jane")
@@ -232,6 +273,21 @@ class KubeSphereHostTests(TowerTestCase):
             ask_member(self.old.cluster, "/api/v1/namespaces/demo")
         denied = self.webhook.denied
         patch = json.dumps({"metadata": {"annotations": {"kubesphere.io/description": "new"}}})
-        self.assertTrue(self.patched(patch, "beta"))
+        self.assertTrue(self.patched(patch, "alpha"))
         self.assertEqual(self.webhook.denied, denied)
+        self.guide.run(CONSOLE)
+        wait_for("KubeFed", lambda: self.as_kubefed(cluster) == 200, SLACK, 0.2)
         self.assertNotIn(self.old.token, self.tower.proxy.output())
+
+    def as_kubefed(self, cluster: dict[str, Any]) -> int:
+        """Return the status of a request with a token of the member alone; 0: no connection."""
+        connection = cluster["spec"]["connection"]
+        config = yaml.safe_load(base64.b64decode(connection["kubeconfig"]))
+        config["users"][0]["user"] = {}
+        kubeconfig = base64.b64encode(yaml.safe_dump(config).encode()).decode()
+        alone = {"spec": {"connection": {**connection, "kubeconfig": kubeconfig}}}
+        token = f"Bearer {self.member.cluster_admin.token}"
+        try:
+            return ask_member(alone, "/api/v1/namespaces", Authorization=token).status
+        except OSError:  # the port is opened again
+            return 0

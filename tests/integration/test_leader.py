@@ -62,9 +62,13 @@ class HostedTower(Tower):
     @property
     def role(self) -> str:
         """First line of the verbose health page."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}/readyz?verbose") as answer:
+        return self.page("/readyz?verbose").splitlines()[0]
+
+    def page(self, path: str) -> str:
+        """Return a page of the health port."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}") as answer:
             text: str = answer.read().decode()
-        return text.splitlines()[0]
+        return text
 
 
 class LeaderTests(TowerTestCase):
@@ -122,6 +126,10 @@ class LeaderTests(TowerTestCase):
         self.assertTrue(self.works())
         self.assertTrue(self.leader.role.startswith("leader: "), self.leader.role)
         self.assertIn("holds the Lease kubesphere-system/tower", self.standby.role)
+        for proxy, status in ((self.leader, 1), (self.standby, 0)):
+            self.assertIn(
+                f'leader_election_master_status{{name="tower"}} {status}.0\n', proxy.page("/metrics")
+            )
 
         began = time.monotonic()
         self.leader.proxy.ask_to_end()
@@ -141,6 +149,7 @@ class LeaderTests(TowerTestCase):
 
         self.renew_standby()
         self.frozen_server()
+        self.events()
         self.restored_backup()
 
     def frozen_server(self) -> None:
@@ -159,6 +168,16 @@ class LeaderTests(TowerTestCase):
         self.takeover(began, LEASE)
         for program in (self.leader.proxy, self.standby.proxy):
             self.assertNotIn("Traceback", program.output())
+
+    def events(self) -> None:
+        """Compare the events about the Lease with the changes of the leader."""
+        selector = "--field-selector=reason=LeaderElection,involvedObject.kind=Lease"
+        listed = self.running.member.kubectl(
+            "get", "events", "-n", "kubesphere-system", selector, "-o", "json"
+        )
+        texts = [event["message"].partition(" ")[2] for event in json.loads(listed)["items"]]
+        self.assertGreaterEqual(texts.count("became leader"), 4)
+        self.assertGreaterEqual(texts.count("stopped leading"), 1)
 
     def restored_backup(self) -> None:
         """Save a running proxy, lose all of its objects, and restore them for the same agent and user."""

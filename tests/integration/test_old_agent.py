@@ -51,7 +51,7 @@ class OldAgentTestCase(SynchronousTestCase):
         return agent
 
     def assertNoLeak(self) -> None:
-        """No secret is in the log or on the disk, and nothing went wrong in the proxy."""
+        """No secret is in the log or on the disk (hole 24), and nothing went wrong in the proxy."""
         self.assertEqual(self.old.leaks(), [])
         self.assertNotIn("Traceback", self.tower.proxy.output())
 

@@ -10,11 +10,14 @@ import yaml
 
 import tower
 from tests.integration.chart_kit import ChartCase, Objects
+from tests.integration.helm import ROOT
 from tower.cli.manifest import rbac_manifest
 from tower.control.proxy_options import Options
 from tower.controller.objects.service_objects import LEADER_SELECTOR
 
 PROXY: dict[str, Any] = {"publishServiceAddress": "tower.example.org"}
+
+PROXY_MANIFEST = ROOT / "deploy" / "host-proxy.yaml"
 
 HOSTED: dict[str, Any] = {**PROXY, "store": "kubernetes", "replicas": 3}
 
@@ -75,7 +78,8 @@ class ProxyChartTests(ChartCase):
 
     def options(self, objects: Objects) -> Options:
         """Return the options as the proxy reads them."""
-        options = Options({})
+        (container,) = self.pod(objects, "main-tower")["containers"]
+        options = Options({item["name"]: item["value"] for item in container["env"] if "value" in item})
         options.parse(self.arguments(objects))
         return options
 
@@ -179,7 +183,11 @@ class ProxyChartTests(ChartCase):
         (volume,), (container,) = pod["volumes"], pod["containers"]
         self.assertEqual(volume["emptyDir"], {"medium": "Memory"})
         self.assertEqual(
-            {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]},
+            {
+                item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"]
+                for item in container["env"]
+                if "valueFrom" in item
+            },
             {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"},
         )
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -259,6 +267,28 @@ class ProxyChartTests(ChartCase):
             self.assertEqual(
                 selector, {"app.kubernetes.io/name": "tower", "app.kubernetes.io/instance": "main"}
             )
+
+    def test_manifest(self) -> None:
+        """The replicas of `deploy/host-proxy.yaml` run as those of the chart."""
+        made = {item["kind"]: item for item in yaml.safe_load_all(PROXY_MANIFEST.read_text())}
+        deployment = made["Deployment"]["spec"]
+        theirs, ours = deployment["template"], self.pod(self.objects("tower", HOSTED), "main-tower")
+        service = made["Service"]["spec"]["selector"]
+        self.assertLessEqual(LEADER_SELECTOR.items(), {**theirs["metadata"]["labels"], **service}.items())
+        for selector in (deployment["selector"], made["PodDisruptionBudget"]["spec"]["selector"]):
+            self.assertLessEqual(selector["matchLabels"].items(), theirs["metadata"]["labels"].items())
+        for name in set(ours) - {"containers", "topologySpreadConstraints"}:
+            self.assertEqual(theirs["spec"][name], {**ours, "serviceAccountName": "tower"}[name], name)
+        (their, our) = (pod["containers"][0] for pod in (theirs["spec"], ours))
+        for name in set(our) - {"image", "imagePullPolicy", "args", "env"}:
+            self.assertEqual(their[name], our[name], name)
+
+        def named(container: dict[str, Any]) -> dict[str, Any]:
+            return {item["name"]: item for item in container["env"]}
+
+        self.assertEqual(named(their), named(our))
+        different = {"--namespace=kubesphere-system", "--namespace=system", "--log-format=text", "--v=0"}
+        self.assertEqual(set(their["args"]) - different, set(our["args"]) - different)
 
     def test_authority(self) -> None:
         """The CA is in a Secret."""

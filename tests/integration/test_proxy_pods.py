@@ -55,14 +55,15 @@ class ProxyPodTests(SynchronousTestCase):
 
     def tower(self, *arguments: str) -> str:
         """Run the command ``tower`` in the leader's pod."""
-        command = ("tower", "--state-dir=/state/tower", *arguments)
-        return self.host.kubectl("exec", self.leader(), "-n", SPACE, "--", *command)
+        return self.host.kubectl("exec", "svc/tower", "-n", SPACE, "--", "tower", *arguments)
 
     def test_replicas(self) -> None:
         """The Service selects the leader; another pod takes over users and agents; an update goes through."""
         leader = self.leader()
         self.assertEqual(len(self.host.endpoints("tower", SPACE)), 1)
         self.tower("cluster", "add", "alpha")
+        # the cluster's Service selects the same pod, with the cluster's own port and KubeSphere's
+        wait_for("endpoints of mc-alpha", lambda: len(self.host.endpoints("mc-alpha", SPACE)) == 2, every=0.3)
         manifest = self.tower("join", "alpha", "--format", "manifest")
         self.host.apply(*(item for item in yaml.safe_load_all(manifest) if item is not None))
         self.host.kubectl("rollout", "status", "deployment/tower-agent", "-n", AGENTS, "--timeout=60s")

@@ -56,6 +56,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     add_cluster_commands(commands)
     _join(commands)
+    _join_tokens(commands)
     _kubeconfig(commands, environ)
     _credentials(commands)
     _forward(commands)
@@ -160,6 +161,26 @@ def _join(commands: Commands[Parser]) -> None:
         help="v2: existing Secret with credentials of the image's registry, in that namespace; repeatable",
     )
     command.set_defaults(run=join.join)
+
+
+def _join_tokens(commands: Commands[Parser]) -> None:
+    tokens = add_command(
+        commands, "join-token", "list and revoke join tokens and import URLs that can still be used"
+    )
+    inner = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    listing = add_command(inner, "list", "list the join tokens and import URLs that can still be used")
+    listing.add_argument("--cluster", metavar="NAME", help="tokens for this cluster only")
+    list_options(listing)
+    listing.set_defaults(run=join.list_tokens)
+    revoke = add_command(
+        inner,
+        "revoke",
+        "revoke a join token or an import URL",
+        "The line, manifest or URL becomes worthless.  Agents that have joined with it stay: 'tower cluster "
+        "revoke' revokes their keys.",
+    )
+    revoke.add_argument("id", metavar="TOKEN-ID", help="id, from 'tower join-token list'")
+    revoke.set_defaults(run=join.revoke_token)
 
 
 def _kubeconfig(commands: Commands[Parser], environ: Mapping[str, str]) -> None:

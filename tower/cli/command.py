@@ -114,9 +114,9 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
 
 
 def _check_role(directory: str) -> None:
-    """Reject the state directory of a standby.
+    """Reject the state directory of a proxy in a host cluster that does not serve.
 
-    :raise CommandFailed: with the leader.
+    :raise CommandFailed: with the leader, if it is another one.
     """
     try:
         role = Path(directory, ROLE).read_text(errors="replace").strip()
@@ -127,6 +127,10 @@ def _check_role(directory: str) -> None:
             f"the proxy with --state-dir {directory} is a {role}: run the command on that proxy's "
             "machine or in its pod, or with --kubeconfig and a file from 'tower admin-kubeconfig'"
         )
+    raise CommandFailed(
+        f"the proxy with --state-dir {directory} does not serve: start tower-proxy; if it runs, 'tower "
+        f"--state-dir {directory} doctor' shows the reason"
+    )
 
 
 def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:

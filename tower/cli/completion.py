@@ -19,7 +19,11 @@ _PROGRAMS = ("tower", "kubectl-tower")
 _ZSH_SYSTEM = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }"
 
 #: Paths of the API, by the argument that its objects complete.
-_PATHS = {"NAME": f"{GROUP_PATH}/clusters", "ID": f"{GROUP_PATH}/credentials"}
+_PATHS = {
+    "NAME": f"{GROUP_PATH}/clusters",
+    "ID": f"{GROUP_PATH}/credentials",
+    "TOKEN-ID": f"{GROUP_PATH}/jointokens",
+}
 
 #: Commands whose NAME is not yet a cluster.
 _NEW = ("tower cluster add",)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tower.cli.client import CommandFailed, TowerClient, UsageFailed
-from tower.cli.clusters import call_cluster
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
+from tower.cli.clusters import call_cluster, cluster_path
+from tower.cli.listing import listed_or_watched, selection
 from tower.cli.manifest import IMAGE, v1_manifest
 from tower.cli.output import note
 from tower.errors import Invalid
@@ -79,6 +81,29 @@ def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
         return agent_manifest(_joining(options.name, status), settings)
     line = join_line if options.format == "command" else environment_line
     return line(options.name, status)
+
+
+def list_tokens(client: TowerClient, options: argparse.Namespace) -> str:
+    """List the join tokens and import URLs that can still be used."""
+    query = selection(options)
+    if options.cluster is not None:
+        cluster_path(options.cluster)
+        query["fieldSelector"] = f"spec.cluster={options.cluster}"
+    fetch = partial(client.call, "GET", f"{GROUP_PATH}/jointokens")
+    return listed_or_watched(fetch, query, options, "no join tokens")
+
+
+def revoke_token(client: TowerClient, options: argparse.Namespace) -> str:
+    """Revoke a join token or an import URL."""
+    try:
+        client.call("DELETE", f"{GROUP_PATH}/jointokens/{quoted(options.id)}")
+    except CallFailed as e:
+        if e.reason != "NotFound":
+            raise
+        raise CommandFailed(
+            f"there is no join token {options.id} that can still be used: 'tower join-token list' shows all"
+        ) from e
+    return f"join token {options.id} revoked"
 
 
 def _import_url(status: dict[str, Any], ca_file: str | None) -> str:

@@ -27,6 +27,7 @@ from tower.store.records import (
     StoreFailed,
     Update,
     Value,
+    known_fields,
 )
 
 #: How long a key may stay enrolled without a connection, s; documented in docs/operations.md.
@@ -303,7 +304,7 @@ def _kind(credential: str) -> str:
 
 def _last(value: Value) -> LastAgent | None:
     agent = value.get("agent")
-    return None if agent is None else LastAgent(**agent)
+    return None if agent is None else LastAgent(**known_fields(LastAgent, agent))
 
 
 def _facts(record: Record) -> KeyFacts:

@@ -17,14 +17,22 @@ from tower.clusters.object_meta import (
     encode_object_meta,
 )
 from tower.clusters.ssh_spec import SSHSpec
-from tower.errors import Invalid, NotFound
+from tower.errors import ConfigurationError, Invalid, NotFound
 from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.kube.timestamps import timestamp
 from tower.options.values import parse_duration
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS
-from tower.store.records import Create, Record, RecordMissing, Require, Value
+from tower.store.records import (
+    Create,
+    Record,
+    RecordMissing,
+    Require,
+    Value,
+    check_fields,
+    known_fields,
+)
 
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
@@ -249,12 +257,23 @@ def decode(record: Record) -> Cluster:
         created=value["created"],
         enabled=value["enabled"],
         kubernetes_port=value["kubernetes_port"],
-        conditions=tuple(Condition(**condition) for condition in value["conditions"]),
+        conditions=tuple(Condition(**known_fields(Condition, each)) for each in value["conditions"]),
         labels=value["labels"],
         annotations=value["annotations"],
-        ssh=None if ssh is None else ssh_spec_object.from_record(ssh),
+        ssh=None if ssh is None else _ssh(record.name, ssh),
         meta=decode_object_meta(value.get("meta", {})),
     )
+
+
+def _ssh(name: str, value: Mapping[str, Any]) -> SSHSpec:
+    try:
+        check_fields(SSHSpec, value)
+    except Invalid as e:
+        raise ConfigurationError(
+            f"cluster {name}: the ssh part of its record has {e}, as written by a newer Tower: start that "
+            "version again, or restore a backup from before the upgrade"
+        ) from None
+    return ssh_spec_object.from_record(value)
 
 
 def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:

@@ -25,7 +25,18 @@ from tower.errors import AlreadyExists, Conflict, NotFound, TowerError
 from tower.escaping import escaped, shortened
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS, EVENTS
-from tower.store.records import Delete, Event, EventType, Operation, Record, StoreFailed, Update, Value, Watch
+from tower.store.records import (
+    Delete,
+    Event,
+    EventType,
+    Operation,
+    Record,
+    StoreFailed,
+    Update,
+    Value,
+    Watch,
+    known_fields,
+)
 from tower.store.write_failures import WriteFailures
 
 #: Shortest time between two writes of one event of one cluster, s.
@@ -320,4 +331,6 @@ def _value(event: ClusterEvent) -> Value:
 
 
 def _decode(record: Record) -> ClusterEvent:
-    return ClusterEvent(name=record.name, resource_version=record.version, **record.value)
+    return ClusterEvent(
+        name=record.name, resource_version=record.version, **known_fields(ClusterEvent, record.value)
+    )

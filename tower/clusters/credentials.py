@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import asdict, evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from tower.clusters.cluster import cluster_not_found, cluster_record
 from tower.errors import Conflict, Invalid, NotFound
@@ -29,6 +30,7 @@ from tower.store.records import (
     RecordMissing,
     Require,
     Update,
+    check_fields,
 )
 
 #: The group whose members may use Tower's own API.
@@ -113,6 +115,8 @@ class Credentials:
     :param max_ttl: longest lifetime, s (``--max-credential-ttl``).
     """
 
+    _log = Logger()
+
     def __init__(self, store: IStore, clock: IReactorTime, max_ttl: float) -> None:
         self.max_ttl = max_ttl
         self._store = store
@@ -120,8 +124,7 @@ class Credentials:
         self._by_digest: dict[str, Credential] = {}
         self._watchers: list[Callable[[Credential], None]] = []
         for record in store.snapshot(CREDENTIALS).values():
-            credential = _decode(record)
-            self._by_digest[credential.digest] = credential
+            self._add(record)
         self._watch = store.watch(CREDENTIALS, self._changed)
 
     def find(self, digest: str) -> Credential | None:
@@ -136,7 +139,10 @@ class Credentials:
     def get(self, credential_id: str) -> Credential | None:
         """Return the credential of that id."""
         record = self._store.get(CREDENTIALS, credential_id)
-        return None if record is None else _decode(record)
+        try:
+            return None if record is None else _decode(record)
+        except Invalid:
+            return None  # see `_add`
 
     def list(self, cluster: str) -> Sequence[Credential]:
         """Return the credentials for a cluster, or for Tower's own API if it is empty, oldest first."""
@@ -276,14 +282,24 @@ class Credentials:
         return credential
 
     def _changed(self, event: Event) -> None:
-        credential = _decode(event.record)
-        if event.type == "DELETED":
-            self._by_digest.pop(credential.digest, None)
-        else:
-            self._by_digest[credential.digest] = credential
-        if event.type == "DELETED" or credential.revoked or credential.ended:
+        credential = None
+        before = self._by_digest.pop(str(event.record.value.get("digest")), None)
+        if event.type != "DELETED":
+            credential = self._add(event.record)
+        ended = before if credential is None else credential
+        if ended is not None and (credential is None or ended.revoked or ended.ended):
             for watcher in self._watchers:
-                watcher(credential)
+                watcher(ended)
+
+    def _add(self, record: Record) -> Credential | None:
+        """Let a credential be found; one that cannot be read is logged, and rejected when it is used."""
+        try:
+            credential = _decode(record)
+        except Invalid as e:
+            self._log.error("{reason}", reason=str(e))
+            return None
+        self._by_digest[credential.digest] = credential
+        return credential
 
 
 def _check_names(user: str, groups: Iterable[str]) -> None:
@@ -302,4 +318,16 @@ def _encode(credential: Credential) -> dict[str, Any]:
 
 
 def _decode(record: Record) -> Credential:
-    return Credential(id=record.name, **{**record.value, "groups": tuple(record.value["groups"])})
+    """Return the credential in a record.
+
+    :raise Invalid: it has unknown fields, which may limit it.
+    """
+    value: dict[str, Any] = {**record.value, "id": record.name}
+    try:
+        check_fields(Credential, value)
+    except Invalid as e:
+        raise Invalid(
+            f"credential {record.name} is rejected: its record has {e}, as written by a newer Tower: upgrade "
+            "this one, or issue another credential"
+        ) from None
+    return Credential(**{**value, "groups": tuple(value["groups"])})

@@ -44,6 +44,9 @@ from tower.store.records import (
 #: Prefix of all join tokens, which scanners for leaked secrets can detect.
 PREFIX = "tower-"
 
+#: Prefix of their IDs.
+PENDING_PREFIX = "j-"
+
 #: Longest lifetime of a join token, s, and most uses.
 MAX_TTL = 30 * 86400.0
 MAX_USES = 1000
@@ -90,6 +93,23 @@ class UnspentToken:
     cluster: str
     expires: float
     v1_token: str = ""
+
+
+@frozen
+class PendingToken:
+    """A join token, or an import URL, with which agents can still join.
+
+    :ivar id: part of the digest; not a secret.
+    :ivar uses: number of agents that can still join.
+    :ivar is_url: whether it is the URL of a manifest, which gets its token when it is fetched.
+    """
+
+    id: str
+    cluster: str
+    minted: float
+    expires: float
+    uses: int
+    is_url: bool
 
 
 @define(eq=False)
@@ -224,6 +244,38 @@ class JoinTokens:
         ]
         return sorted(found, key=lambda token: (token.cluster, token.expires))
 
+    def pending(self) -> Sequence[PendingToken]:
+        """Return the tokens and import URLs that can still be used, the oldest first."""
+        found = [
+            PendingToken(
+                pending_id(record.name),
+                record.value["cluster"],
+                record.value["minted"],
+                record.value["expires"],
+                _uses(record.value),
+                "import" in record.value,
+            )
+            for record in self._store.snapshot(JOIN_TOKENS).values()
+            if _uses(record.value) > 0 and self._is_current(record.value)
+        ]
+        return sorted(found, key=lambda token: (token.minted, token.id))
+
+    @deferred
+    async def revoke_pending(self, identity: str) -> None:
+        """Remove a token or an import URL; keys that were enrolled with it stay.
+
+        Fails with `NotFound`.
+
+        :param identity: see `PendingToken.id`.
+        """
+        names = [name for name in self._store.snapshot(JOIN_TOKENS) if pending_id(name) == identity]
+        if not names:
+            raise NotFound(f"there is no join token {identity}: 'tower join-token list' shows all")
+        try:
+            await self._store.transact([Delete(JOIN_TOKENS, name) for name in names])
+        except RecordMissing:
+            return  # it has just expired, or its cluster was removed
+
     @deferred
     async def purge(self) -> int:
         """Invalidate expired tokens, so that they stay so if the clock is set back; remove old ones.
@@ -317,6 +369,19 @@ class JoinTokens:
 def digest_of(token: str) -> str:
     """Return the name of the record of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def pending_id(name: str) -> str:
+    """Return the ID of the token in the record *name*, which users see."""
+    return f"{PENDING_PREFIX}{name[:16]}"
+
+
+def _uses(value: Value) -> int:
+    """Return the number of agents that can still join."""
+    order = value.get("import")
+    if order is None:
+        return int(value["uses"])
+    return 0 if order["fetched"] else int(order["uses"])
 
 
 def _key_name(owner: Record, fingerprint: str) -> str:

@@ -87,8 +87,8 @@ class Availability(Service):
         name = cluster.name
         is_silent = self._tunnels.silent_since(name) is not None
         is_up = bool(live) and not self._tunnels.trouble(name) and not is_silent
-        is_down = self._down.lasts(name, not is_up)
         # the tunnels of a disabled cluster do not come back by themselves
+        is_down = self._down.lasts(name, not is_up, at_once=not cluster.enabled)
         is_expected = cluster.enabled and not is_new(cluster, self._tunnels, self._started)
         is_down = is_down or is_silent or not (live or is_expected)
         status = None if is_silent else self._tunnels.member_status(name)

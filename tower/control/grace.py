@@ -22,10 +22,16 @@ class GracePeriods:
     _timers: dict[str, IDelayedCall] = field(factory=dict, init=False)
     _over: set[str] = field(factory=set, init=False)
 
-    def lasts(self, name: str, holds: bool) -> bool:
-        """Return whether the state, which now *holds* or not, has lasted for the whole period."""
+    def lasts(self, name: str, holds: bool, *, at_once: bool = False) -> bool:
+        """Return whether the state, which now *holds* or not, has lasted for the whole period.
+
+        :param at_once: end the period now.
+        """
         if not holds:
             self.forget(name)
+        elif at_once:
+            self.forget(name)
+            self._over.add(name)
         elif name not in self._over and name not in self._timers:
             self._timers[name] = self._clock.callLater(self._grace, self._end, name)
         return name in self._over

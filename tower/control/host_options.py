@@ -105,7 +105,7 @@ class HostOptions(NodeOptions):
         parameter(
             "health-port",
             "none",
-            "Port of /livez and /readyz at --host; the only port of a proxy that does not lead.",
+            "Port of /livez, /readyz and /metrics at --host; the only port of a proxy that does not lead.",
             read_optional_port,
         ),
     ]

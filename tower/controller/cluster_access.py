@@ -45,6 +45,7 @@ class ClusterAccess:
     _settings: HostSettings
     _events: HostEvents
     _unwritten: dict[str, ClusterSecrets] = field(factory=dict, init=False)  # of attempts that failed later
+    _written: dict[str, str] = field(factory=dict, init=False)  # tokens
 
     async def settle(self, cluster: HostCluster, record: Cluster, service: Object) -> tuple[Object, float]:
         """Bring the Secret of a cluster in line.
@@ -84,8 +85,20 @@ class ClusterAccess:
         return secrets_of_object(secrets, token_id, self._settings, cluster), self._renewal(secrets, server)
 
     def written(self, name: str) -> None:
-        """Forget what `settle` has issued: it is written."""
+        """Forget what `settle` has issued: it is written, or not needed."""
+        issued = self._unwritten.pop(name, None)
+        if issued is not None:
+            self._written[name] = issued.token
+
+    def forget(self, name: str) -> None:
+        """Forget a removed cluster."""
         self._unwritten.pop(name, None)
+        self._written.pop(name, None)
+
+    def lost(self, name: str) -> None:
+        """Keep the token of a cluster whose Secret went with its namespace, for the next `settle`."""
+        if name in self._written:
+            self._unwritten.setdefault(name, ClusterSecrets(token=self._written[name]))
 
     async def remove(
         self,

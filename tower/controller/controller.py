@@ -194,7 +194,7 @@ class Controller(Service):
             self._log.failure("cluster {cluster} cannot be reconciled", failure, cluster=name)
             return
         code = error.code if isinstance(error, APIError) else None
-        problem = problem_of(error, self._namespace) if isinstance(error, APIError) else None
+        problem = problem_of(error, self._namespace)
         if problem is not None:
             self._prerequisites.missing(problem, name)
             self._report(name, problem.reason, problem.text, is_lasting=True)

@@ -9,6 +9,10 @@ from attrs import define, field, frozen
 from twisted.logger import Logger
 
 from tower.kube.client import APIError
+from tower.kube.rest.failures import is_lost_namespace
+
+#: Reason of the problem that the namespace does not exist.
+NAMESPACE_MISSING = "NamespaceMissing"
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
@@ -25,13 +29,22 @@ class Problem:
     text: str
 
 
-def problem_of(error: APIError, namespace: str) -> Problem | None:
+def problem_of(error: BaseException, namespace: str) -> Problem | None:
     """Return the missing prerequisite that caused an error, if it is one.
 
+    :param error: of the API, or of the store because of one of the API.
     :param namespace: of the controller's objects.
     """
+    if not isinstance(error, APIError):
+        return None if error.__cause__ is None else problem_of(error.__cause__, namespace)
     if error.webhook:
         return None  # it judges one object
+    if is_lost_namespace(error, namespace):
+        return Problem(
+            NAMESPACE_MISSING,
+            f"namespace {namespace} does not exist in the host cluster, or is being deleted: create it with "
+            f"'kubectl create namespace {namespace}', or set --namespace",
+        )
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
         detail = error.message.partition("forbidden: ")[2] or error.message
@@ -40,12 +53,6 @@ def problem_of(error: APIError, namespace: str) -> Problem | None:
             "'tower rbac host'"
         )
         return Problem("Forbidden", text)
-    if error.code == _NOT_FOUND and f'namespaces "{namespace}" not found' in error.message:
-        return Problem(
-            "NamespaceMissing",
-            f"namespace {namespace} does not exist in the host cluster: create it with 'kubectl create "
-            f"namespace {namespace}', or set --namespace",
-        )
     if error.code == _NOT_FOUND and "/cluster.kubesphere.io/" in error.path:
         return Problem(
             "CRDMissing",

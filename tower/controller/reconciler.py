@@ -35,6 +35,7 @@ from tower.controller.objects.service_objects import (
     service_name,
 )
 from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.prerequisites import NAMESPACE_MISSING
 from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
 from tower.errors import Conflict, Invalid
@@ -94,6 +95,7 @@ class Reconciler:
         cluster = objects.cluster
         if cluster is None:
             self._status.forget(name)
+            self._access.forget(name)
         if cluster is not None and cluster.is_served:
             return await self._serve(cluster, objects)
         self._set_names(name, ())
@@ -112,6 +114,8 @@ class Reconciler:
         :param is_lasting: also if it was served before.
         :raise TowerError: the condition cannot be written.
         """
+        if reason == NAMESPACE_MISSING:
+            self._access.lost(cluster.name)
         record = self._clusters.get(cluster.name)
         condition = not_initialized(reason, text)
         if record is None:

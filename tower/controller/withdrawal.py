@@ -20,6 +20,7 @@ from tower.controller.objects.host_cluster import (
     FINALIZER,
     PROXY,
     SECRET_ANNOTATION,
+    SSH,
     STAMP_ANNOTATION,
     TOKEN_ANNOTATION,
     HostCluster,
@@ -89,9 +90,9 @@ class Withdrawal:
         """Remove what Tower wrote to the object of a cluster that has got another type."""
         text = f"spec.connection.type is {cluster.type or 'empty'}, no longer {PROXY}: the Service is removed"
         self._events.record(cluster, "Normal", "Withdrawn", text)
-        if record is not None:  # of type ssh
+        if record is not None and cluster.type == SSH:
             await self._status.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
-        else:
+        else:  # the record ends
             await self._objects.set_conditions(cluster, ())
         connection = {} if service is None else endpoints(service)
         changed: dict[str, str | None] = {

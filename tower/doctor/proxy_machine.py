@@ -64,6 +64,9 @@ async def _running(
     network: Network, path: Path, environ: Mapping[str, str], now: Callable[[], float]
 ) -> list[Finding]:
     cure = "restart tower-proxy, which writes a new one"
+    if _role(path) and not (path / ADMIN_KUBECONFIG).exists():
+        cure = "see the checks of the host cluster, and the log of tower-proxy"
+        return [Finding("front door", fail("tower-proxy does not serve yet", cure))]
     try:
         access = load_kubeconfig(path / ADMIN_KUBECONFIG)
         server = TowerServer(network, access, environ, now, cure)

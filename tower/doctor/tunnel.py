@@ -162,7 +162,10 @@ class TunnelChecks:
         return ok(f"the proxy's host key is {probe.seen}")
 
     def _enrolment(self) -> Verdict:
-        join = f"run 'tower join {self._cluster}' on the proxy's machine, and its line here"
+        join = (
+            f"run 'tower join {self._cluster}' on the proxy's machine, and its line here; in a pod, "
+            f"apply a new manifest, as with 'tower join {self._cluster} --format manifest'"
+        )
         if self._key is None:
             if self._has_token:
                 return ok("not joined yet; the agent joins with its token at its start")

@@ -9,6 +9,7 @@ from attrs import asdict, frozen
 
 from tower.clusters.credentials import Credential
 from tower.clusters.join_tokens import UnspentToken
+from tower.store.records import known_fields
 
 #: Most objects of each kind that are named; all are counted.
 NAMED = 100
@@ -93,7 +94,7 @@ class Dependents:
             value["join_lines"],
             value["kubeconfigs"],
             value["join_until"],
-            tuple(LackingAgent(**each) for each in value["named_agents"]),
-            tuple(UnspentToken(**each) for each in value["named_join_lines"]),
-            tuple(OldKubeconfig(**each) for each in value["named_kubeconfigs"]),
+            tuple(LackingAgent(**known_fields(LackingAgent, each)) for each in value["named_agents"]),
+            tuple(UnspentToken(**known_fields(UnspentToken, each)) for each in value["named_join_lines"]),
+            tuple(OldKubeconfig(**known_fields(OldKubeconfig, each)) for each in value["named_kubeconfigs"]),
         )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import NOTHING, AttrsInstance, field, fields, frozen
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
@@ -158,6 +158,28 @@ def encode(value: Value) -> str:
     if len(text) > RECORD_LIMIT:
         raise Invalid(f"the record has {len(text)} B, more than the limit of {RECORD_LIMIT} B")
     return text
+
+
+def known_fields(kind: type[AttrsInstance], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of *value* that *kind* has; a newer Tower may have written more.
+
+    For facts only: a field that limits rights must not be dropped.
+    """
+    names = {attribute.name for attribute in fields(kind)}
+    return {name: part for name, part in value.items() if name in names}
+
+
+def check_fields(kind: type[AttrsInstance], value: Mapping[str, Any]) -> None:
+    """Check that *value* has only fields of *kind*, and all that have no default.
+
+    :raise Invalid: with the fields.
+    """
+    known = fields(kind)
+    if unknown := sorted(set(value) - {attribute.name for attribute in known}):
+        raise Invalid(f"the unknown field {', '.join(unknown)}")
+    required = [attribute.name for attribute in known if attribute.default is NOTHING]
+    if missing := [name for name in required if name not in value]:
+        raise Invalid(f"no field {', '.join(missing)}")
 
 
 def detached(value: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
+from tower.clusters.agent_rejection import AgentRejected
 
 
 class AcrossClustersTests(ApiTestCase):
@@ -46,4 +47,30 @@ class AcrossClustersTests(ApiTestCase):
         for code, wrong in ((422, {}), (422, {"spec": {"cluster": 1}}), (404, {"spec": {"cluster": "x"}})):
             self.refused(code, "POST", f"{BASE}/jointokens", wrong)
         self.refused(404, "POST", f"{BASE}/jointokens/x", body)
-        self.refused(405, "GET", f"{BASE}/jointokens")
+        self.refused(405, "PUT", f"{BASE}/jointokens")
+        self.refused(404, "GET", f"{BASE}/jointokens/j-1/x")
+
+    def test_pending_tokens(self) -> None:
+        """Tokens and URLs that can still be used are listed without secrets, and deleted."""
+        path = f"{BASE}/jointokens"
+        made = decoded(self.ask("POST", path, {"spec": {"cluster": "beta", "uses": 2}}))["status"]
+        self.clock.advance(1)
+        url = decoded(self.ask("POST", path, {"spec": {"cluster": "beta", "manifest": {}}}))["status"]
+        listed = self.get(path, fieldSelector="spec.cluster=beta")["items"]
+        self.assertEqual([item["status"]["type"] for item in listed], ["token", "url"])
+        self.assertEqual([item["status"]["remainingUses"] for item in listed], [2, 1])
+        self.assertEqual(self.get(path, fieldSelector="spec.cluster=alpha")["items"], [])
+        for secret in (made["token"], url["importURL"].rpartition("/")[2]):
+            self.assertNotIn(secret, str(listed))
+        rows = self.get(path, accept=TABLE)["rows"]
+        self.assertEqual(rows[0]["cells"][1:4], ["beta", "token", 2])
+        self.assertIn("left)", rows[0]["cells"][4])
+        for item in listed:
+            name = item["metadata"]["name"]
+            self.assertEqual(self.get(f"{path}/{name}"), item)
+            self.ask("DELETE", f"{path}/{name}")
+            self.refused(404, "GET", f"{path}/{name}")
+            self.refused(404, "DELETE", f"{path}/{name}")
+        self.assertEqual(self.get(path)["items"], [])
+        enrolling = self.tokens.enrol("beta", made["token"], "SHA256:x", b"key")
+        self.assertIn("unknown join token", self.failureResultOf(enrolling, AgentRejected).value.reason)

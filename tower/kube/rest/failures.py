@@ -13,7 +13,18 @@ _CURES = {
     403: "grant get, list and watch of {name} to the proxy's account, as with 'tower rbac host'",
     404: "install the CRD {name}: tower crds | kubectl apply -f -, or tower-proxy --install-crds",
 }
+_FORBIDDEN, _NOT_FOUND = 403, 404
+
 _TLS_CURE = "check the certificate-authority and tls-server-name of the kubeconfig"
+
+
+def is_lost_namespace(error: APIError, namespace: str) -> bool:
+    """Return whether a write failed because its namespace does not exist, or is being deleted."""
+    if error.code == _NOT_FOUND:
+        return f'namespaces "{namespace}" not found' in error.message
+    return (
+        error.code == _FORBIDDEN and f"namespace {namespace} because it is being terminated" in error.message
+    )
 
 
 def describe(error: APIError, resource: ResourceType) -> str:

@@ -69,6 +69,18 @@ class HostCache:
         """Return the object of the record *name*."""
         return self._seen.get(codec.kind, {}).get(codec.object_name(name))
 
+    def record_name(self, codec: ObjectCodec, object_name: str) -> str | None:
+        """Return the name of the record in an object; None: there is none."""
+        seen = self._seen.get(codec.kind, {}).get(object_name)
+        return None if seen is None else seen.record
+
+    def replace(self, codec: ObjectCodec, obj: Object) -> None:
+        """Record that this store has written an object of a known record again, which does not change."""
+        objects = self._seen[codec.kind]
+        before = objects[obj["metadata"]["name"]]
+        stored = StoredObject(obj["metadata"]["uid"], version_of(obj), codec.kept(obj))
+        objects[obj["metadata"]["name"]] = SeenObject(stored, before.owner, before.record)
+
     def owners(self) -> set[str]:
         """Return the uids of all owners, also of clusters that Tower ignores."""
         return {seen.owner for kind in self._seen.values() for seen in kind.values() if seen.owner}

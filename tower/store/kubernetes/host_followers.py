@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Protocol
 
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
@@ -16,9 +16,19 @@ from tower.store.kubernetes.host_change import version_of
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.transaction_log import all_done
 
-#: Receives kind, name and uid of an object (empty: any object of that name was removed), and a function that
-#: records what was seen of it.
-Observer: TypeAlias = Callable[[str, str, str, Callable[[], Iterator[SeenChange]]], None]
+
+class Observer(Protocol):
+    """Receives what is seen of objects."""
+
+    def __call__(
+        self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+    ) -> None:
+        """Observe one object.
+
+        :param uid: empty: any object of that name was removed.
+        :param change_of: records it.
+        :param is_gone: whether it was removed.
+        """
 
 
 @define
@@ -51,11 +61,13 @@ class KindFollower:
 
     def _see(self, obj: Object) -> None:
         name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
-        self._observe(self._codec.kind, name, uid, lambda: self._cache.see(self._codec, obj))
+        self._observe(self._codec.kind, name, uid, lambda: self._cache.see(self._codec, obj), is_gone=False)
 
     def _miss(self, name: str, uid: str, version: int) -> None:
         miss = self._cache.miss
-        self._observe(self._codec.kind, name, uid, lambda: miss(self._codec, name, uid, version))
+        self._observe(
+            self._codec.kind, name, uid, lambda: miss(self._codec, name, uid, version), is_gone=True
+        )
 
 
 class HostFollowers:

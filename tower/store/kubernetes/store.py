@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import deferLater
 
-from tower.errors import Invalid
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.reflector_group import ReflectorGroup
@@ -22,8 +20,10 @@ from tower.store.kubernetes.host_cache import HostCache, SeenChange
 from tower.store.kubernetes.host_change import RecordChange, StoredObject, net_changes
 from tower.store.kubernetes.host_followers import HostFollowers
 from tower.store.kubernetes.host_writer import HostWriter
+from tower.store.kubernetes.lost_namespace import LostNamespace
 from tower.store.kubernetes.object_codec import ObjectCodec
 from tower.store.kubernetes.orphans import Orphans
+from tower.store.kubernetes.recovery import Recovery
 from tower.store.kubernetes.transaction_log import Key, TransactionLog, Written
 from tower.store.kubernetes.write_queue import Answers, WriteQueue
 from tower.store.records import (
@@ -74,6 +74,7 @@ class KubernetesStore(IStore):
         self._cache = HostCache(self.get)
         self._writer = HostWriter(api, namespace)
         self._transactions = TransactionLog(api, namespace, self._codecs, self._writer, reactor)
+        self._recovery = Recovery(self._transactions, reactor)
         self._committer = Committer(self._transactions, self._writer, self._codecs, reactor)
         self._followers = HostFollowers(
             api, namespace, self._codecs.values(), self._cache, self._observe, reactor, group
@@ -81,9 +82,10 @@ class KubernetesStore(IStore):
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
         self._flight: frozenset[Key] = frozenset()
-        self._held: dict[tuple[str, str, str], Callable[[], Iterator[SeenChange]]] = {}
-        self._problem: list[str] = []
-        self._pause: Deferred[None] | None = None
+        self._held: dict[tuple[str, str, str], Callable[[], None]] = {}
+        self._lost = LostNamespace(
+            api, namespace, reactor, self._cache, self._writer, self.get, self._write_again
+        )
         self._retry: IDelayedCall | None = None
         self._retry_delay = _FIRST_RETRY
         self._stopped: Deferred[None] | None = None
@@ -104,7 +106,8 @@ class KubernetesStore(IStore):
     @property
     def failures(self) -> list[str]:
         """Current errors of reading from the host cluster, with their cures."""
-        return [*self._problem, *self._followers.failures]
+        own = (self._recovery.problem, self._lost.problem)
+        return [*filter(None, own), *self._followers.failures]
 
     async def start(self) -> None:
         """Finish interrupted transactions, and load all records; waits for missing CRDs and rights.
@@ -114,7 +117,7 @@ class KubernetesStore(IStore):
         :raise StoreFailed: a transaction is malformed; the text names the cure.
         """
         try:
-            await self._recover()
+            await self._recovery.run()
             await self._followers.start()
         except BaseException:
             self._followers.stop()
@@ -137,27 +140,6 @@ class KubernetesStore(IStore):
         answer: Deferred[None] = Deferred()
         self._stopped.chainDeferred(answer)
         return answer
-
-    async def _recover(self) -> None:
-        """Finish the transactions of an earlier run."""
-        delay = _FIRST_RETRY
-        while True:
-            try:
-                for transaction in await self._transactions.unfinished():
-                    await self._transactions.resolve(transaction)
-            except Invalid as e:
-                raise StoreFailed(str(e)) from e
-            except APIError as e:
-                text = f"cannot finish the transactions of an earlier run: {described(e)}"
-                if self._problem != [text]:
-                    self._log.warn("{text}; retrying", text=text)
-                self._problem = [text]
-            else:
-                self._problem = []
-                return
-            self._pause = deferLater(self._reactor, delay)
-            await self._pause
-            delay = min(2 * delay, _LAST_RETRY)
 
     async def _transact(self, operations: list[Operation]) -> Answers:
         await self._settle()
@@ -224,6 +206,8 @@ class KubernetesStore(IStore):
         codec = self._codecs[change.kind]
         try:
             obj = await self._writer.read(codec, change.name)
+            if obj is None and not codec.is_shared and await self._lost.is_lost():
+                raise StoreFailed(f"cannot write {change.kind} {change.name}: its namespace is deleted")
         except APIError as e:
             raise StoreFailed(f"cannot read {change.kind} {change.name} of the host cluster: {e}") from e
         if obj is not None:
@@ -238,12 +222,21 @@ class KubernetesStore(IStore):
             self._land()
             self._retry_delay = _FIRST_RETRY
 
+        for kind, object_name in self._lost.to_restore:
+            self._flight = frozenset(((kind, object_name),))
+            try:
+                await self._lost.write_again(self._codecs[kind], object_name)
+            except APIError as e:
+                raise StoreFailed(f"cannot write {kind} to the host cluster again: {described(e)}") from e
+            finally:
+                self._land()
+
     def _land(self) -> None:
         """Publish the events that waited for the end of a transaction."""
         self._flight = frozenset()
         held, self._held = self._held, {}
-        for change_of in held.values():
-            self._publish(change_of())
+        for observe in held.values():
+            observe()
 
     def _retry_later(self) -> None:
         if self._committer.is_interrupted and self._retry is None and not self._queue.is_stopped:
@@ -252,6 +245,9 @@ class KubernetesStore(IStore):
 
     def _retry_now(self) -> None:
         self._retry = None
+        self._write_again()
+
+    def _write_again(self) -> None:
         self.transact([]).addErrback(lambda failure: failure.trap(StoreFailed))
 
     def _changes_of(self, written: Written) -> Iterator[SeenChange]:
@@ -259,10 +255,16 @@ class KubernetesStore(IStore):
             codec = self._codecs[kind]
             yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
 
-    def _observe(self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]]) -> None:
+    def _observe(
+        self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+    ) -> None:
+        codec = self._codecs[kind]
         if (kind, name) in self._flight:
-            self._held.pop((kind, name, uid), None)  # the newest state of an object is enough
-            self._held[kind, name, uid] = change_of
+            key = kind, name, uid
+            self._held.pop(key, None)  # the newest state of an object is enough
+            self._held[key] = lambda: self._observe(kind, name, uid, change_of, is_gone=is_gone)
+        elif is_gone and not codec.is_shared and self._cache.record_name(codec, name) is not None:
+            self._lost.hold((kind, name), lambda: self._publish(change_of()))
         else:
             self._publish(change_of())
 
@@ -279,8 +281,8 @@ class KubernetesStore(IStore):
 
     async def _stop(self) -> None:
         self._orphans.stop()
-        if self._pause is not None:
-            self._pause.cancel()
+        self._lost.stop()
+        self._recovery.stop()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None

@@ -72,7 +72,7 @@ RESOURCES = (
     Resource("clusters/nodes", "", "Node", ("get",)),
     Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
     Resource("agents", "agent", "Agent", ("list",)),
-    Resource("jointokens", "jointoken", "JoinToken", ("create",)),
+    Resource("jointokens", "jointoken", "JoinToken", ("create", "delete", "get", "list")),
     Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
     Resource("nodes", "node", "Node", ("list",)),

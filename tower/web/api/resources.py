@@ -71,7 +71,7 @@ def tower_api(
             "agents": AcrossClusters(clusters, "Agent", agents, AGENT_COLUMNS, clock, rows_by_tunnel),
             "nodes": AcrossClusters(clusters, "Node", nodes, NODE_COLUMNS, clock),
             "hostkeys": AcrossClusters(clusters, "HostKey", host_keys, HOST_KEY_COLUMNS, clock),
-            "jointokens": AnyJoinTokens(clusters, join_tokens),
+            "jointokens": AnyJoinTokens(clusters, join_tokens, records.tokens, clock),
             "rotations": RotationsApi(rotations, clock),
         },
         {

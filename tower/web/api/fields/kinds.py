@@ -72,7 +72,7 @@ def _join_token() -> dict[str, Any]:
         },
     )
     status = object_schema(
-        "The token and its parameters; only in the answer to its creation.",
+        "The token and its parameters; secrets are only in the answer to its creation.",
         {
             "token": text("The secret token."),
             "proxyServer": text("URL for the agents."),
@@ -83,10 +83,12 @@ def _join_token() -> dict[str, Any]:
             "importURL": text("Secret URL of the agent's manifest, which can be fetched once."),
             "agent": text("For v1, ID of the token."),
             "expirationTimestamp": text("Time of expiry.", format="date-time"),
+            "remainingUses": number("Number of agents that can still join; only in lists."),
+            "type": text("token, or url of a manifest; only in lists."),
         },
     )
     return object_schema(
-        "A token with which agents join a cluster; it can be created only.",
+        "A token with which agents join a cluster; deleting it revokes it, and no enrolled agent.",
         {**kind_properties(), "spec": spec, "status": status},
     )
 
