@@ -26,7 +26,7 @@ class Observer(Protocol):
         """Observe one object.
 
         :param uid: empty: any object of that name was removed.
-        :param change_of: records what was seen.
+        :param change_of: records it.
         :param is_gone: whether it was removed.
         """
 

@@ -7,7 +7,6 @@ write.  Versions of records follow the host's resource versions, so they increas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
@@ -87,8 +86,6 @@ class KubernetesStore(IStore):
         self._lost = LostNamespace(
             api, namespace, reactor, self._cache, self._writer, self.get, self._write_again
         )
-        self._problem: list[str] = []
-        self._pause: Deferred[None] | None = None
         self._retry: IDelayedCall | None = None
         self._retry_delay = _FIRST_RETRY
         self._stopped: Deferred[None] | None = None
@@ -263,8 +260,9 @@ class KubernetesStore(IStore):
     ) -> None:
         codec = self._codecs[kind]
         if (kind, name) in self._flight:
-            self._held.pop((kind, name, uid), None)  # the newest state of an object is enough
-            self._held[kind, name, uid] = partial(self._observe, kind, name, uid, change_of, is_gone=is_gone)
+            key = kind, name, uid
+            self._held.pop(key, None)  # the newest state of an object is enough
+            self._held[key] = lambda: self._observe(kind, name, uid, change_of, is_gone=is_gone)
         elif is_gone and not codec.is_shared and self._cache.record_name(codec, name) is not None:
             self._lost.hold((kind, name), lambda: self._publish(change_of()))
         else:
