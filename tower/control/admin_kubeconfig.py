@@ -11,8 +11,9 @@ from attrs import define, field
 from twisted.logger import Logger
 
 from tower.clusters.credentials import ADMINS, Credential, Credentials
-from tower.errors import TowerError
+from tower.errors import TowerError, one_line
 from tower.kube.kubeconfig import kubeconfig
+from tower.store.records import StoreStopped
 from tower.trust.rotating_authority import AnyAuthority
 from tower.trust.statedir import StateDir
 
@@ -74,7 +75,11 @@ class AdminKubeconfig:
             return
         try:
             await self.renew()
-        except (TowerError, OSError):
-            self._log.failure(
-                "cannot renew the administrator's kubeconfig in {path}", path=str(self._state.path)
+        except StoreStopped:
+            return  # the program ends
+        except (TowerError, OSError) as e:
+            self._log.error(
+                "cannot renew the administrator's kubeconfig in {path}; retrying: {reason}",
+                path=str(self._state.path),
+                reason=one_line(e),
             )
