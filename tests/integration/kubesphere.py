@@ -32,14 +32,29 @@ WEBHOOK = "vcluster.kb.io"
 TIMEOUT = 10.0  # s
 
 
+def caller_of(cluster: dict[str, Any]) -> Person:
+    """Return the user of the kubeconfig in an object; fails if there is none."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(base64.b64decode(cluster["spec"]["connection"]["kubeconfig"]))
+        file.flush()
+        return Person(Path(file.name))
+
+
+def is_accepted(cluster: dict[str, Any], name: str) -> bool:
+    """Return whether the port of a cluster proves to be *name*."""
+    caller, port = caller_of(cluster), cluster["spec"]["connection"]["kubernetesAPIServerPort"]
+    try:
+        with socket.create_connection((LOOPBACK, port), TIMEOUT) as plain:
+            caller.tls.wrap_socket(plain, server_hostname=name).close()
+    except ssl.SSLCertVerificationError:
+        return False
+    return True
+
+
 def ask_member(cluster: dict[str, Any], path: str, **headers: str) -> Answer:
     """Get *path* from the member through the kubeconfig in its object; fails if there is none."""
-    connection = cluster["spec"]["connection"]
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(base64.b64decode(connection["kubeconfig"]))
-        file.flush()
-        caller = Person(Path(file.name))
-    plain = socket.create_connection((LOOPBACK, connection["kubernetesAPIServerPort"]), TIMEOUT)
+    caller, port = caller_of(cluster), cluster["spec"]["connection"]["kubernetesAPIServerPort"]
+    plain = socket.create_connection((LOOPBACK, port), TIMEOUT)
     asking = http.client.HTTPSConnection(caller.host, timeout=TIMEOUT)
     with caller.tls.wrap_socket(plain, server_hostname=caller.host) as asking.sock:
         answer = caller.ask(asking, path, headers={k.replace("_", "-"): v for k, v in headers.items()})

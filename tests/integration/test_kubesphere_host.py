@@ -17,7 +17,13 @@ from tests.integration.adopted_cluster import HOST_HEADINGS, AdoptedCluster
 from tests.integration.guide import Guide, path_with
 from tests.integration.harness import KEEPALIVE, Tower, TowerTestCase
 from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
-from tests.integration.kubesphere import ClusterWebhook, KubeSphereController, ask_member
+from tests.integration.kubesphere import (
+    ClusterWebhook,
+    KubeSphereController,
+    ask_member,
+    caller_of,
+    is_accepted,
+)
 from tests.integration.member import Running, kubectls
 from tests.integration.old_installation import old_objects
 from tests.integration.ports import PARTNER
@@ -75,7 +81,7 @@ class KubeSphereHostTests(TowerTestCase):
 
     def wait_for_condition(self, kind: str, status: str = "True") -> None:
         """Wait until a condition has a status."""
-        wait_for(f"{kind} {status}", lambda: self.condition(kind) == status, SLACK, 0.2)
+        wait_for(f"{kind} {status}", lambda: self.condition(kind) == status, SLACK, 0.5)
 
     def test_console(self) -> None:
         """Clusters of KubeSphere's console and of KubeSphere Tower are created, adopted, and given back."""
@@ -124,7 +130,21 @@ class KubeSphereHostTests(TowerTestCase):
         patch = json.dumps({"spec": {"externalKubeAPIEnabled": True}})
         self.member.kubectl("patch", "cluster", "gamma", "--type=merge", "-p", patch)
         self.wait_for_condition("ExternalAccessReady", "False")
+        self.named()
         self.assertEqual(self.webhook.denied, 0)
+
+    def named(self) -> None:
+        """The port has the names that kubeconfigs of KubeSphere Tower use, and those of a load balancer."""
+        cluster = self.kubesphere.get()
+        address = caller_of(cluster).host
+        for name in (address, "kubernetes", "kubernetes.default", "kubernetes.default.svc"):
+            self.assertTrue(is_accepted(cluster, name), name)
+        self.assertFalse(is_accepted(cluster, "a.elb.example"))
+        status = {"status": {"loadBalancer": {"ingress": [{"hostname": "a.elb.example"}]}}}
+        words = ("-n", NAMESPACE, "patch", "service", "mc-gamma", "--subresource=status", "-p")
+        self.member.kubectl(*words, json.dumps(status))
+        self.wait_for_condition("ExternalAccessReady")
+        self.assertTrue(is_accepted(cluster, "a.elb.example"))
 
     def away_and_back(self) -> None:
         """Without an agent, the webhook denies; Tower does not insist, and is up to date once one is back."""
@@ -155,8 +175,8 @@ class KubeSphereHostTests(TowerTestCase):
         self.member.kubectl("delete", "cluster", "gamma", "--wait=false")
         time.sleep(1.0)
         self.kubesphere.clean_up()
-        wait_for("the end of the object", lambda: not self.kubesphere.get(), SLACK, 0.2)
-        wait_for("the end of its Service", lambda: not self.exists("service"), SLACK, 0.2)
+        wait_for("the end of the object", lambda: not self.kubesphere.get(), SLACK, 0.5)
+        wait_for("the end of its Service", lambda: not self.exists("service"), SLACK, 0.5)
         wait_for("the end of the tunnel", lambda: not self.agent.ready(), SLACK)
 
     def adopted(self) -> None:
@@ -220,7 +240,7 @@ class KubeSphereHostTests(TowerTestCase):
             "the new kubeconfig",
             lambda: self.kubesphere.get()["spec"]["connection"]["kubeconfig"] != known,
             SLACK,
-            0.2,
+            0.5,
         )
         self.wait_for_condition("Initialized")
         self.wait_for_condition("AgentAvailable")
@@ -276,7 +296,7 @@ class KubeSphereHostTests(TowerTestCase):
         self.assertTrue(self.patched(patch, "alpha"))
         self.assertEqual(self.webhook.denied, denied)
         self.guide.run(CONSOLE)
-        wait_for("KubeFed", lambda: self.as_kubefed(cluster) == 200, SLACK, 0.2)
+        wait_for("KubeFed", lambda: self.as_kubefed(cluster) == 200, SLACK, 0.5)
         self.assertNotIn(self.old.token, self.tower.proxy.output())
 
     def as_kubefed(self, cluster: dict[str, Any]) -> int:

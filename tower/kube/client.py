@@ -50,8 +50,9 @@ _Head = tuple[bytes, bytes, Headers]
 
 #: End of an error of an admission webhook, with the cure.
 WEBHOOK_CURE = (
-    ": KubeSphere's webhook allows changes of a cluster only while an agent is connected, and the user "
-    "kubesphere has rights in the cluster; for another webhook, correct what it reports"
+    ": KubeSphere's webhook allows changes of a cluster only with --kubesphere-compat, while an agent is "
+    "connected, and if the user kubesphere has rights in the cluster; for another webhook, correct what it "
+    "reports"
 )
 
 #: The API server's words for a webhook that denied a request, or failed; `reported` escapes the quotes.
