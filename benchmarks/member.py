@@ -14,6 +14,8 @@ from benchmarks.setting import Ground, System, Upstream, https_way
 _REALCLUSTER = (sys.executable, str(ROOT / "tests" / "integration" / "realcluster" / "realcluster"))
 _AGENT_RIGHTS = ROOT / "deploy" / "agent-rbac.yaml"
 
+_CRDS = ROOT / "deploy" / "crds"
+
 #: Time limit of the build, which compiles Kubernetes the first time, s.
 _BUILD_PATIENCE = 1800.0
 
@@ -54,6 +56,7 @@ _OBJECTS = {
 class Member:
     """etcd and an API server with an RSA key, as kubeadm sets them up, and the agents' permissions.
 
+    :ivar admin: the administrator's kubeconfig.
     :ivar own: as Tower's agent reaches it: with permission to impersonate only.
     :ivar mighty: as KubeSphere Tower agents reach it: with all permissions; every user acts as the agent.
     :raise NotHere: it cannot be built on this machine.
@@ -67,14 +70,15 @@ class Member:
         if built.returncode:
             raise NotHere(f"building the API server failed: {built.stderr.strip()[-300:]}")
         self._folder = ground.folder / "cluster"
+        self.admin = self._folder / "admin.kubeconfig"
         self._ground = ground
         info = self._folder / "info.json"
         program = ground.start("realcluster", *_REALCLUSTER, "up", "--bare", "--rsa", f"--dir={self._folder}")
         program.wait_until(info.exists, "the API server")
         told = json.loads(info.read_text())
         self._server = Watched(told["pids"]["kube-apiserver"])
-        self._kubectl("apply", "-f", str(_AGENT_RIGHTS))
-        self._kubectl("apply", "-f", str(ground.write("objects.json", json.dumps(_OBJECTS).encode())))
+        self.kubectl("apply", "-f", str(_AGENT_RIGHTS))
+        self.kubectl("apply", "-f", str(ground.write("objects.json", json.dumps(_OBJECTS).encode())))
         port = told["ports"]["kube-apiserver"]
         self.own, self.mighty = (
             Upstream(port, self._folder / "ca.crt", self._token(account))
@@ -94,13 +98,20 @@ class Member:
         system.parts["server"] = self._server
         return system
 
-    def _token(self, account: str) -> str:
-        return self._kubectl("-n", "tower-system", "create", "token", account, "--duration=24h").strip()
+    def host(self) -> tuple[str, ...]:
+        """Prepare it as the host cluster of a proxy; return the proxy's options."""
+        self.kubectl("apply", "-f", str(_CRDS))
+        self.kubectl("create", "namespace", "kubesphere-system")
+        return f"--kubeconfig={self.admin}", "--leader-elect=false"
 
-    def _kubectl(self, *arguments: str) -> str:
+    def _token(self, account: str) -> str:
+        return self.kubectl("-n", "tower-system", "create", "token", account, "--duration=24h").strip()
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl as the administrator; return its output."""
         listed = run([*_REALCLUSTER, "kubectls"], timeout=120).stdout.splitlines()
         kubectl = Path(listed[-1].split(" ", 1)[1])
-        done = run([str(kubectl), f"--kubeconfig={self._folder / 'admin.kubeconfig'}", *arguments])
+        done = run([str(kubectl), f"--kubeconfig={self.admin}", *arguments])
         if done.returncode:
             raise NotHere(f"kubectl {' '.join(arguments)}: {done.stderr.strip()[-300:]}")
         return done.stdout

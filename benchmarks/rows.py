@@ -72,6 +72,7 @@ _PEERS = (
     Column(TOWER, "tower", "https"),
 )
 _ACCESS = (Column("no access log", "tower", "https"), Column(TOWER, "tower-access", "https"))
+_HOST = (Column("records in SQLite", "tower", "https"), Column(TOWER, "tower-host", "https"))
 _ALL_PEERS = (*_PEERS, Column(IDLE_2, "idle-2", "https"), Column("Tower, cluster's port", "tower", "port"))
 _KUBE = (
     Column("direct", "direct-kube", "https"),
@@ -209,6 +210,11 @@ GROUPS = (
     Group("Metrics", (_requests("metrics-32", "L7, 32 connections, metrics on and off", _METRICS, 32),)),
     Group("SSH to nodes", (*_node("node"), *_node("node-gcm"))),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 in parallel", Storms(), _AT_ONCE),)),
+    Group(
+        "Records in a host cluster",
+        (_requests("host-32", "L7, 32 connections, records in a host cluster", _HOST, 32),),
+        late=True,
+    ),
     Group(
         "Real kube-apiserver",
         (_kube("version", "/version", VERSION), _kube("object", "a namespace", OBJECT)),

@@ -12,6 +12,7 @@
 | tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
 | tower-access | the product with an access log |
+| tower-host | the product with its records in a host cluster, a real kube-apiserver |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
 | tower-old, tower-old-far | the product with an old agent, without and with the link |
@@ -71,6 +72,11 @@ class Systems:
         """The product with an access log."""
         options = (f"--access-log={self.folder / 'access.log'}",)
         return Product(self.ground, "tower-proxy-access", options=options)
+
+    @cached_property
+    def hosted_product(self) -> Product:
+        """The product with its records in a host cluster."""
+        return Product(self.ground, "tower-proxy-host", options=self.member.host())
 
     @cached_property
     def member(self) -> Member:
@@ -166,6 +172,9 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     ),
     "tower-access": lambda systems: systems.logging_product.cluster(
         "tower-access", "delta", systems.ground.backend
+    ),
+    "tower-host": lambda systems: systems.hosted_product.cluster(
+        "tower-host", "theta", systems.ground.backend
     ),
     "link": lambda systems: wan.direct(systems.ground),
     "tower-far": lambda systems: wan.tower(systems.ground, systems.product),

@@ -163,6 +163,7 @@ class Proxy(MultiService):
     :ivar reloads: what SIGHUP reloads.
     :ivar on_ready: called when the ports are open.
     :ivar grace: time for requests to finish at a stop, s.
+    :ivar reason: why it stops, for requests that are cut; empty: as usual.
     :ivar hand_over: called at a stop once no record is written any more, so that the next proxy can start;
         requests go on.
     """
@@ -184,6 +185,7 @@ class Proxy(MultiService):
         self._ready = False
         self.on_ready: Callable[[], None] = lambda: None
         self.grace = GRACE
+        self.reason = ""
         self.hand_over: Callable[[], Awaitable[None]] | None = None
         host, port, secure_port = options["host"], options["port"], options["secure-port"]
         published = Published(host, options["publish-service-address"], secure_port, port)
@@ -249,8 +251,11 @@ class Proxy(MultiService):
 
         # Tunnels to nodes
         files = NodeFiles(
-            Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
+            Path(options["node-files"] or state.path / DIRECTORY).absolute(),
+            options.given_cluster,
+            is_cache=host_access is not None and options["node-files"] is None,
         )
+        self._files = files
         files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
         create = partial(
             NodeCluster,
@@ -450,7 +455,9 @@ class Proxy(MultiService):
     @property
     def host_problems(self) -> Sequence[str]:
         """Problems of the host cluster, with their cures."""
-        return () if self.controller is None else self.controller.problems
+        if self.controller is None:
+            return ()
+        return [*self.controller.problems, *self._files.unshared(self._records.clusters.list())]
 
     def add_metrics(self, collector: Collector) -> None:
         """Add metrics to the page of metrics."""
@@ -469,7 +476,7 @@ class Proxy(MultiService):
             plain=None if port is None else join_address(host, port),
             _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
-        for text in self._options.warnings:
+        for text in (*self._options.warnings, *self._files.unshared(self._records.clusters.list())):
             self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options["publish-service-address"] is None:
             self._log.warn(
@@ -491,7 +498,7 @@ class Proxy(MultiService):
         return Deferred.fromCoroutine(self._stop(was_ready=was_ready))
 
     async def _stop(self, *, was_ready: bool) -> None:
-        draining = Deferred.fromCoroutine(self._ports.drain(self.grace))
+        draining = Deferred.fromCoroutine(self._ports.drain(self.grace, self.reason))
         if self.hand_over is not None:
             await self._cede(self.hand_over)
         await draining

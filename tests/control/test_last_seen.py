@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from unittest.mock import patch
+
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,6 +15,7 @@ from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.control.last_seen import RECORDS, LastSeen
 from tower.kube.member_status import Check, MemberStatus
 from tower.store.kinds import SETTINGS
+from tower.store.records import StoreFailed
 from tower.tunnels import Tunnels
 
 STATUS = MemberStatus(Check("True", "Reachable"), version="v1.31.2")
@@ -156,8 +159,12 @@ class LastSeenTests(SynchronousTestCase):
         self.assertEqual((tunnels.last_seen("alpha"), tunnels.last_seen("beta")), (NOW, None))
 
     def test_store_fails(self) -> None:
-        """A failed write is logged in one line."""
+        """A failed write is logged in one line; one after the store's stop is not."""
+        failing = patch.object(self.bench.store, "transact", lambda _: fail(StoreFailed("no space left")))
+        with failing, capturedLogs() as events:
+            self.write()
+        self.assertEqual([event["reason"] for event in events], ["no space left"])
         self.successResultOf(self.bench.store.stop())
         with capturedLogs() as events:
             self.write()
-        self.assertEqual([event["reason"] for event in events], ["the store has stopped"])
+        self.assertEqual(events, [])

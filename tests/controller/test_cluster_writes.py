@@ -74,6 +74,22 @@ class ClusterWriteTests(LeaderTestCase):
         self.pump(FACTS_PERIOD)
         self.assertEqual(self.writes(before), ["patch"])
 
+    def test_reconnects(self) -> None:
+        """Agents that reconnect every 30 s, in turn with two versions, cost few writes."""
+        self.apply()
+        versions = ("1.2.3", "1.2.4")
+        tunnel = FakeTunnel("alpha", version=versions[0], member_status=_STATUS)
+        self.tunnels.add(tunnel)
+        self.pump(60)
+        before = len(self.host.writes)
+        for number in range(20):
+            self.tunnels.remove(tunnel)
+            self.pump(1)
+            tunnel = FakeTunnel("alpha", version=versions[number % 2], member_status=_STATUS)
+            self.tunnels.add(tunnel)
+            self.pump(29)
+        self.assertLessEqual(len(self.writes(before)), 2)
+
     def test_other_schema(self) -> None:
         """With a CRD of KubeSphere, which drops Tower's own fields, nothing is written again."""
         self.host.admission.append(_prune)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.controller.leader_kit import LeaderTestCase
 from tests.fakes.certificates import authority
+from tower.clusters.condition_types import AVAILABLE
 from tower.controller.objects.host_conditions import INITIALIZED
 from tower.kube.kubeconfig import kubeconfig
 from tower.kube.rest.well_known import CLUSTERS, EVENTS, SECRETS, SERVICES
@@ -78,6 +79,18 @@ class SSHClusterTests(LeaderTestCase):
             self.assertTrue(message.startswith("spec.connection.kubeconfig: "), message)
             self.assertIn(cause, message)
         self.assertEqual(self.cluster()["spec"]["connection"]["kubeconfig"], "a3ViZQ==")
+
+    def test_invalid_spec(self) -> None:
+        """An object that the record cannot follow has the field in its conditions, until it is corrected."""
+        self.apply(connection={"type": "ssh", "ssh": {"user": 7}})
+        status, reason, message = self.initialized()
+        self.assertEqual((status, reason), ("False", "ReconcileFailed"))
+        self.assertIn("spec.connection.ssh.user", message)
+        self.assertEqual(self.condition(AVAILABLE), "False")
+        self.assertEqual(self.reasons(), ["ReconcileFailed"])
+        self.apply_ssh()
+        self.pump(60)
+        self.assertEqual(self.initialized()[1], "CredentialMissing")
 
     def test_not_joined(self) -> None:
         """A cluster that is not joined has the reason."""

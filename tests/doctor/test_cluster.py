@@ -38,6 +38,7 @@ class ClusterTests(DoctorTestCase):
         issued = kubeconfig(server="https://x", ca_pem=b"", cluster="alpha", user="u", token="once")
         self.network.answers = {
             ("GET", "/version"): (200, {"gitVersion": git_version()}),
+            ("GET", BASE): (200, {"resources": [{"name": "clusters/jointokens"}]}),
             ("GET", CLUSTER): (200, self.record),
             ("GET", f"{CLUSTER}/agents"): (200, {"items": self.agents}),
             ("POST", f"{CLUSTER}/kubeconfigs"): (
@@ -72,6 +73,14 @@ class ClusterTests(DoctorTestCase):
         self.assertIn("tower cluster list", self.failed(self.look()))
         self.network.answers["GET", "/version"] = (401, {"message": "expired"})
         self.assertIn("tower admin-kubeconfig", self.failed(self.look()))
+
+    def test_host_cluster(self) -> None:
+        """The API server of a host cluster, which has Cluster objects too, is recognized."""
+        self.network.answers["GET", BASE] = (200, {"resources": [{"name": "clusters"}]})
+        del self.record["spec"]["enable"]
+        for answer in ((200, self.record), (404, {})):
+            self.network.answers["GET", CLUSTER] = answer
+            self.assertIn("is the API server of a cluster, not of a Tower proxy", self.failed(self.look()))
 
     def test_agents(self) -> None:
         """No agent and a disconnected agent have different findings."""

@@ -324,11 +324,12 @@ class Kills:
         self._served()
 
     def jump(self, leader: Candidate, standby: Candidate) -> None:
-        """Set the time of day of both back and forth by an hour; nothing happens."""
-        clocks = [ProcessClock(each.program.pid) for each in (leader, standby)]
-        for clock in clocks:
-            clock.set(self._chance.choice((-3600, 3600)))
-        time.sleep(2 * self._times.retry)
+        """Set the time of day of each an hour forth, and back again; nothing happens."""
+        for each in (leader, standby):
+            clock = ProcessClock(each.program.pid)
+            for seconds in (3600, 0):
+                clock.set(seconds)
+                time.sleep(2 * self._times.retry)
         self._served()
 
     @property

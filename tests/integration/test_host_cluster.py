@@ -100,6 +100,8 @@ class HostClusterTests(TowerTestCase):
         self.wrong_kubeconfig()
         self.switched_and_deleted()
         self.with_another_token()
+        self.reconnected()
+        self.after_a_crash()
         self.assertNotIn("Traceback", self.tower.proxy.output())
 
     def wrong_kubeconfig(self) -> None:
@@ -135,6 +137,7 @@ class HostClusterTests(TowerTestCase):
         self.member.kubectl("delete", "cluster", "alpha", f"--timeout={SLACK:g}s")
         self.assertIsNone(self.get("service", "mc-alpha"))
         self.assertIsNone(self.get("secret", "mc-alpha"))
+        wait_for("the end of its tunnel", lambda: not self.tower.agents[0].ready(), SLACK)
         refused = run([str(kubectls()[-1]), f"--kubeconfig={path}", "get", "namespaces"])
         self.assertIn(b"refused", refused.stderr)
 
@@ -160,6 +163,33 @@ class HostClusterTests(TowerTestCase):
         ]
         # the agent's connection, and its first checks
         return max(datetime.fromisoformat(each).timestamp() for each in found[:2]) - ready
+
+    def reconnected(self) -> None:
+        """Connect beta's agent again: nothing is written."""
+        port = self.get("service", "mc-beta")["spec"]["ports"][0]["targetPort"]
+        agent, size = self.tower.agents[1], self.member.audit_size()
+        agent.program.kill()
+        self.assertTrue(self.is_open(port))
+        agent.program.start()
+        agent.wait_until_ready()
+        wait_for("an answer", lambda: self.as_dev("beta"), SLACK)
+        paths = ("/clusters/beta", "/services/mc-beta", "/secrets/mc-beta")
+        for event in self.member.audit(size):
+            is_write = event["verb"] not in ("get", "list", "watch")
+            self.assertFalse(is_write and any(path in event["requestURI"] for path in paths), event)
+
+    def after_a_crash(self) -> None:
+        """Kill the proxy and an agent: the next proxy knows gamma's version and the actual state."""
+        agent = self.tower.agents[2]
+        self.assertIn("gamma", agent.name)
+        self.tower.proxy.kill()
+        agent.program.kill()
+        self.tower.start()
+        self.wait_for_status("AgentAvailable", "False", "gamma")
+        self.assertRegex(self.get("cluster", "gamma")["status"]["kubernetesVersion"], r"^v1\.")
+        (shown,) = [line for line in self.tower.tower("cluster", "list").splitlines() if "gamma" in line]
+        self.assertRegex(shown, r"AgentDisconnected .* v1\..* ago ")
+        self.wait_for_status("Available", "True", "beta")
 
     def changed_while_connected(self) -> None:
         """Change alpha's port, and export it; its agent stays connected."""
@@ -200,9 +230,13 @@ class HostClusterTests(TowerTestCase):
     def with_another_token(self) -> None:
         """Connect an agent of KubeSphere Tower with the token in the object, then change it."""
         token, other = "0123456789abcdef" * 4, "fedcba9876543210" * 4
-        self.apply(token=token)
+        foreign = base64.b64encode(b"kind: Config").decode()
+        self.apply(token=token, kubeconfig=foreign)
         self.wait_for_status("Initialized", "True")
-        self.assertNotIn(token, json.dumps(self.get("cluster", "alpha")))
+        shown = json.dumps(self.get("cluster", "alpha"))
+        self.assertNotIn(token, shown)
+        self.assertNotIn(foreign, shown)
+        self.assertEqual(self.get("secret", "mc-alpha")["data"]["other-kubeconfig-1"], foreign)
         agent = OldAgent(
             self.folder,
             f"http://{LOOPBACK}:{self.tower.port}",

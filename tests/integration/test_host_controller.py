@@ -70,6 +70,8 @@ class HostControllerTests(TestCase):
         self.host.kubectl("apply", f"--filename={CRDS}")
         self.host.kubectl("wait", "--for=condition=Established", "crd", "--all")
         self.host.kubectl("create", "namespace", NAMESPACE)
+        now = time.time()
+        self.authorities = authority("users", now=now), authority("serving", now=now)
         self.names: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
@@ -84,14 +86,19 @@ class HostControllerTests(TestCase):
         vault = Vault(self.folder / "secrets.key", day.seconds)
         records = Records.of(store, vault, range(6000, 6100), day, 86400.0, QUARANTINE)
         self.addCleanup(records.stop)
-        users, serving = authority("users", now=time.time()), authority("serving", now=time.time())
-        issuer = KubeconfigIssuer(records.credentials, users, serving, day.seconds)
+        issuer = KubeconfigIssuer(records.credentials, *self.authorities, day.seconds)
         settings = HostSettings(selector=None, addresses=ADDRESSES)
         access = HostAccess(client, settings)
         controller = Controller(reactor, access, records, issuer, day.seconds, self._set_names)
         controller.startService()
         self.addCleanup(controller.stopService)
-        self.records, self.controller = records, controller
+        self.records, self.controller, self.store = records, controller, store
+
+    async def stop(self) -> None:
+        """End the leader."""
+        await self.controller.stopService()
+        await self.store.stop()
+        self.records.stop()
 
     def _set_names(self, cluster: str, names: Sequence[str]) -> None:
         self.names[cluster] = tuple(names)
@@ -304,5 +311,9 @@ class HostControllerTests(TestCase):
         await self.pause(2.0)
         self.assertGreater(len(self.writes(0)), MANY)
         size = self.host.audit_size()
+        await self.pause(QUIET)
+        await self.stop()
+        await self.start()  # the next leader
+        await self.until("all", lambda: all(self.status(name) == "True" for name in names))
         await self.pause(QUIET)
         self.assertEqual(self.writes(size), [])

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -33,12 +34,31 @@ def folder() -> Path:
     return path
 
 
+def archive(architecture: str, number: int = 1) -> Path:
+    """Return the path of an archive with an image."""
+    return folder() / f"{architecture}-{number}.oci.tar"
+
+
+def make(*archives: tuple[str, int]) -> None:
+    """Build images, one after the other."""
+    for architecture, number in archives:
+        use(str(TOOLS / "make-image"), architecture, str(archive(architecture, number)))
+
+
 @cache
+def making() -> dict[str, Future[None]]:
+    """Start to build the images for both architectures, side by side."""
+    pool = ThreadPoolExecutor(2)
+    return {
+        "amd64": pool.submit(make, ("amd64", 1), ("amd64", 2)),
+        "arm64": pool.submit(make, ("arm64", 1)),
+    }
+
+
 def built(architecture: str, number: int = 1) -> Path:
     """Return an archive with a newly built image."""
-    archive = folder() / f"{architecture}-{number}.oci.tar"
-    use(str(TOOLS / "make-image"), architecture, str(archive))
-    return archive
+    making()[architecture].result()
+    return archive(architecture, number)
 
 
 def use(*argv: str) -> str:
@@ -107,6 +127,9 @@ class ImageTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, place, True)
         image = UnpackedImage(built("amd64"), place)
         self.assertEqual(image.settings["Cmd"], ["tower-proxy"])
+        labels = image.settings["Labels"]
+        self.assertEqual(labels["org.opencontainers.image.version"], tower.__version__)
+        self.assertEqual(labels["org.opencontainers.image.licenses"], "Apache-2.0")
         port, secure, health = free_port(), free_port(), free_port()
         words = [f"--host={LOOPBACK}", f"--port={port}", f"--secure-port={secure}", "--cluster-ports=none"]
         proxy = Container("proxy", image, place, ["tower-proxy", f"--state-dir={STATE}/state", *words])

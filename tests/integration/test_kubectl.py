@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.integration import harness
+from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
 from tests.integration.matrix import Matrix
 from tests.integration.member import kubectls, member
 from tests.integration.programs import run
 
 
-class KubectlTests(harness.TowerTestCase):
+class MatrixTestCase(harness.TowerTestCase):
     """The agent runs with the rights of ``deploy/agent-rbac.yaml`` and nothing else."""
 
     def setUp(self) -> None:
         """Put the real cluster behind the proxy as alpha."""
-        super().setUp()
         self.member = member()
+        super().setUp()
         self.tower.add("alpha", self.member.agent)
 
     def matrix(self, kubectl: Path, via: str, auth: str) -> None:
@@ -31,6 +33,10 @@ class KubectlTests(harness.TowerTestCase):
         self.assertEqual(matrix.failed(), [], f"{kubectl} via {via} with {auth}")
         self.assertEqual(self.member.acted(self.member.least, since), {"jane"})
 
+
+class KubectlTests(MatrixTestCase):
+    """The proxy keeps its records in SQLite."""
+
     def test_front_door_oldest(self) -> None:
         """The oldest kubectl here works through the front door with a certificate."""
         self.matrix(kubectls()[0], "front-door", "cert")
@@ -42,10 +48,6 @@ class KubectlTests(harness.TowerTestCase):
     def test_port_oldest(self) -> None:
         """The oldest kubectl here works through the cluster's own port with a token."""
         self.matrix(kubectls()[0], "port", "token")
-
-    def test_port_newest(self) -> None:
-        """The newest kubectl here works through the cluster's own port with a certificate."""
-        self.matrix(kubectls()[-1], "port", "cert")
 
     def test_agent_cannot_act_for_itself(self) -> None:
         """The documented rights let the agent impersonate, and nothing more."""
@@ -83,3 +85,23 @@ class KubectlTests(harness.TowerTestCase):
         agent.wait_until_ready()
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         self.assertEqual(jane.get("/version").status, 200)
+
+
+class HostStoreTests(MatrixTestCase):
+    """The proxy keeps its records in the real cluster, which is also behind it."""
+
+    def new_tower(self) -> harness.Tower:
+        """Prepare the host cluster; return the proxy."""
+        self.member.kubectl("apply", "-f", str(CRDS))
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        self.member.kubectl("apply", "-f", "-", stdin=json.dumps(namespace).encode())
+        return KubernetesTower(self.folder, self.member.admin)
+
+    def setUp(self) -> None:
+        """Remove the record in the end."""
+        super().setUp()
+        self.addCleanup(self.tower.tower, "cluster", "remove", "alpha", "--yes")
+
+    def test_port_newest(self) -> None:
+        """The newest kubectl here works through the cluster's own port with a certificate."""
+        self.matrix(kubectls()[-1], "port", "cert")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,8 @@ from tests.integration.host import ROOT, host, missing_rights
 from tests.integration.member import kubectls
 from tests.integration.programs import run, wait_for
 
+LEASE = 12.0  # s; shorter than the default, to save time
+SLACK = 15.0  # s for a loaded machine
 SPACE, AGENTS = "kubesphere-system", "tower-system"
 CRDS = ROOT / "deploy" / "crds"
 LEADER = "tower.kubesphere.io/leader=true"
@@ -19,9 +26,25 @@ RIGHTS, PROXY = (ROOT / "deploy" / f"host-{name}.yaml" for name in ("rbac", "pro
 
 
 def proxy() -> list[dict[str, Any]]:
-    """Return the objects of the manifest, with the Service's name as the published address."""
+    """Return the objects of the manifest; the published address is a Service's, the times are short."""
     text = PROXY.read_text().replace("=tower.example.org", f"=tower.{SPACE}.svc")
-    return list(yaml.safe_load_all(text.replace("type: LoadBalancer", "type: ClusterIP")))
+    objects = list(yaml.safe_load_all(text.replace("type: LoadBalancer", "type: ClusterIP")))
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    times = {"lease-duration": LEASE, "renew-deadline": LEASE / 1.5, "retry-period": LEASE / 6}
+    container["args"] += [f"--leader-elect-{name}={seconds:g}s" for name, seconds in times.items()]
+    return objects
+
+
+def processes(pod: str) -> list[int]:
+    """Return the process ids of the proxy in a pod."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_of_pod = f"POD_NAME={pod}".encode() in (path / "environ").read_bytes().split(b"\0")
+            if is_of_pod and b"tower-proxy" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
 
 
 class ProxyPodTests(SynchronousTestCase):
@@ -84,3 +107,14 @@ class ProxyPodTests(SynchronousTestCase):
         self.rolled_out()
         wait_for("an answer after the update", lambda: self.leader() != old and served(), every=0.3)
         self.assertIn("alpha", self.host.kubectl("get", "clusters", "-o", "name"))
+        self.killed(served)
+
+    def killed(self, served: Callable[[], bool]) -> None:
+        """After SIGKILL of the leader, the other pod serves users and agents when the Lease expires."""
+        leader, began = self.leader(), time.monotonic()
+        (killed,) = processes(leader)
+        os.kill(killed, signal.SIGKILL)
+        wait_for("another leader", lambda: self.leader() != leader, every=0.3)
+        wait_for("an answer after SIGKILL", served, every=0.3)
+        self.assertLess(time.monotonic() - began, LEASE + LEASE / 6 + SLACK)
+        self.rolled_out()

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.clusters.cluster import Cluster
 from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
 from tower.clusters.ssh_spec_object import PATHS
 from tower.errors import ConfigurationError, Invalid
@@ -70,6 +71,21 @@ class NodeFilesTests(SynchronousTestCase):
         self.assertRaises(Invalid, files.check, "beta", given)
         self.assertRaises(Invalid, files.check, "default", evolve(given, key_file="/etc/tower/other"))
         self.assertRaises(Invalid, files.check, "default", evolve(SPEC, nodes_file="/etc/tower/id"))
+
+    def test_unshared(self) -> None:
+        """Files in a cache, which other proxies do not have, are a problem with its cure; others are not."""
+        beta, gamma = (Cluster(name, "uid", 0, 0.0, ssh=SPEC) for name in ("beta", "gamma"))
+        agent = Cluster("alpha", "uid", 0, 0.0)
+        self.assertEqual(self.files.unshared([agent, beta]), [])
+        files = evolve(self.files, is_cache=True)
+        (text,) = files.unshared([agent, beta])
+        self.assertIn("cluster beta names files below /srv/files, which is a cache of this proxy", text)
+        self.assertIn("set --node-files", text)
+        (text,) = files.unshared([gamma, agent, beta])
+        self.assertIn("2 clusters such as beta name files", text)
+        self.assertEqual(files.unshared([agent]), [])
+        given = evolve(files, given=DefaultCluster("beta", SPEC, None))
+        self.assertEqual(given.unshared([beta]), [])
 
     def test_problems(self) -> None:
         """Each file of an old record is reported, with a command that copies it."""

@@ -9,7 +9,7 @@ from twisted.logger import capturedLogs, eventAsText
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.store.records import StoreFailed
+from tower.store.records import StoreFailed, StoreStopped
 from tower.store.write_failures import REMINDER, WriteFailures
 
 
@@ -42,6 +42,12 @@ class WriteFailuresTests(SynchronousTestCase):
             [eventAsText(event, includeTimestamp=False, includeSystem=False) for event in events],
             [failed.format(1), failed.format(1001), "events are written again", failed.format(1)],
         )
+
+    def test_stopped(self) -> None:
+        """Writes after the store's stop, as of a proxy that lost its Lease, are not logged."""
+        with capturedLogs() as events:
+            self.failures.failed(Failure(StoreStopped()))
+        self.assertEqual(events, [])
 
     def test_defects(self) -> None:
         """Another error has a traceback."""

@@ -20,15 +20,13 @@ from tower.cli.values import ROLE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.kube.rest.well_known import OWN_RESOURCE
 
 #: Path of a cluster at the front door, in the server of a user's kubeconfig.
 _CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
 
 #: Denial of Tower's API by a cluster's own API server.
 _OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
-
-#: Resource of Tower's API that the CRD of its clusters does not have.
-_OWN_RESOURCE = "clusters/jointokens"
 
 #: HTTP status of requests with an invalid value.
 _WRONG = (400, 422)
@@ -78,7 +76,10 @@ def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient
     if "forward" in options:
         from tower.cli.forward import forward  # installs Twisted's reactor
 
-        forward(client(access), options)
+        caller = client(access)
+        if options.kubeconfig and not _CLUSTER_PATH.fullmatch(urlsplit(access.server).path):
+            _check_server(caller)
+        forward(caller, options)
         return ""
     run: Callable[[TowerClient, argparse.Namespace], str] = options.run
     caller = client(access)
@@ -156,7 +157,7 @@ def _check_server(client: TowerClient) -> None:
         found = client.call("GET", GROUP_PATH).get("resources")
     except CallFailed:
         return  # the command's own request fails with the reason
-    if isinstance(found, list) and _OWN_RESOURCE not in [
+    if isinstance(found, list) and OWN_RESOURCE not in [
         each.get("name") for each in found if isinstance(each, dict)
     ]:
         raise UsageFailed(

@@ -16,7 +16,7 @@ from tower.control.conditions import link_type
 from tower.errors import TowerError
 from tower.store import IStore
 from tower.store.kinds import SETTINGS
-from tower.store.records import Create, Operation, Update
+from tower.store.records import Create, Operation, StoreStopped, Update
 from tower.tunnels import Tunnel, Tunnels
 
 #: Interval of `LastSeen.write`, s, unless the store's `quiet_period` is longer; after a crash the times are
@@ -86,6 +86,8 @@ class LastSeen(Service):
         try:
             await self._keys.settle()
             await self._store.transact([self._operation(*record) for record in sorted(found.items())])
+        except StoreStopped:
+            return  # the program ends without its store
         except TowerError as e:
             self._log.warn("cannot write when the clusters were last seen: {reason}", reason=str(e))
 

@@ -9,7 +9,7 @@ from attrs import asdict, define, field
 
 from tower.clusters.cluster import Condition
 from tower.clusters.host.host_conditions import HostConditions
-from tower.clusters.host.host_object import TYPES
+from tower.clusters.host.host_object import TYPES, record_value
 from tower.clusters.host.host_statuses import AGENT_VERSION, KUBERNETES_VERSION, HostStatuses
 from tower.controller.objects.differences import difference
 from tower.controller.objects.host_cluster import HostCluster
@@ -42,6 +42,14 @@ class ClusterObject:
     _epoch: Callable[[], float]
     _statuses: HostStatuses
     _has_status: bool = field(default=True, init=False)
+
+    async def check(self, name: str) -> None:
+        """Check that the object can be a cluster of Tower.
+
+        :raise Invalid: it cannot; with the field.
+        :raise APIError: it cannot be read.
+        """
+        record_value(await self._api.get(CLUSTERS, name))
 
     async def set_finalizers(self, cluster: HostCluster, finalizers: Sequence[str]) -> HostCluster:
         """Set the finalizers; return the object as stored.

@@ -15,6 +15,10 @@ from tower.store.records import RecordChanged
 from tower.web.ports.kubesphere_port import OFFSET
 
 
+class RecordPending(Conflict):
+    """The cluster's record does not exist yet, or does not follow its object yet."""
+
+
 class NoPort(TowerError):
     """The cluster cannot get a port; with the cure."""
 
@@ -30,10 +34,13 @@ class PortSettlement:
         """Return the record of a cluster that has its own port, or none with ``--cluster-ports none``.
 
         :param service: the Service with the earlier port; None: there is none.
+        :raise RecordPending: the record does not follow the object yet.
         :raise NoPort: no port is free.
         :raise TowerError: the record cannot be written.
         """
         before = self._clusters.require(cluster.name)
+        if (cluster.connection.get("kubernetesAPIServerPort") or None) != before.kubernetes_port:
+            raise RecordPending(f"the record of cluster {cluster.name} and its object have different ports")
         problem = "" if self._clusters.owns_port(before) else self._clusters.port_problem(before)
         try:
             record: Cluster = await self._clusters.settle_port(cluster.name)

@@ -34,16 +34,12 @@ from tower.controller.objects.service_objects import (
     certificate_names,
     service_name,
 )
-from tower.controller.port_settlement import NoPort, PortSettlement
+from tower.controller.port_settlement import NoPort, PortSettlement, RecordPending
 from tower.controller.prerequisites import NAMESPACE_MISSING
 from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
-from tower.errors import Conflict, Invalid
+from tower.errors import Invalid
 from tower.kube.rest.host_api import Object
-
-
-class RecordPending(Conflict):
-    """The cluster's record does not exist yet."""
 
 
 class InvalidName(Invalid):
@@ -103,7 +99,7 @@ class Reconciler:
         if cluster is not None:
             await self._withdrawal.withdraw(cluster, objects)
             if cluster.type == SSH and not cluster.is_deleted:
-                await self._ssh.settle(cluster, self._require(name))
+                await self._ssh.settle(cluster, await self._require(name))
         elif self._clusters.get(name) is None:  # else the object is new, and not known yet
             await self._withdrawal.clear(objects)
         return None
@@ -134,7 +130,7 @@ class Reconciler:
 
     async def _serve(self, cluster: HostCluster, objects: HostObjects) -> float | None:
         name = cluster.name
-        self._require(name)
+        await self._require(name)
         record = await self._ports.settle(cluster, objects.service)
         port = record.kubernetes_port
         if port is None:
@@ -169,15 +165,17 @@ class Reconciler:
         is_kept = len(others) < len(cluster.finalizers)
         return cluster.finalizers if is_kept or cluster.is_deleted else (*others, FINALIZER)
 
-    def _require(self, name: str) -> Cluster:
+    async def _require(self, name: str) -> Cluster:
         """Return the record of a cluster whose object exists.
 
         :raise InvalidName: it cannot have one.
+        :raise Invalid: likewise, because of another field.
         :raise RecordPending: try again.
         """
         record = self._clusters.get(name)
         if record is None:
             _check_name(name)
+            await self._objects.check(name)
             raise RecordPending(f"cluster {name} has no record yet")
         return record
 

@@ -35,6 +35,7 @@ from tower.kube.member_cures import (
     proxy_texts,
 )
 from tower.kube.member_status import CHECK_KINDS, CheckKind
+from tower.kube.rest.well_known import OWN_RESOURCE
 from tower.tunnels.version_skew import skew
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -98,6 +99,9 @@ class _Cluster:
 
     async def _cluster(self) -> Verdict:
         code, value = await self._server.request("GET", self._path)
+        if (code == 404 or "enable" not in value.get("spec", {})) and await self._is_other():
+            seen = f"{self._server.access.server} is the API server of a cluster, not of a Tower proxy"
+            return fail(seen, _ADMIN)
         if code == 404:
             return fail(f"there is no cluster {self._name}", "correct the name: tower cluster list")
         if code >= 400:
@@ -106,6 +110,12 @@ class _Cluster:
         if not value.get("spec", {}).get("enable"):
             return fail(f"{self._name} is disabled", f"tower cluster enable {self._name}")
         return ok(f"{self._name} is enabled")
+
+    async def _is_other(self) -> bool:
+        """Return whether the server is not a proxy, but has Cluster objects, as a host cluster has."""
+        code, value = await self._server.request("GET", GROUP)
+        names = {each.get("name") for each in value.get("resources") or ()}
+        return code == 200 and bool(names) and OWN_RESOURCE not in names
 
     async def _tunnels(self) -> Verdict:
         if self._is_ssh:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from attrs import frozen
 
+from tower.clusters.cluster import Cluster
 from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
 from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, SPEC_PATH, invalid_field
 from tower.errors import ConfigurationError
@@ -39,10 +41,12 @@ class NodeFiles:
 
     :ivar directory: absolute.
     :ivar given: the cluster of the command line, if there is one: its files may be anywhere.
+    :ivar is_cache: whether other proxies with the same records do not have this directory.
     """
 
     directory: Path
     given: DefaultCluster | None = None
+    is_cache: bool = False
 
     def prepare(self, *apart: Path) -> None:
         """Create the directory with mode 0700 if it is missing.
@@ -89,6 +93,30 @@ class NodeFiles:
                     f"must be below {self.directory} (--node-files of tower-proxy): put the file there and "
                     f"set its path relative to it, such as {os.path.basename(name) or 'FILE'!r}",
                 )
+
+    def unshared(self, clusters: Iterable[Cluster]) -> list[str]:
+        """Return an error, with the cure, if clusters name files that other proxies do not have."""
+        names = sorted(
+            each.name
+            for each in clusters
+            if self.is_cache
+            and each.ssh is not None
+            and any(
+                (name := getattr(each.ssh, attribute)) and not self._is_given(each.name, attribute, name)
+                for attribute in PATHS
+            )
+        )
+        if not names:
+            return []
+        subject = f"cluster {names[0]} names"
+        if len(names) > 1:
+            subject = f"{len(names)} clusters such as {names[0]} name"
+        text = (
+            f"{subject} files below {self.directory}, which is a cache of this proxy: another leader does "
+            "not have them: set --node-files to a directory with the same files for each proxy, such as that "
+            "of a mounted Secret"
+        )
+        return [text]
 
     def problems(self, cluster: str, spec: SSHSpec) -> list[str]:
         """Return an error for each file elsewhere that an old record names, with the command to copy it."""

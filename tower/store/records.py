@@ -50,6 +50,13 @@ class StoreFailed(TowerError):
     """The store could not write (full disk, overload, stopped): answer 503."""
 
 
+class StoreStopped(StoreFailed):
+    """The store has stopped, because the program ends."""
+
+    def __init__(self) -> None:
+        super().__init__("the store has stopped")
+
+
 Value: TypeAlias = Mapping[str, Any]
 
 

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.kinds import KINDS
-from tower.store.records import Create, Event, Operation, Record, StoreFailed, Update, detached
+from tower.store.records import Create, Event, Operation, Record, StoreFailed, StoreStopped, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
 from tower.store.store import IStore
 
@@ -50,7 +50,7 @@ class SQLiteStore(IStore):
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
-            return fail(StoreFailed("the store has stopped"))
+            return fail(StoreStopped())
         if self._waiting >= QUEUE_LIMIT:
             return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the disk: retry later"))
         # The thread reads them later, when the caller may have modified the originals.

@@ -31,7 +31,7 @@ from tower.store.records import (
     RecordExists,
     RecordMissing,
     Require,
-    StoreFailed,
+    StoreStopped,
     Update,
     Value,
     Watch,
@@ -252,7 +252,7 @@ class MemoryStore(IStore):
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
         """See `IStore.transact`."""
         if self._stopped:
-            return fail(StoreFailed("the store has stopped"))
+            return fail(StoreStopped())
         plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
         try:
             answers = plan.run(operations)

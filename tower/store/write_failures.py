@@ -7,7 +7,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.store.records import StoreFailed
+from tower.store.records import StoreFailed, StoreStopped
 
 #: Shortest time between two lines about one subject, s.
 REMINDER = 60.0
@@ -28,7 +28,12 @@ class WriteFailures:
     _count: int = field(default=0, init=False)
 
     def failed(self, failure: Failure) -> None:
-        """Log *failure*; one that is not the store's has a traceback, because it is a defect."""
+        """Log *failure*; one that is not the store's has a traceback, because it is a defect.
+
+        Writes after the store's stop are not logged.
+        """
+        if failure.check(StoreStopped):
+            return
         if not failure.check(StoreFailed):
             self._log.failure("cannot write {subject}", failure, subject=self._subject)
             return

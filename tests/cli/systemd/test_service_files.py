@@ -79,6 +79,10 @@ class SettingsTests(SynchronousTestCase):
     def test_proxy(self) -> None:
         """The proxy accepts all examples."""
         variables = self.variables("proxy")
+        self.assertEqual(variables["TOWER_KUBECONFIG"], "/etc/tower/host.kubeconfig")
+        kubeconfig = Path(self.mktemp())
+        kubeconfig.write_text("{}")
+        variables["TOWER_KUBECONFIG"] = str(kubeconfig)
         options = ProxyOptions(variables)
         options.parse([])
         self.assertEqual(set(options.given.values()), {"environment"})

@@ -28,6 +28,8 @@ from tower.kube.client import APIError
 from tower.kube.rest.well_known import EVENTS, LEASES, PODS, SECRETS
 from tower.reactor.signals import Reloads
 from tower.store import IStore, MemoryStore
+from tower.store.kinds import SETTINGS
+from tower.store.records import StoreStopped
 from tower.trust.statedir import StateDir
 
 NAMESPACE = "kubesphere-system"
@@ -41,6 +43,7 @@ class ServedProxy(Service):
         self.state, self.store = state, store
         self.on_ready: Callable[[], None] = lambda: None
         self.grace = 10.0
+        self.reason = ""
         self.hand_over: Callable[[], Awaitable[None]] | None = None
         self.drained: Deferred[None] = Deferred()
         self.stops = 0
@@ -263,6 +266,9 @@ class HostedProxyTests(SynchronousTestCase):
         with capturedLogs() as events:
             self.advance(15.1)
         self.assertEqual((proxy.running, proxy.grace, proxy.stops), (False, 0.0, 1))
+        self.assertIn("it lost its Lease", proxy.reason)
+        stopped = self.failureResultOf(proxy.store.create(SETTINGS, "x", {}), StoreStopped)
+        self.assertIn("has stopped", str(stopped.value))
         self.assertEqual(first.ends, ["failed"])
         self.assertIn("the proxy ends", formatEvent(events[-1]))
         stopping = first.hosted.stopService()

@@ -184,7 +184,7 @@ class RequestTests(RestClientCase):
 
 
 def _item(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": "1"}}
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}}
 
 
 class ListTests(RestClientCase):
@@ -340,7 +340,8 @@ class WatchTests(RestClientCase):
 
     def send(self, version: str, number: int = 0) -> None:
         """Send an event."""
-        event = {"type": "ADDED", "object": {"metadata": {"resourceVersion": version}}}
+        metadata = {"name": "a", "uid": "u", "resourceVersion": version}
+        event = {"type": "ADDED", "object": {"metadata": metadata}}
         self.host.requests[number].write(json.dumps(event).encode() + b"\n")
         self.host.serve()
 

@@ -23,7 +23,7 @@ PATH = "/api/v1/secrets"
 
 def line(kind: str, **fields: Any) -> bytes:
     """Return a line of a watch."""
-    item = {"metadata": {"name": "a", "resourceVersion": "7"}, **fields}
+    item = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}, **fields}
     return json.dumps({"type": kind, "object": item}).encode() + b"\n"
 
 
@@ -56,7 +56,7 @@ class WatchParserTests(SynchronousTestCase):
             self.assertEqual(self.assertRaises(APIError, WatchParser(PATH).feed, data).code, 500)
 
     def test_not_events(self) -> None:
-        """Everything else is an error that quotes the line."""
+        """Everything else is an error that quotes the beginning of the line, but not a Secret's data."""
         for data in (
             b"hello",
             b"[]",
@@ -64,7 +64,9 @@ class WatchParserTests(SynchronousTestCase):
             b'{"type": "ADDED"}',
             b'{"type": "ADDED", "object": {}}',
             b'{"type": "ADDED", "object": {"metadata": []}}',
-            b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": 7}}}',
+            b'{"type": "ADDED", "object": {"metadata": {"name": "a", "uid": "u", "resourceVersion": 7}}}',
+            b'{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "7"}}}',
+            b'{"type": "BOOKMARK", "object": {"metadata": {"name": "a"}}}',
             b'{"type": "OTHER", "object": {"metadata": {"resourceVersion": "7"}}}',
             b'{"type": [], "object": {"metadata": {"resourceVersion": "7"}}}',
             b"\xff\xfe",
@@ -72,6 +74,10 @@ class WatchParserTests(SynchronousTestCase):
             error = self.assertRaises(APIError, WatchParser(PATH).feed, data + b"\n")
             self.assertEqual(error.code, 0)
             self.assertIn("not a watch event", str(error))
+        data = line("OTHER", data={"key": "confidential"})
+        error = self.assertRaises(APIError, WatchParser(PATH).feed, data)
+        self.assertIn("OTHER", str(error))
+        self.assertNotIn("confidential", str(error))
 
     def test_too_long(self) -> None:
         """A line without end is not kept."""

@@ -9,6 +9,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.agent_options import CA_HASH, FINGERPRINT
+from tower.cli.manifest import rbac_manifest
 from tower.member.manifest.manifest import agent_manifest, agent_objects
 from tower.member.manifest.settings import AgentSettings, Joining
 from tower.member.options import Options
@@ -113,6 +114,15 @@ class ManifestTests(SynchronousTestCase):
         rules = self.objects(AgentSettings(groups=("dev",)))[role]["rules"]
         found = {each["resources"][0]: each.get("resourceNames") for each in rules}
         self.assertEqual(found, {"users": None, "groups": ["dev"]})
+
+    def test_printed_rights(self) -> None:
+        """The account, its names and its rights are also those that `tower rbac agent` prints."""
+        objects = self.objects()
+        for item in yaml.safe_load_all(rbac_manifest("agent")):
+            found = objects[item["kind"], item["metadata"]["name"]]
+            for part in ("rules", "roleRef", "subjects"):
+                self.assertEqual(found.get(part), item.get(part))
+            self.assertEqual(found["metadata"].get("namespace"), item["metadata"].get("namespace"))
 
     def test_namespace(self) -> None:
         """Another namespace is neither created nor removed; rights of two agents have different names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import FakeUser, Jane, Kit, connection, get, ok
@@ -162,6 +163,15 @@ class ConnectionTests(SynchronousTestCase):
         kit = Kit(hello)
         kit.gateway.stop(1)
         self.assertIsNone(kit.gateway.accept(connection(FakeUser())))
+
+    def test_cut(self) -> None:
+        """A request that a stop cuts gets the reason."""
+        kit = Kit(lambda _: Deferred())
+        kit.user.deliver(get())
+        kit.gateway.farewell = "this proxy is stopping: it lost its Lease"
+        kit.gateway.stop(1.0)
+        kit.clock.advance(1.0)
+        self.assertIn(b"this proxy is stopping: it lost its Lease", kit.user.taken())
 
     def test_half_close(self) -> None:
         """A user who half-closes gets the answers that are complete."""

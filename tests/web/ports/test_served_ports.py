@@ -20,6 +20,7 @@ class PortGateway:
     def __init__(self) -> None:
         self.swept = self.cut = 0
         self.current: list[object] = []
+        self.farewell = "this proxy is stopping"
         self.stopping: Deferred[None] | None = None
 
     def accept(self, connection: object) -> None:
@@ -96,6 +97,12 @@ class ServedPortsTests(SynchronousTestCase):
             assert each.stopping is not None
             each.stopping.callback(None)
         self.successResultOf(draining)
+
+    def test_reason(self) -> None:
+        """The requests of all ports that are cut get the reason of the stop."""
+        Deferred.fromCoroutine(self.ports.drain(0.0, "it lost its Lease"))
+        for each in (self.plain, self.front, self.clusters):
+            self.assertEqual(each.farewell, "this proxy is stopping: it lost its Lease")
 
     def stop(self, *cut: PortGateway) -> list[str]:
         """Drain, and cut the requests of *cut*; return the logged lines."""

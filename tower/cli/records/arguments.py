@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from tower.cli.parser import Commands, Parser, add_command
 
@@ -47,8 +48,8 @@ def add_host_arguments(command: Parser) -> None:
     command.add_argument(
         "--namespace",
         metavar="NAMESPACE",
-        default=NAMESPACE,
-        help=f"namespace of the records in the host cluster (default: {NAMESPACE})",
+        default=os.environ.get("TOWER_NAMESPACE") or os.environ.get("POD_NAMESPACE") or NAMESPACE,
+        help=f"namespace of the records in the host cluster (default: {NAMESPACE}, in a pod the pod's)",
     )
 
 

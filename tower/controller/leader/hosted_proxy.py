@@ -46,6 +46,12 @@ LAST_REQUESTS = 1.0
 #: Timeout of a check of the label or the Secret, s.
 REQUEST_LIMIT = 60.0
 
+#: Reason of a stop, for users.
+LOST = (
+    "it lost its Lease, because the API server of its host cluster does not answer, or another proxy leads: "
+    "retry; the proxy's log has the reason"
+)
+
 #: Time after which a program that lost its Lease ends, finished or not, s.
 END_LIMIT = 5.0
 
@@ -55,6 +61,7 @@ class LeadingProxy(Protocol):
 
     on_ready: Callable[[], None]
     grace: float
+    reason: str
     hand_over: Callable[[], Awaitable[None]] | None
 
     def add_metrics(self, collector: Collector) -> None:
@@ -257,7 +264,9 @@ class HostedProxy(MultiService):
         self._reactor.callLater(END_LIMIT, self._end, 1)
         self._cancel()
         if self._proxy is not None:
-            self._proxy.grace, self._proxy.hand_over = 0.0, None
+            self._proxy.grace, self._proxy.hand_over, self._proxy.reason = 0.0, None, LOST
+            if self._start is not None and self._start.store is not None:
+                self._start.store.stop()  # no write can succeed
             self._stop_proxy(self._proxy)
         self._fail(self._reactor)
 

@@ -33,7 +33,7 @@ from tower.kube.rest.heartbeat import Heartbeat
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.host_link import HostRequests
 from tower.kube.rest.rest_config import RestConfig
-from tower.kube.rest.watch_body import WatchBody
+from tower.kube.rest.watch_body import WatchBody, is_stored
 from tower.reactor.interfaces import IReactor
 
 #: Most requests at a time, except watches, and most idle connections that are kept.
@@ -121,7 +121,7 @@ class RestClient:
             if not isinstance(metadata, dict) or not isinstance(found, list):
                 raise APIError("GET", path, 200, "not a list")
             for item in found:
-                if not _is_stored(item):
+                if not is_stored(item):
                     raise APIError("GET", path, 200, "not a list of objects")
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
@@ -298,14 +298,6 @@ class RestClient:
             self._last = upstream
             self._api.close()
         return upstream
-
-
-def _is_stored(item: object) -> bool:
-    """Return whether *item* has what every stored object has."""
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    return isinstance(metadata, dict) and all(
-        isinstance(metadata.get(key), str) for key in ("name", "resourceVersion")
-    )
 
 
 def _of_type(resource: ResourceType, obj: Object) -> Object:

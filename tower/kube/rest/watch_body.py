@@ -27,7 +27,17 @@ SILENCE = 180.0
 #: How long after the requested time the server can end a watch, s.
 OVERTIME = 60.0
 
+#: Longest quotation of a strange line, B; the data of an object are not within it.
+_QUOTED = 60
+
 _TYPES: tuple[EventType, ...] = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+
+
+def is_stored(item: object, *, is_bookmark: bool = False) -> bool:
+    """Return whether *item* has the metadata that every stored object has; a bookmark has only a version."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    keys = ("resourceVersion",) if is_bookmark else ("resourceVersion", "name", "uid")
+    return isinstance(metadata, dict) and all(isinstance(metadata.get(key), str) for key in keys)
 
 
 class WatchParser:
@@ -72,12 +82,10 @@ class WatchParser:
         kind, item = content.get("type"), content.get("object")
         if kind == "ERROR" and isinstance(item, dict):
             raise self._status(item)
-        metadata = item.get("metadata") if isinstance(item, dict) else None
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         for known in _TYPES:
-            if kind == known and isinstance(item, dict) and isinstance(version, str):
+            if kind == known and isinstance(item, dict) and is_stored(item, is_bookmark=known == "BOOKMARK"):
                 return WatchEvent(known, item)
-        raise self._error(0, f"not a watch event: {reported('the API server', line)}")
+        raise self._error(0, f"not a watch event: {reported('the API server', line[:_QUOTED])}")
 
     def _status(self, status: dict[str, Any]) -> APIError:
         code, message, reason = status.get("code"), status.get("message"), status.get("reason")

@@ -19,3 +19,6 @@ CUSTOM_RESOURCE_DEFINITIONS = ResourceType(
 
 #: KubeSphere's.
 CLUSTERS = ResourceType("cluster.kubesphere.io", "v1alpha1", "clusters", "Cluster", namespaced=False)
+
+#: Resource of Tower's API in the same group, which no CRD has.
+OWN_RESOURCE = "clusters/jointokens"

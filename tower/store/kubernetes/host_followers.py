@@ -21,10 +21,11 @@ class Observer(Protocol):
     """Receives what is seen of objects."""
 
     def __call__(
-        self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+        self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
     ) -> None:
         """Observe one object.
 
+        :param uid: empty: any object of that name was removed.
         :param change_of: records it.
         :param is_gone: whether it was removed.
         """
@@ -59,12 +60,13 @@ class KindFollower:
             self._see(event.object)
 
     def _see(self, obj: Object) -> None:
-        name = obj["metadata"]["name"]
-        self._observe(self._codec.kind, name, lambda: self._cache.see(self._codec, obj), is_gone=False)
+        name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
+        self._observe(self._codec.kind, name, uid, lambda: self._cache.see(self._codec, obj), is_gone=False)
 
     def _miss(self, name: str, uid: str, version: int) -> None:
+        miss = self._cache.miss
         self._observe(
-            self._codec.kind, name, lambda: self._cache.miss(self._codec, name, uid, version), is_gone=True
+            self._codec.kind, name, uid, lambda: miss(self._codec, name, uid, version), is_gone=True
         )
 
 

@@ -82,7 +82,7 @@ class KubernetesStore(IStore):
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
         self._flight: frozenset[Key] = frozenset()
-        self._held: list[Callable[[], None]] = []
+        self._held: dict[tuple[str, str, str], Callable[[], None]] = {}
         self._lost = LostNamespace(
             api, namespace, reactor, self._cache, self._writer, self.get, self._write_again
         )
@@ -234,8 +234,8 @@ class KubernetesStore(IStore):
     def _land(self) -> None:
         """Publish the events that waited for the end of a transaction."""
         self._flight = frozenset()
-        held, self._held = self._held, []
-        for observe in held:
+        held, self._held = self._held, {}
+        for observe in held.values():
             observe()
 
     def _retry_later(self) -> None:
@@ -256,11 +256,13 @@ class KubernetesStore(IStore):
             yield from self._cache.remove(codec, name) if obj is None else self._cache.see(codec, obj)
 
     def _observe(
-        self, kind: str, name: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
+        self, kind: str, name: str, uid: str, change_of: Callable[[], Iterator[SeenChange]], *, is_gone: bool
     ) -> None:
         codec = self._codecs[kind]
         if (kind, name) in self._flight:
-            self._held.append(lambda: self._observe(kind, name, change_of, is_gone=is_gone))
+            key = kind, name, uid
+            self._held.pop(key, None)  # the newest state of an object is enough
+            self._held[key] = lambda: self._observe(kind, name, uid, change_of, is_gone=is_gone)
         elif is_gone and not codec.is_shared and self._cache.record_name(codec, name) is not None:
             self._lost.hold((kind, name), lambda: self._publish(change_of()))
         else:

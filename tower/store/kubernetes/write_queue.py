@@ -11,7 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
 from tower.store.kubernetes.object_codec import normal
-from tower.store.records import Create, Operation, Record, StoreFailed, Update
+from tower.store.records import Create, Operation, Record, StoreFailed, StoreStopped, Update
 
 #: Most transactions that wait; more are rejected.
 QUEUE_LIMIT = 1000
@@ -61,7 +61,7 @@ class WriteQueue:
     def add(self, operations: Sequence[Operation]) -> Deferred[Answers]:
         """Write *operations* after the earlier ones.  Canceling the answer does not undo the write."""
         if self.is_stopped:
-            return fail(_stopped())
+            return fail(StoreStopped())
         if len(self._waiting) >= QUEUE_LIMIT:
             return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the host cluster: retry later"))
         # They are written later, when the caller may have modified the originals.
@@ -104,7 +104,7 @@ class WriteQueue:
             try:
                 answers = await self._write(waiting.operations)
             except CancelledError:
-                waiting.answer.errback(_stopped())
+                waiting.answer.errback(StoreStopped())
             except Exception as e:  # noqa: BLE001 - it is the caller's
                 waiting.answer.errback(e)
             else:
@@ -117,7 +117,7 @@ class WriteQueue:
         if self._working is not None:
             self._working.cancel()
         for each in waiting:
-            each.answer.errback(_stopped())
+            each.answer.errback(StoreStopped())
 
 
 def _too_late(waited: float) -> StoreFailed:
@@ -125,7 +125,3 @@ def _too_late(waited: float) -> StoreFailed:
         f"waited {waited:.0f} s for earlier writes to the host cluster, which answers slowly or not at all: "
         "retry later"
     )
-
-
-def _stopped() -> StoreFailed:
-    return StoreFailed("the store has stopped")

@@ -120,6 +120,7 @@ class Gateway:
     :ivar failures: number of requests answered with Tower's own Status.
     :ivar cut: number of requests in progress, streams included, that a stop has cut.
     :ivar date: the current ``Date`` line.
+    :ivar farewell: the answer to requests that a stop cuts.
     """
 
     protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
@@ -138,6 +139,7 @@ class Gateway:
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     cut: int = field(default=0, init=False)
+    farewell: str = field(default="this proxy is stopping", init=False)
     stopping: bool = field(default=False, init=False)
     _channels: set[HTTPChannel] = field(factory=set, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
@@ -205,7 +207,7 @@ class Gateway:
         details = {"retryAfterSeconds": 1}
         for channel in list(self._channels):
             self.cut += channel.request is not None
-            channel.end(StatusError(503, "this proxy is stopping", details=details, close=True))
+            channel.end(StatusError(503, self.farewell, details=details, close=True))
 
     def _date(self) -> bytes:
         return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

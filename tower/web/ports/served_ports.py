@@ -61,10 +61,15 @@ class ServedPorts:
         for each in self._clusters:
             each.recheck(cluster)
 
-    async def drain(self, grace: float) -> None:
-        """Close all ports; return when their connections are closed, after *grace* s at most."""
+    async def drain(self, grace: float, reason: str = "") -> None:
+        """Close all ports; return when their connections are closed, after *grace* s at most.
+
+        :param reason: why the proxy stops, for requests that are cut.
+        """
         gateways = [*self._gateways, *(gateway for each in self._clusters for gateway in each.gateways)]
         count = sum(1 for gateway in gateways for _ in gateway.current)
+        for gateway in gateways:
+            gateway.farewell += f": {reason}" if reason else ""
         if count:
             self._log.info(
                 "waiting up to {grace:g} s for requests in progress and streams: {count}",
