@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import cast
@@ -11,6 +13,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 
 from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeTerminal
+from tower.cli import main
 from tower.kube.timestamps import timestamp
 from tower.store.sqlite import SQLiteStore
 
@@ -152,4 +155,25 @@ class BackupTests(CommandTestCase):
         text = self.good("restore", file)
         self.assertIn("join again", text)
         self.assertIn("revoke again what you revoked since the backup", text)
+        self.assertTrue((Path(self.state) / "tower.db").exists())
+
+    def test_standard_output(self) -> None:
+        """A backup to standard output is only the file; a full disk and a terminal are errors."""
+        SQLiteStore(cast(IReactorFromThreads, global_reactor), Path(self.state) / "tower.db")
+        argv = ["--state-dir", self.state, "backup", "-"]
+        notes = io.StringIO()
+        made = self.mktemp()
+        with contextlib.redirect_stderr(notes):
+            with open(made, "w") as file, contextlib.redirect_stdout(file):
+                self.assertEqual(main(argv), 0)
+            with open("/dev/full", "w") as file, contextlib.redirect_stdout(file):
+                self.assertEqual(main(argv), 1)
+            with contextlib.redirect_stdout(FakeTerminal()):
+                self.assertEqual(main(argv), 2)
+        written, full, terminal = notes.getvalue().splitlines()
+        self.assertIn("written to standard output: 1 files; it contains the proxy", written)
+        self.assertIn("cannot write the backup to standard output: No space left", full)
+        self.assertIn("redirect it to a file", terminal)
+        self.state = self.mktemp()
+        self.good("restore", made)
         self.assertTrue((Path(self.state) / "tower.db").exists())

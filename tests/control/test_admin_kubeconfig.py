@@ -62,6 +62,17 @@ class AdminKubeconfigTests(SynchronousTestCase):
         der = load_pem_x509_certificate(found.client_certificate).public_bytes(Encoding.DER)
         authorize_api(Authenticator(self.credentials, self.clock).authenticate(der, None))
 
+    def test_short(self) -> None:
+        """A shorter --max-credential-ttl applies to it, and it is renewed accordingly."""
+        self.credentials.max_ttl = 40.0
+        self.renew()
+        (credential,) = self.credentials.list("")
+        self.assertEqual(credential.expires, NOW + 40.0)
+        first = (self.state.path / FILE).read_bytes()
+        self.clock.advance(10.0)
+        self.renew()
+        self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
+
     def test_renewed(self) -> None:
         """It is renewed when it is due, and not before."""
         self.renew()
@@ -69,7 +80,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.renew()
         self.assertEqual((self.state.path / FILE).read_bytes(), first)
         self.assertEqual(len(self.credentials.list("")), 1)
-        self.clock.advance(RENEWAL)
+        self.clock.advance(LIFETIME * RENEWAL)
         self.renew()
         self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
 
@@ -88,7 +99,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         """A failed write is logged and retried; the old file stays."""
         self.renew()
         first = (self.state.path / FILE).read_bytes()
-        self.clock.advance(RENEWAL)
+        self.clock.advance(LIFETIME * RENEWAL)
         self.state.path.rename(self.state.path.with_name("moved"))
         with capturedLogs() as events:
             self.renew()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tower.cli.client import CommandFailed, UsageFailed
+from tower.cli.output import note
 from tower.cli.values import ROLE
-from tower.store.archive import HOST_OBJECTS, read
+from tower.store.archive import HOST_OBJECTS, disk_problem, read
 from tower.store.backup import take, write
 from tower.store.restore import restore as restore_into
 
@@ -18,7 +21,9 @@ _LATER = "revoke again what you revoked since the backup"
 
 def backup(options: argparse.Namespace) -> str:
     """Write a backup of the state directory, or of the host cluster's objects; the proxy may run."""
-    path = Path(options.file).absolute()
+    is_streamed = options.file == "-"
+    if is_streamed and sys.stdout.isatty():
+        raise UsageFailed("standard output is a terminal, and a backup is binary: redirect it to a file")
     if _is_hosted(options):
         from tower.cli.records.host_backup import take_objects  # installs Twisted's reactor
 
@@ -27,11 +32,21 @@ def backup(options: argparse.Namespace) -> str:
     else:
         made = take(_state_dir(options), time.time(), with_secrets=not options.without_secrets)
         source, rest = "files", "the key files of the state directory"
-    write(made, path, replace=options.force)
-    text = f"backup written to {path}: {made.count} {source}, verified"
+    path = Path(options.file).absolute()
+    if is_streamed:
+        _stream(made.encode())
+        text = f"backup written to standard output: {made.count} {source}"
+    else:
+        write(made, path, replace=options.force)
+        text = f"backup written to {path}: {made.count} {source}, verified"
     if made.has_secrets:
-        return f"{text}; it contains the proxy's keys: protect it like them"
-    return f"{text}; it contains no keys: a restore also needs {rest}"
+        text += "; it contains the proxy's keys: protect it like them"
+    else:
+        text += f"; it contains no keys: a restore also needs {rest}"
+    if is_streamed:
+        note(text)
+        return ""
+    return text
 
 
 def restore(options: argparse.Namespace) -> str:
@@ -61,6 +76,15 @@ def restore(options: argparse.Namespace) -> str:
         f"them, it needs --new-host-key and --new-ca, all agents have to join again, and users need new "
         f"kubeconfigs; {_LATER}"
     )
+
+
+def _stream(data: bytes) -> None:
+    """Write *data* to standard output, past its buffer: after an error, nothing is left for the exit."""
+    try:
+        with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as file:
+            file.write(data)
+    except OSError as e:
+        raise CommandFailed(f"cannot write the backup to standard output: {disk_problem(e)}") from e
 
 
 def _is_hosted(options: argparse.Namespace) -> bool:

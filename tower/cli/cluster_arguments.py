@@ -118,7 +118,8 @@ def _add_switches(command: Parser, name: str) -> None:
         command.add_argument(
             "--member-tokens",
             choices=("allow", "allow-alone", "reject"),
-            help="whether trusted callers may use tokens of the cluster's own accounts with KubeSphere "
-            "Tower agents (Tower's agents have --allow-member-tokens); allow-alone: and all clients of the "
-            "cluster's own port, without another credential, with both kinds of agents, as KubeFed does",
+            help="tokens of the cluster's own service accounts.  reject (default): never; allow: from "
+            "trusted callers, through KubeSphere Tower agents; allow-alone: also from any client of the "
+            "cluster's own port, without another credential (KubeFed).  Tower's agents also need "
+            "--allow-member-tokens, which is sufficient for trusted callers",
         )

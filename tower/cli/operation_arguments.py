@@ -24,7 +24,7 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         "Runs on the proxy's machine with --state-dir; the proxy may run.  The file has mode 0600.  For a "
         "proxy with --store kubernetes, runs anywhere with --host-kubeconfig, and in the leader's pod.",
     )
-    saving.add_argument("file", metavar="FILE", help="file to write")
+    saving.add_argument("file", metavar="FILE", help="file to write; -: standard output")
     saving.add_argument(
         "--without-secrets", action="store_true", help="omit all keys; stored credentials stay encrypted"
     )
@@ -56,8 +56,9 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         commands,
         "crds",
         "print Tower's CRDs for a host cluster",
-        "Apply them as an administrator of that cluster, before the first proxy with --store kubernetes "
-        "starts, and after each update of Tower: tower crds | kubectl apply -f -.",
+        "Apply them as an administrator of that cluster before you start the first proxy with --store "
+        "kubernetes, and before you start each new version: tower crds | kubectl apply -f -.  In "
+        "KubeSphere's host cluster, add --without-clusters.",
     )
     kinds.add_argument(
         "--without-clusters",

@@ -23,9 +23,11 @@ FILE = "admin.kubeconfig"
 #: Name of the administrator; not valid in any cluster.
 USER = "tower-admin"
 
-#: Lifetime of the credential, and interval of its renewal, s.
+#: Longest lifetime of the credential, s; ``--max-credential-ttl`` may be shorter.
 LIFETIME = 3600.0
-RENEWAL = 900.0
+
+#: Part of the lifetime after which it is renewed.
+RENEWAL = 1 / 4
 
 #: Interval of checks for a due renewal, s; short, because the time of day can be set at any moment.
 CHECK_PERIOD = 10.0
@@ -51,14 +53,20 @@ class AdminKubeconfig:
     _now: Callable[[], float]
     _renewed: float = field(default=0.0, init=False)
 
+    @property
+    def _lifetime(self) -> float:
+        """Lifetime of the next credential, s."""
+        return min(LIFETIME, self._credentials.max_ttl)
+
     def owns(self, credential: Credential) -> bool:
         """Return whether *credential* is of this kubeconfig, also of an earlier one."""
         return credential.user == USER and not credential.cluster
 
     async def renew(self) -> None:
         """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""
-        issued = self._users.client_certificate(USER, [ADMINS], "", "", LIFETIME, self._now())
-        await self._credentials.register_certificate("", USER, [ADMINS], LIFETIME, issued.digest)
+        lifetime = self._lifetime
+        issued = self._users.client_certificate(USER, [ADMINS], "", "", lifetime, self._now())
+        await self._credentials.register_certificate("", USER, [ADMINS], lifetime, issued.digest)
         content = kubeconfig(
             server=self._server,
             ca_pem=self._serving.pem,
@@ -71,7 +79,7 @@ class AdminKubeconfig:
 
     async def try_to_renew(self) -> None:
         """Write a new kubeconfig if it is due, or if the time was set back; log expected errors."""
-        if 0 <= self._now() - self._renewed < RENEWAL:
+        if 0 <= self._now() - self._renewed < self._lifetime * RENEWAL:
             return
         try:
             await self.renew()
