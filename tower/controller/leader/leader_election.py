@@ -45,6 +45,10 @@ _CURES = {
 #: A deadline that is noticed later than this means that the process did not run, s.
 LATE = 2.0
 
+#: Pause before a leader acts that took an expired Lease, s: requests of the former leader that an API server
+#: received, but did not handle while it was frozen, are handled meanwhile.
+SETTLE = 2.0
+
 #: Timeout of the release of the Lease, s.
 RELEASE_TIMEOUT = 2.0
 
@@ -195,6 +199,8 @@ class LeaderElection(Service):
         self._watch.stop()
         self._hold(sent)
         self._leads = True
+        if self.lock.was_expired:
+            await self._pause.wait(min(SETTLE, self._times.retry))
         self._log.info(
             "{identity} is the leader by the {lease}", identity=self.lock.identity, lease=str(self.lock)
         )
