@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from tower.controller.leader.lease_lock import LeaseLock
 from tower.controller.leader.lease_watch import LeaseWatch
-from tower.errors import one_line
+from tower.errors import ConfigurationError, one_line
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
 from tower.reactor.pause import Pause
@@ -37,8 +37,9 @@ AGAIN = 0.2
 
 #: Cures of rejected requests, by the status of the answer.
 _CURES = {
-    401: ": check the credential of --kubeconfig or of the service account",
-    403: ": grant the rights of 'tower rbac host'",
+    0: ": check that the API server runs and that its address in --kubeconfig is right",
+    401: ": write a new token to --kubeconfig, as of 'kubectl -n {namespace} create token tower'",
+    403: ": grant the rights of 'tower rbac host | kubectl apply -f -'",
     404: ": create it with 'kubectl create namespace {namespace}', or set --namespace",
 }
 
@@ -223,7 +224,9 @@ class LeaderElection(Service):
             sent = await taking
         except (APIError, defer.TimeoutError) as e:
             answer = f"no answer within {timeout:.1f} s"
-            if isinstance(e, APIError):
+            if isinstance(e, APIError) and isinstance(e.cause, ConfigurationError):
+                answer = one_line(e)  # with its cure
+            elif isinstance(e, APIError):
                 answer = one_line(e) + _CURES.get(e.code, "").format(namespace=self.lock.namespace)
             self._problem = f"cannot use the {self.lock}: {answer}"
             if self._problem != self._logged:
