@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificate
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters.credentials import ADMINS, Credentials
 from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminKubeconfig
-from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.store import MemoryStore
 from tower.trust.authorities import own_authority
@@ -62,6 +62,17 @@ class AdminKubeconfigTests(SynchronousTestCase):
         der = load_pem_x509_certificate(found.client_certificate).public_bytes(Encoding.DER)
         authorize_api(Authenticator(self.credentials, self.clock).authenticate(der, None))
 
+    def test_short(self) -> None:
+        """A shorter --max-credential-ttl applies to it, and it is renewed accordingly."""
+        self.credentials.max_ttl = 40.0
+        self.renew()
+        (credential,) = self.credentials.list("")
+        self.assertEqual(credential.expires, NOW + 40.0)
+        first = (self.state.path / FILE).read_bytes()
+        self.clock.advance(10.0)
+        self.renew()
+        self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
+
     def test_renewed(self) -> None:
         """It is renewed when it is due, and not before."""
         self.renew()
@@ -69,7 +80,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.renew()
         self.assertEqual((self.state.path / FILE).read_bytes(), first)
         self.assertEqual(len(self.credentials.list("")), 1)
-        self.clock.advance(RENEWAL)
+        self.clock.advance(LIFETIME * RENEWAL)
         self.renew()
         self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
 
@@ -88,10 +99,12 @@ class AdminKubeconfigTests(SynchronousTestCase):
         """A failed write is logged and retried; the old file stays."""
         self.renew()
         first = (self.state.path / FILE).read_bytes()
-        self.clock.advance(RENEWAL)
+        self.clock.advance(LIFETIME * RENEWAL)
         self.state.path.rename(self.state.path.with_name("moved"))
-        self.renew()
-        self.assertEqual(len(self.flushLoggedErrors(ConfigurationError)), 1)
+        with capturedLogs() as events:
+            self.renew()
+        (line,) = map(str, map(formatEvent, events))
+        self.assertIn(f"cannot renew the administrator's kubeconfig in {self.state.path}; retrying: ", line)
         self.state.path.with_name("moved").rename(self.state.path)
         self.assertEqual((self.state.path / FILE).read_bytes(), first)
         self.renew()

@@ -744,6 +744,19 @@ class FailureTests(ControllerTestCase):
         self.pump(60)
         self.assertEqual(self.status(INITIALIZED)[0], "True")
 
+    def test_no_ports(self) -> None:
+        """With ``--cluster-ports none``, a cluster is not served, also with a port in its object."""
+        self.controller.stopService()
+        self.kit.stop()
+        self.kit = HostKit(self.mktemp(), None)
+        self.addCleanup(self.kit.stop)
+        self.controller = self.started()
+        self.apply(connection={"kubernetesAPIServerPort": 6000})
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("False", "NoPort"))
+        self.assertIn("(--cluster-ports none): set a range", text)
+        self.assertEqual(self.kit.host.objects(SERVICES), [])
+
     def test_no_free_port(self) -> None:
         """A cluster that cannot get a port shows it, and is served when there is one."""
         self.controller.stopService()

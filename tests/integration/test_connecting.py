@@ -133,6 +133,14 @@ class ConnectTests(TestCase):
             return e
         raise AssertionError("it connected")
 
+    async def test_stale_event(self) -> None:
+        """An event of an earlier descriptor with the same number, under load, does not end the attempt."""
+        before = set(reactor.getWriters())
+        connecting = connect(reactor, "127.0.0.1", self.serve())
+        (attempt,) = set(reactor.getWriters()) - before
+        attempt.doRead()
+        await self.echoed(await connecting)
+
     async def test_plain(self) -> None:
         """By address, and by name."""
         port = self.serve()

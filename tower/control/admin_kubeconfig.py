@@ -11,8 +11,9 @@ from attrs import define, field
 from twisted.logger import Logger
 
 from tower.clusters.credentials import ADMINS, Credential, Credentials
-from tower.errors import TowerError
+from tower.errors import TowerError, one_line
 from tower.kube.kubeconfig import kubeconfig
+from tower.store.records import StoreStopped
 from tower.trust.rotating_authority import AnyAuthority
 from tower.trust.statedir import StateDir
 
@@ -22,9 +23,11 @@ FILE = "admin.kubeconfig"
 #: Name of the administrator; not valid in any cluster.
 USER = "tower-admin"
 
-#: Lifetime of the credential, and interval of its renewal, s.
+#: Longest lifetime of the credential, s; ``--max-credential-ttl`` may be shorter.
 LIFETIME = 3600.0
-RENEWAL = 900.0
+
+#: Part of the lifetime after which it is renewed.
+RENEWAL = 1 / 4
 
 #: Interval of checks for a due renewal, s; short, because the time of day can be set at any moment.
 CHECK_PERIOD = 10.0
@@ -50,14 +53,20 @@ class AdminKubeconfig:
     _now: Callable[[], float]
     _renewed: float = field(default=0.0, init=False)
 
+    @property
+    def _lifetime(self) -> float:
+        """Lifetime of the next credential, s."""
+        return min(LIFETIME, self._credentials.max_ttl)
+
     def owns(self, credential: Credential) -> bool:
         """Return whether *credential* is of this kubeconfig, also of an earlier one."""
         return credential.user == USER and not credential.cluster
 
     async def renew(self) -> None:
         """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""
-        issued = self._users.client_certificate(USER, [ADMINS], "", "", LIFETIME, self._now())
-        await self._credentials.register_certificate("", USER, [ADMINS], LIFETIME, issued.digest)
+        lifetime = self._lifetime
+        issued = self._users.client_certificate(USER, [ADMINS], "", "", lifetime, self._now())
+        await self._credentials.register_certificate("", USER, [ADMINS], lifetime, issued.digest)
         content = kubeconfig(
             server=self._server,
             ca_pem=self._serving.pem,
@@ -70,11 +79,15 @@ class AdminKubeconfig:
 
     async def try_to_renew(self) -> None:
         """Write a new kubeconfig if it is due, or if the time was set back; log expected errors."""
-        if 0 <= self._now() - self._renewed < RENEWAL:
+        if 0 <= self._now() - self._renewed < self._lifetime * RENEWAL:
             return
         try:
             await self.renew()
-        except (TowerError, OSError):
-            self._log.failure(
-                "cannot renew the administrator's kubeconfig in {path}", path=str(self._state.path)
+        except StoreStopped:
+            return  # the program ends
+        except (TowerError, OSError) as e:
+            self._log.error(
+                "cannot renew the administrator's kubeconfig in {path}; retrying: {reason}",
+                path=str(self._state.path),
+                reason=one_line(e),
             )

@@ -31,13 +31,15 @@ class PortSettlement:
     _events: HostEvents
 
     async def settle(self, cluster: HostCluster, service: Object | None = None) -> Cluster:
-        """Return the record of a cluster that has its own port, or none with ``--cluster-ports none``.
+        """Return the record of a cluster, which has its own port.
 
         :param service: the Service with the earlier port; None: there is none.
         :raise RecordPending: the record does not follow the object yet.
-        :raise NoPort: no port is free.
+        :raise NoPort: no port is free, or clusters have none.
         :raise TowerError: the record cannot be written.
         """
+        if self._clusters.ports is None:
+            raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
         before = self._clusters.require(cluster.name)
         if (cluster.connection.get("kubernetesAPIServerPort") or None) != before.kubernetes_port:
             raise RecordPending(f"the record of cluster {cluster.name} and its object have different ports")
@@ -51,8 +53,8 @@ class PortSettlement:
         if before.kubernetes_port not in (None, record.kubernetes_port):
             text = f"kubernetesAPIServerPort {before.kubernetes_port}: replaced by {record.kubernetes_port}"
             self._events.record(cluster, "Warning", "PortReplaced", f"{text}: {problem}")
-        if record.kubernetes_port is not None:
-            self._report(cluster, record.kubernetes_port, before.kubernetes_port, _target(service))
+        assert record.kubernetes_port is not None
+        self._report(cluster, record.kubernetes_port, before.kubernetes_port, _target(service))
         return record
 
     def _report(self, cluster: HostCluster, port: int, given: int | None, earlier: int | None) -> None:

@@ -34,7 +34,7 @@ from tower.controller.objects.service_objects import (
     certificate_names,
     service_name,
 )
-from tower.controller.port_settlement import NoPort, PortSettlement, RecordPending
+from tower.controller.port_settlement import PortSettlement, RecordPending
 from tower.controller.prerequisites import NAMESPACE_MISSING
 from tower.controller.ssh_clusters import SSHClusters
 from tower.controller.withdrawal import Withdrawal
@@ -133,8 +133,7 @@ class Reconciler:
         await self._require(name)
         record = await self._ports.settle(cluster, objects.service)
         port = record.kubernetes_port
-        if port is None:
-            raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
+        assert port is not None
         service = await self._services.apply(cluster, port, objects)
         self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
         access, delay = await self._access.settle(cluster, record, service)

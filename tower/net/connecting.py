@@ -112,6 +112,9 @@ class _Attempt:
         """Return the name for the reactor's log lines."""
         return "connecting"
 
+    def doRead(self) -> None:
+        """Ignore an event of an earlier descriptor with this number, which the reactor had collected."""
+
     def doWrite(self) -> None:
         """Finish the connect of one address."""
         sock = self._take_socket()

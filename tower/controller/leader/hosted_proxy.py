@@ -154,7 +154,8 @@ class HostedProxy(MultiService):
     def warnings(self) -> Sequence[str]:
         """See `tower.controller.leader.replica_page.Replica`."""
         if self._proxy is None or not self._serves:
-            return [f"this proxy could not lead: {self._trouble}"] if self._trouble else ()
+            is_shown = bool(self._trouble) and self._start is None and not self._rests
+            return [f"this proxy could not lead: {self._trouble}"] if is_shown else ()
         own = [each for each in (self._election.problem, self._secret.problem) if each]
         return list(dict.fromkeys([*self._failures(), *own, *self._proxy.host_problems]))
 

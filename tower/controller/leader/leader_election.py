@@ -250,7 +250,7 @@ class LeaderElection(Service):
                 reason=self._problem or "no answer",
             )
         else:
-            reason = self._problem or "no answer"
+            reason = self._problem or "no answer in that time, or this process was suspended"
             if -left > LATE:
                 reason = f"this process did not run for {-left:.0f} s or longer, as after a suspension"
             self._lose(f"it was not renewed within {self._times.renew:g} s: {reason}")
