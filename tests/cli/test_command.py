@@ -328,6 +328,12 @@ class OutputFileTests(CommandTestCase):
         self.assertEqual(list(self.folder.iterdir()), [self.file])
         return stat.S_IMODE(self.file.stat().st_mode)
 
+    def test_standard_output(self) -> None:
+        """A dash is standard output, not a file of that name."""
+        text = self.good("kubeconfig", "alpha", "--user", "jane", "--output", "-")
+        self.assertEqual(yaml.safe_load(text)["kind"], "Config")
+        self.assertFalse(Path("-").exists())
+
     def test_written(self) -> None:
         """The file is accessible to its owner only, regardless of the umask, and is not printed."""
         self.addCleanup(os.umask, os.umask(0))

@@ -344,7 +344,10 @@ class Kills:
         for each in self._candidates:
             count = sum(write.user == each.user and not is_of_lease(write) for write in writes)
             report.writes[each.user] = count
-            report.tracebacks += [it.name for it in each.programs if "Traceback" in it.output()]
+            for program in each.programs:
+                before, found, text = program.output().partition("Traceback")
+                if found:
+                    report.tracebacks.append(f"{program.name}: {before[-300:]}{found}{text[:1500]}")
         report.late = late_writes(writes, self._times.renew, 1.0)
 
 

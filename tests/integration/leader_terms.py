@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -63,13 +64,16 @@ def changes_of_leader(writes: Iterable[AuditedWrite]) -> list[AuditedWrite]:
 def late_writes(writes: Collection[AuditedWrite], renew: float, slack: float) -> list[str]:
     """Return the writes that their proxy must not have sent.
 
-    These are writes after another proxy got the Lease, and later than *renew* after the last own renewal.
+    These are writes after another proxy that got the Lease has written, and later than *renew* after the last
+    own renewal.  A request that a frozen API server handled late may arrive after the change of the Lease,
+    but before the first write of the next leader.
 
     :param slack: most time between a renewal's start and its arrival, s.
     """
     changes = changes_of_leader(writes)
     times = [each.done for each in changes]
     renewed: dict[str, float] = {}
+    first_writes: dict[int, float] = {}
     found = []
     for write in sorted(writes):
         if is_of_lease(write):
@@ -78,9 +82,12 @@ def late_writes(writes: Collection[AuditedWrite], renew: float, slack: float) ->
         at = bisect_right(times, write.received)
         holder = changes[at - 1].user if at else "nobody"
         if holder != write.user:
-            late = write.received - times[at - 1] if at else 0.0
-            found.append(f"{write.user}: {write.target}, {late:.3f} s after {holder} got the Lease")
-        elif (since := write.received - renewed[write.user]) > renew + slack:
+            late = write.received - first_writes.get(at, math.inf if at else write.received)
+            if late >= 0:
+                found.append(f"{write.user}: {write.target}, {late:.3f} s after the first write of {holder}")
+            continue
+        first_writes.setdefault(at, write.received)
+        if (since := write.received - renewed[write.user]) > renew + slack:
             found.append(f"{write.user}: {write.target}, {since:.3f} s after its last renewal")
     return found
 

@@ -295,7 +295,8 @@ class LifeTests(HostTestCase):
     def lead_outside(self) -> None:
         """Hand over to a standby outside of the host cluster."""
         self.outside.proxy.start()
-        wait_for("the standby", (self.outside.state / "host-cluster").exists)
+        role = self.outside.state / "host-cluster"
+        wait_for("the standby", lambda: role.exists() and role.read_text().startswith("standby: tower-0"))
         self.inside.stop()
         wait_for("the new leader", self.outside.healthy)
         self.apply("beta")

@@ -115,7 +115,7 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
             )
         return escaped(f"{done}; use it with 'kubectl --context {context}'")
     path = options.output
-    if path is None:
+    if path in (None, "-"):
         return str(issue()["kubeconfig"]).rstrip("\n")
     if not path:
         raise UsageFailed("--output: the value is empty: give a file name, or omit the option")

@@ -229,7 +229,7 @@ def _grantee(command: Parser, environ: Mapping[str, str]) -> None:
     choice(command, "--auth", "credential type: client certificate or bearer token", "cert", "token")
     place = command.add_mutually_exclusive_group()
     place.add_argument(
-        "-o", "--output", metavar="FILE", help="file to write, with mode 0600 (default: standard output)"
+        "-o", "--output", metavar="FILE", help="file to write, with mode 0600; -: standard output (default)"
     )
     place.add_argument(
         "--merge",

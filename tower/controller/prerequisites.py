@@ -50,7 +50,7 @@ def problem_of(error: BaseException, namespace: str) -> Problem | None:
         detail = error.message.partition("forbidden: ")[2] or error.message
         text = (
             f"the host cluster's API server rejects requests of the proxy: {detail}: grant it the rights of "
-            "'tower rbac host'"
+            "'tower rbac host | kubectl apply -f -'"
         )
         return Problem("Forbidden", text)
     if error.code == _NOT_FOUND and "/cluster.kubesphere.io/" in error.path:

@@ -136,7 +136,7 @@ class _Host:
                 e, LEASES, warn(f"there is no Lease {_LEASE}: no proxy leads", "start tower-proxy")
             )
         if not record.holder:
-            return warn("no proxy leads: the last leader has stopped", "start tower-proxy")
+            return warn("no proxy leads", "start tower-proxy; if it runs, see its log")
         age = self._now() - _moment(record.renewed)
         if age > record.duration:
             seen = (
@@ -157,9 +157,9 @@ class _Host:
             return self._unread(e, SECRETS, missing)
         names = sorted(name for name in secret.get("data") or {} if name in SHARED_FILES)
         if HOST_KEY not in names:
-            return fail(
-                f"Secret {self._namespace}/{STATE_OBJECT} lacks {HOST_KEY}",
-                "apply a saved copy of the Secret with kubectl",
+            return warn(
+                f"Secret {self._namespace}/{STATE_OBJECT} lacks {HOST_KEY}, which the first leader creates",
+                "if a proxy has served before, apply a saved copy of the Secret with kubectl",
             )
         return ok(f"Secret {self._namespace}/{STATE_OBJECT} has {', '.join(names)}")
 

@@ -216,7 +216,10 @@ class HostedProxyTests(SynchronousTestCase):
         path = self.mktemp()
         state = StateDir(Path(path))
         state.write(ADMIN_KUBECONFIG, b"written earlier")
+        self.host.freeze()
         standby = Replica(self.host, self.reactor, "b", state)
+        self.assertEqual(state.read(HOSTED), b"starting: this proxy has not seen the Lease yet\n")
+        self.host.thaw()
         self.advance(1.0)
         self.assertEqual(state.read(HOSTED), b"standby: a holds the Lease kubesphere-system/tower\n")
         self.assertIsNone(state.read(ADMIN_KUBECONFIG))
@@ -292,7 +295,10 @@ class HostedProxyTests(SynchronousTestCase):
         """A leader that cannot read its records tries again, keeps the Lease for some time, is not ready."""
         self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=2)
         replica = self.replica("a")
-        self.assertIn("secrets is forbidden: grant the rights of 'tower rbac host'", replica.hosted.problem)
+        self.assertIn(
+            "secrets is forbidden: grant the rights of 'tower rbac host | kubectl apply -f -'",
+            replica.hosted.problem,
+        )
         self.assertIsNone(replica.proxy)
         self.advance(10.5)
         self.assertIsNotNone(replica.proxy)

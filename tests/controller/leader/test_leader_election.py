@@ -114,6 +114,20 @@ class CandidateTests(ElectionTestCase):
         self.assertTrue(second.is_leader)
         self.assertEqual(self.lease["spec"]["leaseTransitions"], 1)
 
+    def test_settle(self) -> None:
+        """A leader that took an expired Lease acts 2 s later; after a release it acts at once."""
+        first, second = self.candidate("a"), self.candidate("b")
+        first.stopService()
+        while not second.is_leader:
+            self.advance(0.1)
+        self.advance(1.8)
+        self.assertEqual(self.events, ["a leads"])
+        self.advance(0.4)
+        self.assertEqual(self.events, ["a leads", "b leads"])
+        third = self.candidate("c")
+        self.release(second)
+        self.assertEqual((self.events[-1], third.is_leader), ("c leads", True))
+
     def test_killed_without_watch(self) -> None:
         """Without a watch, the candidate sees the last renewal a retry period late, and no more."""
         first = self.candidate("a")

@@ -175,19 +175,23 @@ class HostedProxy(MultiService):
     def startService(self) -> None:
         """Take part in the election."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._note_no_leader("starting: this proxy has not seen the Lease yet")
         self._election.startService()
 
     def _standby(self) -> None:
-        try:
-            self._state.remove(ADMIN_KUBECONFIG)  # left by an earlier leader
-            self._note_role()
-        except ConfigurationError as e:
-            self._log.warn("{reason}", reason=one_line(e))
+        self._note_no_leader(self.role)
         self.on_ready()
 
-    def _note_role(self) -> None:
+    def _note_no_leader(self, role: str) -> None:
+        try:
+            self._state.remove(ADMIN_KUBECONFIG)  # left by an earlier leader
+            self._note_role(role)
+        except ConfigurationError as e:
+            self._log.warn("{reason}", reason=one_line(e))
+
+    def _note_role(self, role: str) -> None:
         """Leave a note for the `tower` command on this machine."""
-        self._state.write(HOSTED, f"{self.role}\n".encode())
+        self._state.write(HOSTED, f"{role}\n".encode())
 
     def _started(self) -> None:
         self._announce("became leader")
@@ -204,7 +208,7 @@ class HostedProxy(MultiService):
             self._failures,
             own_secrets_key=self._own_secrets_key,
         )
-        self._note_role()
+        self._note_role(self.role)
         try:
             proxy = await start.run()
         except StartAbandoned as e:

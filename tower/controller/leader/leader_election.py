@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from tower.controller.leader.lease_lock import LeaseLock
 from tower.controller.leader.lease_watch import LeaseWatch
-from tower.errors import one_line
+from tower.errors import ConfigurationError, one_line
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import HostAPI
 from tower.reactor.pause import Pause
@@ -37,13 +37,18 @@ AGAIN = 0.2
 
 #: Cures of rejected requests, by the status of the answer.
 _CURES = {
-    401: ": check the credential of --kubeconfig or of the service account",
-    403: ": grant the rights of 'tower rbac host'",
+    0: ": check that the API server runs and that its address in --kubeconfig is right",
+    401: ": write a new token to --kubeconfig, as of 'kubectl -n {namespace} create token tower'",
+    403: ": grant the rights of 'tower rbac host | kubectl apply -f -'",
     404: ": create it with 'kubectl create namespace {namespace}', or set --namespace",
 }
 
 #: A deadline that is noticed later than this means that the process did not run, s.
 LATE = 2.0
+
+#: Pause before a leader acts that took an expired Lease, s: requests of the former leader that an API server
+#: received, but did not handle while it was frozen, are handled meanwhile.
+SETTLE = 2.0
 
 #: Timeout of the release of the Lease, s.
 RELEASE_TIMEOUT = 2.0
@@ -195,6 +200,8 @@ class LeaderElection(Service):
         self._watch.stop()
         self._hold(sent)
         self._leads = True
+        if self.lock.was_expired:
+            await self._pause.wait(min(SETTLE, self._times.retry))
         self._log.info(
             "{identity} is the leader by the {lease}", identity=self.lock.identity, lease=str(self.lock)
         )
@@ -217,7 +224,9 @@ class LeaderElection(Service):
             sent = await taking
         except (APIError, defer.TimeoutError) as e:
             answer = f"no answer within {timeout:.1f} s"
-            if isinstance(e, APIError):
+            if isinstance(e, APIError) and isinstance(e.cause, ConfigurationError):
+                answer = one_line(e)  # with its cure
+            elif isinstance(e, APIError):
                 answer = one_line(e) + _CURES.get(e.code, "").format(namespace=self.lock.namespace)
             self._problem = f"cannot use the {self.lock}: {answer}"
             if self._problem != self._logged:

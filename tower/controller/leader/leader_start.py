@@ -126,7 +126,7 @@ class LeaderStart(Generic[P]):
             except (APIError, StoreFailed) as e:
                 self._trouble = one_line(e)
                 if isinstance(e, APIError) and e.code == _FORBIDDEN:
-                    self._trouble += ": grant the rights of 'tower rbac host'"
+                    self._trouble += ": grant the rights of 'tower rbac host | kubectl apply -f -'"
                 if self._trouble != self._logged:
                     self._logged = self._trouble
                     self._log.error("the leader cannot start yet: {reason}", reason=self._trouble)

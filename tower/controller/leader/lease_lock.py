@@ -29,6 +29,7 @@ class LeaseLock:
     :param epoch: returns the time of day, s since the epoch, which is written, but never compared.
     :param had_leader: returns whether there ever was a leader; asked if the Lease does not exist.
     :ivar record: as it was seen last.
+    :ivar was_expired: whether another candidate held the Lease when this one took it.
     """
 
     _api: HostAPI
@@ -40,6 +41,7 @@ class LeaseLock:
     _epoch: Callable[[], float]
     _had_leader: Callable[[], Awaitable[bool]]
     record: LeaseRecord = field(factory=LeaseRecord, init=False)
+    was_expired: bool = field(default=False, init=False)
     _lease: Object | None = field(default=None, init=False)
     _changed: float = field(default=0.0, init=False)
 
@@ -85,6 +87,8 @@ class LeaseLock:
             if self.free_at > self._seconds():
                 return None
             sent = self._seconds()
+            if not self.is_own:
+                self.was_expired = bool(self.record.holder)
             if await self._write(self.record.taken(self.identity, self._duration, self._epoch())):
                 return sent
         return None

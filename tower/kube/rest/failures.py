@@ -9,8 +9,10 @@ from tower.net.connecting import ConnectFailed
 
 _CURES = {
     0: "check that the API server runs and that its address in the kubeconfig is right",
-    401: "the credential is not accepted: renew the kubeconfig or the service account's token",
-    403: "grant get, list and watch of {name} to the proxy's account, as with 'tower rbac host'",
+    401: "the credential is not accepted: renew the kubeconfig or the service account's token, as with "
+    "'kubectl create token'",
+    403: "grant get, list and watch of {name} to the proxy's account, as with "
+    "'tower rbac host | kubectl apply -f -'",
     404: "install the CRD {name}: tower crds | kubectl apply -f -, or tower-proxy --install-crds",
 }
 _FORBIDDEN, _NOT_FOUND = 403, 404

@@ -32,7 +32,7 @@ DOUBT_TIME = 90.0
 
 _CURES = {
     NOT_FOUND: f": install Tower's CRDs with {INSTALL}",
-    403: ": grant tower-proxy the rights of 'tower rbac host'",
+    403: ": grant tower-proxy the rights of 'tower rbac host | kubectl apply -f -'",
 }
 
 
