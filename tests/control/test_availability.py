@@ -283,6 +283,19 @@ class AvailabilityTests(SynchronousTestCase):
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         self.assertEqual(self.sum(), ("False", "Disabled"))
 
+    def test_disabled_agents(self) -> None:
+        """The condition of a disabled cluster's agents does not blame them."""
+        tunnel = FakeTunnel("alpha", member_status=WORKS)
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(20)
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(20)
+        found = self.bench.clusters.require("alpha").condition("AgentAvailable")
+        assert found is not None
+        self.assertEqual((found.status, found.reason), ("False", "Disabled"))
+        self.assertIn("agents of a disabled cluster are rejected", found.message)
+
     def test_enabled_without_agent(self) -> None:
         """A cluster that is enabled soon after it was disabled is not available until an agent connects."""
         tunnel = FakeTunnel("alpha", member_status=WORKS)

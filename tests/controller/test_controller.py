@@ -605,8 +605,11 @@ class UnreachableTests(ControllerTestCase):
     settings = HostSettings(selector=None)
 
     def test_no_slice(self) -> None:
-        """A Service without endpoints has an event with the cure."""
+        """A Service without endpoints has an event and a condition with the cure."""
         self.apply()
+        status, reason, text = self.status(INITIALIZED)
+        self.assertEqual((status, reason), ("True", "NoEndpoint"))
+        self.assertIn("set --publish-service-address", text)
         self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
         (event,) = [each for each in self.kit.host.objects(EVENTS) if each["type"] == "Warning"]
         self.assertEqual(event["reason"], "NoEndpoint")

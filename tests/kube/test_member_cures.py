@@ -58,7 +58,5 @@ class CommandTests(SynchronousTestCase):
         """A manifest may limit the rights of an agent, which `tower rbac agent` does not."""
         for texts in (agent_texts("", KubeAccess(SERVER)), REPORTED_TEXTS):
             cure = texts.rights("system:serviceaccount:edge:tower-agent")
-            self.assertTrue(
-                cure.startswith("if a manifest or chart installed the agent, apply it again; ")
-            )
+            self.assertTrue(cure.startswith("if a manifest or chart installed the agent, apply it again; "))
         self.assertTrue(agent_texts("/k", KubeAccess(SERVER)).rights("").startswith("run "))

@@ -72,6 +72,9 @@ def link_down(cluster: Cluster, tunnels: Tunnels) -> Condition:
             text = f"An agent is connected, but has not answered since {timestamp(silent)}: {CURE}."
             return _made(AGENT_AVAILABLE, "False", "AgentNotResponding", text)
         last = "" if seen is None else f"; one was last seen at {timestamp(seen)}"
+        if not cluster.enabled:
+            text = f"No agent is connected{last}: agents of a disabled cluster are rejected."
+            return _made(AGENT_AVAILABLE, "False", DISABLED, text)
         text = f"No agent is connected{last}: check whether it runs, and read its log."
         if revoked := tunnels.revoked_key(name):
             text = (

@@ -55,6 +55,15 @@ class ClusterServices:
         if objects.service is not None:
             await self._applier.delete(SERVICES, objects.service)
 
+    def endpoint_problem(self, name: str) -> str:
+        """Return why the Service of a cluster leads nowhere, with the cure; empty: it leads to the proxy."""
+        if self._settings.selector is not None or self._settings.addresses:
+            return ""
+        return (
+            f"Service {service_name(name)} has no endpoint: the proxy has no IP address for the host cluster: "
+            "set --publish-service-address to one that is not a loopback address"
+        )
+
     async def _apply_service(self, cluster: HostCluster, port: int, current: Object | None) -> Object:
         wanted = wanted_service(cluster, port, self._settings, current)
         if current is None and cluster.last_address:
@@ -68,12 +77,8 @@ class ClusterServices:
 
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
-        if self._settings.selector is None and not self._settings.addresses:
-            text = (
-                f"Service {service_name(cluster.name)} has no endpoint: the proxy has no IP address for the "
-                "host cluster: set --publish-service-address to one that is not a loopback address"
-            )
-            self._events.record(cluster, "Warning", "NoEndpoint", text)
+        if problem := self.endpoint_problem(cluster.name):
+            self._events.record(cluster, "Warning", "NoEndpoint", problem)
         for wanted in wanted_slices(cluster, port, self._settings):
             await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
         for each in current.values():

@@ -146,7 +146,7 @@ class Reconciler:
         await self._status.report(
             cluster,
             record,
-            [initialized(), *([external] if external else [])],
+            [initialized(self._services.endpoint_problem(name)), *([external] if external else [])],
             () if external else (EXTERNAL_ACCESS_READY,),
         )
         self._report_served(cluster, record, service, external)

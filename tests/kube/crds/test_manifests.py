@@ -14,7 +14,7 @@ from tower.kube.crds.manifests import crd_text, crds, revision_of
 from tower.kube.rest.well_known import CLUSTERS
 
 #: SHA-256 of the content of all CRDs, by their revision.
-_RELEASED = {1: "306cba7364d0b6516d093416008f710bc9ec6e8f50aedc24c78381721b83cd18"}
+_RELEASED = {1: "a875d155db2b697d956f66b8fca5e1c242ca8fef5f410e9e6fa42613a6933321"}
 
 
 class ManifestTests(SynchronousTestCase):
