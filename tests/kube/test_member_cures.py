@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cli.arguments import parser
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.member_cures import agent_texts, proxy_texts
+from tower.kube.member_cures import REPORTED_TEXTS, agent_texts, proxy_texts
 
 SERVER = "https://api:6443"
 CREATE = "kubectl -n tower-system create token tower-agent --duration 8760h"
@@ -53,3 +53,12 @@ class CommandTests(SynchronousTestCase):
         cure = agent_texts("", KubeAccess(SERVER)).credential
         self.assertTrue(cure.startswith("run 'tower rbac agent | kubectl apply -f -'"))
         self.assertTrue(cure.endswith("restart the pod"))
+
+    def test_rights_with_limits(self) -> None:
+        """A manifest may limit the rights of an agent, which `tower rbac agent` does not."""
+        for texts in (agent_texts("", KubeAccess(SERVER)), REPORTED_TEXTS):
+            cure = texts.rights("system:serviceaccount:edge:tower-agent")
+            self.assertTrue(
+                cure.startswith("if a manifest or chart installed the agent, apply it again; ")
+            )
+        self.assertTrue(agent_texts("/k", KubeAccess(SERVER)).rights("").startswith("run "))

@@ -44,6 +44,9 @@ _BASIC = (
     "--group=system:authenticated"
 )
 
+#: Cure of missing rights of an agent in a pod: those of ``tower rbac agent`` have no limits.
+_APPLY_AGAIN = "if a manifest or chart installed the agent, apply it again; else "
+
 #: User names that a shell takes as one word.
 _WORD = re.compile(r"[A-Za-z0-9._:@/-]{1,253}")
 
@@ -61,6 +64,7 @@ class MemberTexts:
     :ivar credential: cure of a credential that the API server rejects.
     :ivar role: the ClusterRole, and the service account in ``tower-system``, that have the required rights;
         ``tower rbac`` prints a manifest of both.
+    :ivar again: cure of missing rights that came with the agent, and may be limited to users and groups.
     """
 
     checker: str
@@ -69,10 +73,11 @@ class MemberTexts:
     authority: str
     credential: str
     role: str = "tower-agent"
+    again: str = ""
 
     def rights(self, user: str) -> str:
         """Return the cure of a missing right of *user*, which may be empty: unknown."""
-        cure = rights_cure(self.role)
+        cure = self.again + rights_cure(self.role)
         if user == f"system:serviceaccount:tower-system:{self.role}" or not is_word(user):
             return cure
         return (
@@ -94,6 +99,7 @@ def agent_texts(kubeconfig: str, access: KubeAccess) -> MemberTexts:
             address="check the Service default/kubernetes and the network policies of the agent's pod",
             authority="compare ConfigMap kube-root-ca.crt with the API server's CA, and restart the pod",
             credential=f"{rights_cure('tower-agent')}, and restart the pod",
+            again=_APPLY_AGAIN,
         )
     return MemberTexts(
         checker="the agent",
@@ -125,6 +131,7 @@ REPORTED_TEXTS = MemberTexts(
     address="correct its address in the agent's kubeconfig, or check the network policies of the agent's pod",
     authority="correct its CA or name in the agent's kubeconfig, or restart the agent's pod",
     credential="renew the agent's token or client certificate; the agent's log has the command",
+    again=_APPLY_AGAIN,
 )
 
 
