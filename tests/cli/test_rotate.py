@@ -159,7 +159,7 @@ class BackupTests(CommandTestCase):
         self.assertTrue((Path(self.state) / "tower.db").exists())
 
     def test_standard_output(self) -> None:
-        """Standard output gets the backup only; a full disk and a terminal are errors.  A pipe restores it."""
+        """Standard output gets the backup only, which a pipe restores; a full disk and a terminal fail."""
         SQLiteStore(cast(IReactorFromThreads, global_reactor), Path(self.state) / "tower.db")
         argv = ["--state-dir", self.state, "backup", "-"]
         notes = io.StringIO()
