@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 from pathlib import Path
 from typing import cast
 
@@ -158,7 +159,7 @@ class BackupTests(CommandTestCase):
         self.assertTrue((Path(self.state) / "tower.db").exists())
 
     def test_standard_output(self) -> None:
-        """A backup to standard output is only the file; a full disk and a terminal are errors."""
+        """Standard output gets the backup only, which a pipe restores; a full disk and a terminal fail."""
         SQLiteStore(cast(IReactorFromThreads, global_reactor), Path(self.state) / "tower.db")
         argv = ["--state-dir", self.state, "backup", "-"]
         notes = io.StringIO()
@@ -174,6 +175,10 @@ class BackupTests(CommandTestCase):
         self.assertIn("written to standard output: 1 files; it contains the proxy", written)
         self.assertIn("cannot write the backup to standard output: No space left", full)
         self.assertIn("redirect it to a file", terminal)
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(Path(made).read_bytes())
         self.state = self.mktemp()
-        self.good("restore", made)
+        self.good("restore", f"/dev/fd/{read}")
         self.assertTrue((Path(self.state) / "tower.db").exists())
