@@ -56,12 +56,12 @@ class ClusterServices:
             await self._applier.delete(SERVICES, objects.service)
 
     def endpoint_problem(self, name: str) -> str:
-        """Return why the Service of a cluster leads nowhere, with the cure; empty: it leads to the proxy."""
+        """Return why the Service of a cluster has no endpoint, with the cure; empty: it has one."""
         if self._settings.selector is not None or self._settings.addresses:
             return ""
         return (
-            f"Service {service_name(name)} has no endpoint: the proxy has no IP address for the host cluster: "
-            "set --publish-service-address to one that is not a loopback address"
+            f"Service {service_name(name)} has no endpoint: the proxy has no IP address for the host "
+            "cluster: set --publish-service-address to one that is not a loopback address"
         )
 
     async def _apply_service(self, cluster: HostCluster, port: int, current: Object | None) -> Object:

@@ -15,7 +15,7 @@ EXTERNAL_ACCESS_READY: Final = "ExternalAccessReady"
 def initialized(no_endpoint: str = "") -> Condition:
     """Return the condition of a cluster whose port, Service and kubeconfig are ready.
 
-    :param no_endpoint: why the Service leads nowhere; users of the proxy's own address are not affected.
+    :param no_endpoint: why the Service has no endpoint; users of the proxy's own address are not affected.
     """
     if no_endpoint:
         return _made(INITIALIZED, "True", "NoEndpoint", no_endpoint)
