@@ -21,9 +21,10 @@ from tower.controller.crd_installation import CRDInstallation
 from tower.controller.host_access import HostAccess
 from tower.controller.leader.election_metrics import ElectionCollector
 from tower.controller.leader.fenced_host import FencedHost
-from tower.controller.leader.hosted_proxy import HostedProxy, LeadingProxy
+from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
 from tower.controller.leader.leader_label import LeaderLabel
+from tower.controller.leader.leading_proxy import LeadingProxy
 from tower.controller.leader.lease_events import LeaseEvents
 from tower.controller.leader.replica_page import ReplicaPage
 from tower.controller.leader.state_secret import StateSecret
@@ -85,7 +86,7 @@ def replica(
         seconds=partial(time.clock_gettime, time.CLOCK_BOOTTIME),
     )
     pod_namespace = environ.get("POD_NAMESPACE", namespace)
-    label = LeaderLabel(fenced, pod_namespace, pod) if pod else None
+    label = LeaderLabel(fenced, pod_namespace, pod, lease_api) if pod else None
     # Services select pods of their namespace only
     is_selected = bool(pod) and pod_namespace == namespace
     selector, addresses = (LEADER_SELECTOR, ()) if is_selected else (None, _addresses(options, environ))

@@ -107,7 +107,7 @@ class Replica:
             self.election,
             state,
             StateSecret(self.api, NAMESPACE, state, name),
-            LeaderLabel(self.api, NAMESPACE, name),
+            LeaderLabel(self.api, NAMESPACE, name, host),
             self._load,
             self._create,
             Reloads(),
@@ -253,6 +253,14 @@ class HostedProxyTests(SynchronousTestCase):
         events = self.host.objects(EVENTS, NAMESPACE)
         texts = ["a became leader", "a stopped leading", "b became leader"]
         self.assertEqual(sorted(event["message"] for event in events), texts)
+
+    def test_label_of_killed_leader(self) -> None:
+        """The pod of a leader that was killed and restarted is not selected while it is a standby."""
+        first, _ = self.leading("a")
+        self.assertEqual(self.labeled(), ["a"])
+        self.replica("a")  # the restarted container: another identity would take the Lease later
+        self.assertEqual(self.labeled(), [])
+        self.assertTrue(first.election.is_leader)
 
     def test_label_at_stop(self) -> None:
         """A stop removes the label first, and does not wait long for it."""

@@ -7,6 +7,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
+from tower.controller.leader.fenced_host import FencedHost
 from tower.controller.leader.leader_label import LABEL, LeaderLabel
 from tower.kube.client import APIError
 from tower.kube.rest.well_known import PODS
@@ -23,7 +24,7 @@ class LeaderLabelTests(SynchronousTestCase):
         for name, instance, leads in (("a", "one", False), ("b", "one", True), ("c", "two", True)):
             labels = {"app.kubernetes.io/instance": instance, **({LABEL: "true"} if leads else {})}
             self.host.put(PODS, {"metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}})
-        self.label = LeaderLabel(self.host, NAMESPACE, "a")
+        self.label = LeaderLabel(self.host, NAMESPACE, "a", self.host)
 
     def leaders(self) -> list[str]:
         """Return the names of the pods with the label."""
@@ -72,5 +73,20 @@ class LeaderLabelTests(SynchronousTestCase):
 
     def test_missing_pod(self) -> None:
         """A wrong name of the own pod is an error."""
-        label = LeaderLabel(self.host, NAMESPACE, "x")
+        label = LeaderLabel(self.host, NAMESPACE, "x", self.host)
         self.failureResultOf(Deferred.fromCoroutine(label.set()), APIError)
+
+    def test_clear(self) -> None:
+        """The label that a killed process left is removed without leadership; errors are logged once."""
+        label = LeaderLabel(FencedHost(self.host, lambda: False), NAMESPACE, "b", self.host)
+        self.host.fail_next(403, "pods is forbidden", count=2, verbs=["patch"])
+        with capturedLogs() as events:
+            for _ in range(2):
+                self.successResultOf(Deferred.fromCoroutine(label.try_to_clear()))
+        self.assertEqual((self.leaders(), len(events)), (["b", "c"], 1))
+        self.assertIn("pods is forbidden", formatEvent(events[0]))
+        self.successResultOf(Deferred.fromCoroutine(label.try_to_clear()))
+        self.assertEqual(self.leaders(), ["c"])
+        self.host.requests.clear()
+        self.successResultOf(Deferred.fromCoroutine(label.try_to_clear()))
+        self.assertEqual(self.host.requests, [])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
 
 from prometheus_client.registry import Collector
 from twisted.application.service import MultiService, Service
@@ -25,6 +24,7 @@ from tower.control.state_files import HOSTED
 from tower.controller.leader.leader_election import LeaderElection
 from tower.controller.leader.leader_label import LABEL_PERIOD, LeaderLabel
 from tower.controller.leader.leader_start import LeaderStart, StartAbandoned
+from tower.controller.leader.leading_proxy import LeadingProxy
 from tower.controller.leader.state_secret import SAVE_PERIOD, StateSecret
 from tower.errors import ConfigurationError, TowerError
 from tower.kube.client import APIError
@@ -54,31 +54,6 @@ LOST = (
 
 #: Time after which a program that lost its Lease ends, finished or not, s.
 END_LIMIT = 5.0
-
-
-class LeadingProxy(Protocol):
-    """`tower.proxy.Proxy`, which is in a higher room."""
-
-    on_ready: Callable[[], None]
-    grace: float
-    reason: str
-    hand_over: Callable[[], Awaitable[None]] | None
-
-    def add_metrics(self, collector: Collector) -> None:
-        """Add metrics to its page."""
-
-    def setServiceParent(self, parent: Any) -> Any:
-        """Start it as a part of *parent*."""
-
-    def disownServiceParent(self) -> Any:
-        """Stop it; fires when it has stopped."""
-
-    @property
-    def host_problems(self) -> Sequence[str]:
-        """See `tower.controller.controller.Controller.problems`."""
-
-    def summary(self) -> str:
-        """Return its state in one sentence."""
 
 
 class HostedProxy(MultiService):
@@ -176,6 +151,8 @@ class HostedProxy(MultiService):
         """Take part in the election."""
         super().startService()  # type: ignore[no-untyped-call]
         self._note_no_leader("starting: this proxy has not seen the Lease yet")
+        if self._label is not None:
+            self._run([self._task(LABEL_PERIOD, self._label.try_to_clear)])
         self._election.startService()
 
     def _standby(self) -> None:
@@ -241,12 +218,19 @@ class HostedProxy(MultiService):
     def _ready(self) -> None:
         """Let Services select this replica."""
         self._serves = True
-        self._background = [self._task(SAVE_PERIOD, self._secret.try_to_save_changed)]
+        tasks = [self._task(SAVE_PERIOD, self._secret.try_to_save_changed)]
         if self._label is not None:
-            self._background.append(self._task(LABEL_PERIOD, self._label.try_to_set))
-        for service in self._background:
-            service.setServiceParent(self)
+            tasks.append(self._task(LABEL_PERIOD, self._label.try_to_set))
+        self._run(tasks)
         self.on_ready()
+
+    def _run(self, tasks: list[Service]) -> None:
+        """Run these background tasks only."""
+        former, self._background = self._background, tasks
+        for service in former:
+            service.disownServiceParent()
+        for service in tasks:
+            service.setServiceParent(self)
 
     def _task(self, period: float, work: Callable[[], Awaitable[None]]) -> Service:
         return RepeatingTask(self._reactor, period, work, REQUEST_LIMIT)
@@ -293,9 +277,7 @@ class HostedProxy(MultiService):
 
     def _cancel(self) -> None:
         """Cancel a start that is not finished, and checks of the label and the Secret."""
-        background, self._background = self._background, []
-        for service in background:
-            service.disownServiceParent()
+        self._run([])
         self._pause.cancel()
         leading, self._leading = self._leading, None
         if leading is not None:

@@ -26,7 +26,9 @@ _NOT_FOUND = 404
 class LeaderLabel:
     """Sets the label of one pod, and removes it from others of the same installation.
 
+    :param api: rejects writes without leadership.
     :param pod: name of the pod of this process.
+    :param unfenced: for the removal of the label at the start, when this process does not lead.
     """
 
     _log = Logger()
@@ -34,6 +36,8 @@ class LeaderLabel:
     _api: HostAPI
     _namespace: str
     _pod: str
+    _unfenced: HostAPI
+    _is_cleared: bool = field(default=False, init=False)
     _selector: str = field(default="", init=False)
     _problem: str = field(default="", init=False)
 
@@ -59,16 +63,28 @@ class LeaderLabel:
         try:
             await self.set()
         except APIError as e:
-            if str(e) != self._problem:
-                self._problem = str(e)
-                self._log.error(
-                    "Services do not select pod {pod}, which leads: cannot set its label {label}: {reason}",
-                    pod=f"{self._namespace}/{self._pod}",
-                    label=LABEL,
-                    reason=one_line(e),
-                )
+            self._report(
+                e, "Services do not select pod {pod}, which leads: cannot set its label {label}: {reason}"
+            )
         else:
             self._problem = ""
+
+    async def try_to_clear(self) -> None:
+        """Remove the label that a killed process left on this pod, unless that succeeded; log an error once.
+
+        The restarted container of a leader is ready as a standby, but must not be selected.
+        """
+        if self._is_cleared:
+            return
+        try:
+            pod = await self._unfenced.get(PODS, self._pod, self._namespace)
+            if LABEL in (pod["metadata"].get("labels") or {}):
+                await self._label(self._pod, None, self._unfenced)
+        except APIError as e:
+            text = "Services may select pod {pod}, a standby: cannot remove its label {label}: {reason}"
+            self._report(e, text)
+        else:
+            self._is_cleared, self._problem = True, ""
 
     async def remove(self) -> None:
         """Remove the label from this pod.
@@ -77,9 +93,16 @@ class LeaderLabel:
         """
         await self._label(self._pod, None)
 
-    async def _label(self, pod: str, value: str | None) -> None:
+    def _report(self, error: APIError, text: str) -> None:
+        if str(error) != self._problem:
+            self._problem = str(error)
+            pod = f"{self._namespace}/{self._pod}"
+            self._log.error(text, pod=pod, label=LABEL, reason=one_line(error))
+
+    async def _label(self, pod: str, value: str | None, api: HostAPI | None = None) -> None:
         try:
-            await self._api.patch(PODS, pod, {"metadata": {"labels": {LABEL: value}}}, self._namespace)
+            patch = {"metadata": {"labels": {LABEL: value}}}
+            await (api or self._api).patch(PODS, pod, patch, self._namespace)
         except APIError as e:
             if e.code != _NOT_FOUND or pod == self._pod:
                 raise
