@@ -12,6 +12,7 @@ from socket import gethostname
 from uuid import uuid4
 
 from twisted.application.service import Service
+from twisted.logger import Logger
 
 from tower import __version__
 from tower.clusters.host.host_object import ClusterCodec
@@ -43,6 +44,8 @@ from tower.store.kubernetes.host_kinds import own_codecs
 from tower.store.kubernetes.store import KubernetesStore
 from tower.trust.statedir import StateDir
 
+_log = Logger()
+
 _TIMES = ("lease-duration", "renew-deadline", "retry-period")
 
 
@@ -68,6 +71,12 @@ def replica(
             "move the file away, or set another --state-dir"
         )
     config = _config(options, reactor, environ)
+    _log.info(
+        "records are in the host cluster at {address}, namespace {namespace} (access: {source})",
+        address=config.address,
+        namespace=options["namespace"],
+        source=options["kubeconfig"] or "the pod's service account",
+    )
     # renewals of the Lease do not wait for other requests
     link = HostLink.of(reactor)
     api, lease_api = (RestClient(reactor, config, requests=link.requests) for _ in range(2))

@@ -17,6 +17,7 @@ from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
 from tower.clusters.cluster import DRAIN, MEMBER_TOKENS
 from tower.clusters.object_meta import ObjectMeta
+from tower.controller.objects.host_cluster import FINALIZER
 from tower.web.api.issuer import Published
 
 FINGERPRINT = "SHA256:a/b+c"
@@ -109,6 +110,14 @@ class ClusterTests(CommandTestCase):
         self.successResultOf(self.clusters.add("alpha", meta=ObjectMeta(finalizers=("example.org/a",))))
         self.assertIn("example.org/a", self.good("cluster", "remove", "alpha"))
         self.assertIsNotNone(self.clusters.get("alpha"))
+
+    def test_remove_in_host_cluster(self) -> None:
+        """The proxy removes its own finalizer, so the user does not have to do anything."""
+        self.successResultOf(self.clusters.add("alpha", meta=ObjectMeta(finalizers=(FINALIZER,))))
+        self.assertEqual(
+            self.good("cluster", "remove", "alpha"),
+            "cluster alpha is being removed: the proxy finishes that within seconds\n",
+        )
 
     def test_remove_on_a_terminal(self) -> None:
         """On a terminal the user is asked, unless there is no such cluster or with --yes."""

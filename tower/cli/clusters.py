@@ -16,6 +16,7 @@ from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
 from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, DRAIN, MEMBER_TOKENS
+from tower.controller.objects.host_cluster import FINALIZER
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -177,8 +178,12 @@ def remove(client: TowerClient, options: argparse.Namespace) -> str:
             f"cluster {options.name} not removed",
         )
     answer = call_cluster(client, "DELETE", options.name)
-    if finalizers := answer.get("metadata", {}).get("finalizers"):
-        return f"cluster {options.name} is removed once these finalizers are removed: {', '.join(finalizers)}"
+    finalizers = answer.get("metadata", {}).get("finalizers") or []
+    if others := [each for each in finalizers if each != FINALIZER]:
+        names = ", ".join(others)
+        return f"cluster {options.name} is removed once other programs remove their finalizers: {names}"
+    if finalizers:
+        return f"cluster {options.name} is being removed: the proxy finishes that within seconds"
     return f"cluster {options.name} removed"
 
 
