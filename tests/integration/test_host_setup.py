@@ -133,12 +133,17 @@ class CRDTests(HostTestCase):
         self.printed(wanted)
 
     def printed(self, wanted: list[str]) -> None:
-        """Let the oldest kubectl apply the printed CRDs over the installed ones, and remove all."""
+        """Let the oldest kubectl apply the printed CRDs over the installed ones, and remove all.
+
+        The API server deletes a CRD only at its next resync, after up to 5 minutes, if its first list of the
+        objects fails because nothing has read this kind yet ("storage is (re)initializing").  So read all kinds.
+        """
         oldest = [str(oldest_and_newest()[0]), f"--kubeconfig={self.member.admin}", "apply", "-f", "-"]
         applied = run(oldest, stdin=self.tower("crds", "--without-clusters"))
         self.assertEqual(applied.returncode, 0, applied.stderr)
         self.assertEqual(self.columns(TOKENS), wanted)
         self.assertEqual(self.columns(CLUSTERS), ["Other"])
+        self.member.kubectl("get", ",".join(self.crds()), "-A")
         self.member.kubectl("delete", "--wait=false", "-f", "-", stdin=self.tower("crds"))
         wait_for("the end of the CRDs", lambda: not self.crds(), PATIENCE)
         self.member.kubectl("delete", "-f", "-", stdin=self.tower("rbac", "crds"))
@@ -286,8 +291,9 @@ class LifeTests(HostTestCase):
         self.apply("beta", externalKubeAPIEnabled=True)
         form = ("-o", "jsonpath={.spec.type}")
         wait_for("the type", lambda: self.kubectl("get", "service", "mc-beta", *form) == "LoadBalancer")
-        self.kubectl("delete", "secret", "mc-beta")
         wait_for("the Secret", lambda: self.exists("secret/mc-beta"))
+        self.kubectl("delete", "secret", "mc-beta")
+        wait_for("the Secret again", lambda: self.exists("secret/mc-beta"))
         self.apply("beta", is_joined=False)
         wait_for("no Service", lambda: not self.exists("service/mc-beta"))
         tower.tower("rotate", "host-key", "--now", "--yes")
