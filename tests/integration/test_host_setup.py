@@ -136,7 +136,7 @@ class CRDTests(HostTestCase):
         """Let the oldest kubectl apply the printed CRDs over the installed ones, and remove all.
 
         The API server deletes a CRD only at its next resync, after up to 5 minutes, if its first list of the
-        objects fails because nothing has read this kind yet ("storage is (re)initializing").  So read all kinds.
+        objects fails because nothing has read this kind yet ("storage is (re)initializing").  So read all.
         """
         oldest = [str(oldest_and_newest()[0]), f"--kubeconfig={self.member.admin}", "apply", "-f", "-"]
         applied = run(oldest, stdin=self.tower("crds", "--without-clusters"))
