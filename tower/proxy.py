@@ -72,7 +72,8 @@ from tower.tunnels.silence_watch import PERIOD as SILENCE_PERIOD
 from tower.tunnels.silence_watch import SilenceWatch
 from tower.v1.warnings import REMINDER
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.authentication import Authenticator
+from tower.web.access.authentication.tower_credentials import CredentialAuthenticator
+from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.request_logs import RequestLogs
 from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
@@ -278,7 +279,7 @@ class Proxy(MultiService):
         )
 
         # Authentication, audit, Tower's API
-        authenticator = Authenticator(credentials, day)
+        authenticator = AuthenticatorUnion(CredentialAuthenticator(credentials, day))
         sessions = Sessions(authenticator)
         chain = user_chain(authenticator, clusters.get)
         generation = AdmissionGeneration(store, epoch)

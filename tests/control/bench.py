@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from twisted.internet.task import Clock
 
+from tests.fakes.credentials import authenticator
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
 from tower.store import IStore, MemoryStore
 from tower.tunnels import Tunnels
-from tower.web.access.authentication import Authenticator
 from tower.web.access.sessions import Sessions
 
 NOW = 1_800_000_000.0
@@ -30,4 +30,4 @@ class Bench:
         self.credentials = Credentials(self.store, self.clock, 86400.0)
         self.tokens = JoinTokens(self.store, self.clock)
         self.tunnels = Tunnels(self.clock, self.clock.seconds)
-        self.sessions = Sessions(Authenticator(self.credentials, self.clock))
+        self.sessions = Sessions(authenticator(self.credentials, self.clock))

@@ -13,13 +13,14 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import authenticated, authenticator
 from tower.clusters.credentials import ADMINS, Credentials
 from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminKubeconfig
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.store import MemoryStore
 from tower.trust.authorities import own_authority
 from tower.trust.statedir import StateDir
-from tower.web.access.authentication import Authenticator, authorize_api
+from tower.web.access.authorization.credential_scope import authorize_api
 
 NOW = 1_800_000_000.0
 
@@ -60,7 +61,7 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.assertEqual((credential.groups, credential.expires), ((ADMINS,), NOW + LIFETIME))
         assert found.client_certificate is not None
         der = load_pem_x509_certificate(found.client_certificate).public_bytes(Encoding.DER)
-        authorize_api(Authenticator(self.credentials, self.clock).authenticate(der, None))
+        authorize_api(authenticated(authenticator(self.credentials, self.clock), der))
 
     def test_short(self) -> None:
         """A shorter --max-credential-ttl applies to it, and it is renewed accordingly."""

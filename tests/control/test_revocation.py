@@ -6,12 +6,12 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
+from tests.fakes.credentials import authenticated, authenticator
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import DRAIN
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.control.revocation import Revocation
 from tower.tunnels.drains import CHECK_PERIOD, ClusterDrains
-from tower.web.access.authentication import Authenticator
 
 
 class RevocationTests(SynchronousTestCase):
@@ -28,7 +28,7 @@ class RevocationTests(SynchronousTestCase):
         self.credential, secret = self.successResultOf(
             bench.credentials.issue_token("alpha", "jane", ["dev"], 600)
         )
-        identity = Authenticator(bench.credentials, bench.clock).authenticate(None, secret.encode())
+        identity = authenticated(authenticator(bench.credentials, bench.clock), None, secret.encode())
         self.ended: list[str] = []
         bench.sessions.enter(identity, "alpha", self.ended.append)
         self.closed: list[str] = []

@@ -9,7 +9,10 @@ from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.credentials import Credential, Credentials
-from tower.web.access.authentication import Authenticator
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
+from tower.web.access.authentication.tower_credentials import CredentialAuthenticator
+from tower.web.access.authentication.union import AuthenticatorUnion
 
 
 def issue(
@@ -36,6 +39,20 @@ def issue(
     )
 
 
+def authenticator(credentials: Credentials, clock: IReactorTime) -> AuthenticatorUnion:
+    """Return the authentication of a proxy without other methods."""
+    return AuthenticatorUnion(CredentialAuthenticator(credentials, clock))
+
+
+def authenticated(
+    methods: AuthenticatorUnion, certificate: bytes | None, bearer: bytes | None = None
+) -> Identity:
+    """Return the user with these credentials, without waiting."""
+    found = methods.authenticate(Presented(certificate, bearer))
+    assert isinstance(found, Identity)
+    return found
+
+
 class Issues:
     """All credentials."""
 
@@ -51,6 +68,6 @@ class Issues:
         """Return the credential with this digest."""
         return self.all.get(digest)
 
-    def authenticator(self, clock: IReactorTime) -> Authenticator:
+    def authenticator(self, clock: IReactorTime) -> AuthenticatorUnion:
         """Return an authenticator of these credentials."""
-        return Authenticator(cast(Credentials, self), clock)
+        return authenticator(cast(Credentials, self), clock)

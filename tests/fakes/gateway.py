@@ -19,6 +19,7 @@ from tower.net.pipes import Buffer
 from tower.tunnels import Tunnels
 from tower.tunnels.counters import ClusterCounters
 from tower.tunnels.silence import Silences
+from tower.web.access.authentication.identity import UserInfo
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.gateway import UNPLACED, Gateway, RequestLimits
 from tower.web.gateway.measurements import RequestMeter
@@ -38,8 +39,13 @@ class Jane:
     user: str = "jane"
     groups: tuple[str, ...] = ("dev", "qa")
     token: bytes = b""
-    credential: None = None
+    session: str = ""
     is_trusted_caller: bool = False
+
+    @property
+    def in_member(self) -> UserInfo:
+        """The user as the member knows it."""
+        return UserInfo(self.user, self.groups)
 
     def member_token(self, bearer: bytes | None) -> None:
         """Return None: it has none."""

@@ -12,6 +12,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tests.fakes.credentials import authenticator
 from tests.fakes.gateway import FakeUser
 from tests.holes.machinekit import Line, Machine, is_due, run_dry
 from tests.store.store_contract import HeldStore
@@ -33,7 +34,6 @@ from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.authentication import Authenticator
 from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.gateway import Gateway, Router
@@ -88,8 +88,8 @@ class MemoryTower:
         self.tokens = JoinTokens(self.store, machine)
         self.tunnels = Tunnels(machine, machine.seconds)
         self.budget = Budget(32 << 20)
-        authenticator = Authenticator(self.credentials, machine)
-        self.sessions = Sessions(authenticator)
+        methods = authenticator(self.credentials, machine)
+        self.sessions = Sessions(methods)
         self.pool = ChannelPool(self.tunnels, machine.seconds, Silences(machine.seconds))
         self.acceptor = AgentAcceptor(
             machine,
@@ -115,11 +115,11 @@ class MemoryTower:
             del welcomes[b"kubesphere-v1"]
         self.endpoint = AgentEndpoint(machine, welcomes)
         generation = AdmissionGeneration(self.store, machine.seconds)
-        chain = user_chain(authenticator, self.clusters.get)
+        chain = user_chain(methods, self.clusters.get)
         self.front = self._gateway(
             FrontDoor(
                 chain,
-                authentication_chain(authenticator),
+                authentication_chain(methods),
                 lambda request: Response(200, b"API"),
                 self.endpoint.accept,
                 generation,

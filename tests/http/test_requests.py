@@ -474,3 +474,22 @@ class ReaderTests(SynchronousTestCase):
             self.assertLess(tracemalloc.get_traced_memory()[1], 20_000_000)
         finally:
             tracemalloc.stop()
+
+
+class BearerTests(SynchronousTestCase):
+    def test_forms(self) -> None:
+        """The scheme's case and surrounding blanks are ignored; other schemes have no token."""
+        cases = [
+            (None, None),
+            (b"", None),
+            (b"Bearer", None),
+            (b"Bearer ", None),
+            (b"Basic dTpw", None),
+            (b"Bearertoken", None),
+            (b"Bearer abc", b"abc"),
+            (b"bEARER  abc \t", b"abc"),
+            (b"Bearer a b", b"a b"),
+        ]
+        for value, token in cases:
+            line = b"" if value is None else b"Authorization: %b\r\n" % value
+            self.assertEqual(Fields(b"Host: h\r\n%b\r\n" % line).bearer, token, value)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import IDENTITY, Kit, get, ok
 from tower.errors import Unauthorized
 from tower.web.access.access_log import DELAY, LONGEST_PATH, MANY, UNAUTHENTICATED, AccessLog
-from tower.web.access.authentication import ANONYMOUS
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response
 

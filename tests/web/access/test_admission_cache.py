@@ -7,6 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import authenticator
 from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
@@ -14,7 +15,7 @@ from tower.errors import Forbidden, TowerError, Unauthorized
 from tower.kube.status import StatusError
 from tower.store import MemoryStore
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.authentication import Authenticator
+from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.filters import FilterChain, authentication_chain, user_chain
 from tower.web.outcome import RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor
@@ -41,12 +42,12 @@ class StandingTests(SynchronousTestCase):
         def count(_request: Any, _cluster: str) -> None:
             self.asked += 1
 
-        authenticator = Authenticator(self.credentials, clock)
+        methods = authenticator(self.credentials, clock)
         self.generation = AdmissionGeneration(self.store, clock.seconds)
-        chain = FilterChain(count, user_chain_filter(authenticator, self.clusters))
+        chain = FilterChain(count, user_chain_filter(methods, self.clusters))
         self.front = FrontDoor(
             chain,
-            authentication_chain(authenticator),
+            authentication_chain(methods),
             lambda _: Response(200),
             lambda *_: None,
             self.generation,
@@ -192,8 +193,8 @@ class StandingTests(SynchronousTestCase):
                 revoked.append(self.credentials.revoke(self.jane_credential.id))
 
         clock: Any = self.clock
-        authenticator = Authenticator(self.credentials, clock)
-        chain = FilterChain(user_chain_filter(authenticator, self.clusters), meddle)
+        methods = authenticator(self.credentials, clock)
+        chain = FilterChain(user_chain_filter(methods, self.clusters), meddle)
         router = ClusterPort(chain, "alpha", self.generation)
         self.ask(router=router)
         self.refused(Unauthorized, router=router)
@@ -206,9 +207,9 @@ class StandingTests(SynchronousTestCase):
         self.assertEqual(self.asked, 2)
 
 
-def user_chain_filter(authenticator: Authenticator, clusters: Clusters) -> Any:
+def user_chain_filter(methods: AuthenticatorUnion, clusters: Clusters) -> Any:
     """Return the complete chain of the proxy as one filter."""
-    chain = user_chain(authenticator, clusters.get)
+    chain = user_chain(methods, clusters.get)
 
     def admit(request: Any, cluster: str) -> None:
         chain(request, cluster, lambda: Response(200))

@@ -18,7 +18,7 @@ from tower.store.audit_log import AuditLog
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import AGENT_LIMIT, FORMATS
-from tower.web.access.authentication import ANONYMOUS
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.access.filters import user_chain
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request

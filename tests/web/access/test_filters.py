@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import authenticator
 from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credential, Credentials
@@ -21,7 +22,9 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
-from tower.web.access.authentication import Authenticator, Identity
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
+from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.filters import FilterChain, user_chain
 from tower.web.outcome import Relay
 
@@ -48,7 +51,7 @@ class UserChainTests(SynchronousTestCase):
         self.credentials = Credentials(self.store, clock, 86400.0)
         for name in ("alpha", "beta"):
             self.successResultOf(self.clusters.add(name))
-        self.chain = user_chain(Authenticator(self.credentials, clock), self.clusters.get)
+        self.chain = user_chain(authenticator(self.credentials, clock), self.clusters.get)
         self.jane_credential, self.jane = self.issue("alpha", "jane")
         _, self.admin = self.issue("", "root", "tower:admins")
 
@@ -199,12 +202,14 @@ class UserChainTests(SynchronousTestCase):
 
 
 class Later:
-    """An authenticator that answers when the test decides."""
+    """A method of authentication that answers when the test decides."""
+
+    method = "tower"
 
     def __init__(self) -> None:
-        self.waiting: list[Deferred[Identity]] = []
+        self.waiting: list[Deferred[Identity | None]] = []
 
-    def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Deferred[Identity]:
+    def authenticate(self, presented: Presented) -> Deferred[Identity | None]:
         """Answer later."""
         self.waiting.append(Deferred())
         return self.waiting[-1]
@@ -265,7 +270,7 @@ class LaterTests(SynchronousTestCase):
         clusters = Clusters(MemoryStore(), None, clock)
         cluster = self.successResultOf(clusters.add("alpha"))
         credential = Credential("c-1", "alpha", cluster.uid, "jane", (), "token", "00", 0.0, 60.0)
-        chain = user_chain(later, clusters.get)
+        chain = user_chain(AuthenticatorUnion(later), clusters.get)
         asked = request("token")
         result: Any = chain(asked, "alpha", lambda: RELAY)
         later.waiting[0].callback(Identity("jane", (), credential))

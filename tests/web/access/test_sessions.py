@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.credentials import Issues, issue
-from tower.web.access.authentication import ANONYMOUS
+from tests.fakes.credentials import Issues, authenticated, issue
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.access.sessions import Session, Sessions
 
 
@@ -23,7 +23,7 @@ class SessionsTests(SynchronousTestCase):
 
     def enter(self, who: str, cluster: str = "alpha") -> Session:
         """Begin a session."""
-        identity = self.authenticator.authenticate(None, who.encode())
+        identity = authenticated(self.authenticator, None, who.encode())
         return self.sessions.enter(identity, cluster, lambda reason: self.ended.append((who, reason)))
 
     def test_leave(self) -> None:
@@ -98,7 +98,7 @@ class SessionsTests(SynchronousTestCase):
         def broken(reason: str) -> None:
             raise RuntimeError
 
-        identity = self.authenticator.authenticate(None, b"jane")
+        identity = authenticated(self.authenticator, None, b"jane")
         self.sessions.enter(identity, "alpha", broken)
         self.enter("jane")
         self.enter("joe")
@@ -110,7 +110,7 @@ class SessionsTests(SynchronousTestCase):
 
     def test_ending_ends_others(self) -> None:
         """During a cut, an abort may end another session or begin a new one."""
-        identity = self.authenticator.authenticate(None, b"jane")
+        identity = authenticated(self.authenticator, None, b"jane")
         others: list[Session] = []
         chained: list[str] = []
 

@@ -13,7 +13,7 @@ from tower.clusters.credentials import Credential, CredentialRole
 from tower.http.requests import Fields
 from tower.web.access.access_log import _shared
 from tower.web.access.audit_formats import JSONLines
-from tower.web.access.authentication import ANONYMOUS, Identity
+from tower.web.access.authentication.identity import ANONYMOUS, Identity
 from tower.web.access.trusted_callers import Acting, acting
 
 TOKEN = b"eyJhbGciOiJSUzI1NiJ9.e30.c2ln"

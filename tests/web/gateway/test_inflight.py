@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.credentials import Issues, issue
+from tests.fakes.credentials import Issues, authenticated, issue
 from tests.fakes.gateway import Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
 from tower.kube.status import StatusError
@@ -100,5 +100,5 @@ class AuthenticationTests(SynchronousTestCase):
         issues.put(b"certificate", issue("jane"))
         authenticator = issues.authenticator(Clock())
         for certificate, token in ((None, b"bad"), (None, None), (b"other", b"bad")):
-            self.assertRaises(Unauthorized, authenticator.authenticate, certificate, token)
-        self.assertEqual(authenticator.authenticate(b"certificate", b"bad").user, "jane")
+            self.assertRaises(Unauthorized, authenticated, authenticator, certificate, token)
+        self.assertEqual(authenticated(authenticator, b"certificate", b"bad").user, "jane")

@@ -12,7 +12,7 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.tunnels import FakeTunnel
 from tower.kube.status import StatusError
 from tower.net.connection_slots import Slots
-from tower.web.access.authentication import ANONYMOUS
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 from tower.web.ports.kubesphere_port import KubeSpherePort

@@ -6,16 +6,16 @@ import contextlib
 import json
 from typing import Any
 
-from attrs import define
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import issue
 from tests.fakes.pipes import FakePipe
 from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
-from tower.web.access.authentication import ANONYMOUS, MEMBER_ACCOUNT
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, TokenClusterPort
@@ -35,23 +35,6 @@ class NoGeneration:
     def seconds(self) -> float:
         """Return a time."""
         return 1e9
-
-
-@define
-class FakeCredential:
-    """A credential."""
-
-    cluster: str
-    term: tuple[float, float] = (0.0, 0.0)
-
-
-@define
-class FakeIdentity:
-    """An identity."""
-
-    credential: FakeCredential
-    user: str = "jane"
-    groups: tuple[str, ...] = ("dev",)
 
 
 class FakeKubeletAccess:
@@ -111,7 +94,7 @@ class RouterTestCase(SynchronousTestCase):
         if self.closed:
             raise Unauthorized
         if request.identity is None:
-            request.identity = FakeIdentity(FakeCredential(cluster))
+            request.identity = Identity("jane", ("dev",), issue(cluster=cluster, expires=0.0))
         return end()
 
     def ask(
@@ -186,7 +169,7 @@ class FrontDoorTests(RouterTestCase):
     def at_root(self, cluster: str, target: bytes) -> Any:
         """Request *target* with a credential for *cluster*."""
         request = FakeRequest(target, fields=FakeFields(bearer=b"secret"))
-        request.identity = FakeIdentity(FakeCredential(cluster))
+        request.identity = Identity("jane", ("dev",), issue(cluster=cluster, expires=0.0))
         router: Any = self.front
         return router(request)
 
@@ -515,7 +498,7 @@ class OpenClusterPortTests(RouterTestCase):
         channel = FakeChannel()
         for bearer, plain in ((b"towerk-a", False), (None, True), (b"towerk-a", False), (b"x", True)):
             request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)
-            request.identity = FakeIdentity(FakeCredential("alpha", (0.0, 2e9)))
+            request.identity = Identity("jane", ("dev",), issue(expires=2e9))
             outcome: Any = self.open(request)
             self.assertEqual((outcome.plain, request.identity is ANONYMOUS), (plain, plain))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tower.store import IStore
 from tower.store.records import Event
 from tower.tunnels.targets import KUBERNETES
-from tower.web.access.authentication import Identity
+from tower.web.access.authentication.identity import Identity
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay
 
@@ -61,7 +61,7 @@ class CachedAdmission:
         self._prefix = relay.prefix + b"/"
         self._except = self._prefix + _TARGETS if relay.prefix and relay.target == KUBERNETES else _NOTHING
         self._generation = generation
-        self._since, self._until = identity.credential.term
+        self._since, self._until = identity.term
 
     def covers(self, request: Request, generation: AdmissionGeneration) -> bool:
         """Return whether *request*, of the same connection, has the same relay; if not, run the filters."""

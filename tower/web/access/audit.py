@@ -99,8 +99,7 @@ class Entry:
                 self.relative = self.uri[len(prefix) - 1 :]
         self.user = identity.user or ANONYMOUS_USER
         self.groups: tuple[str, ...] = identity.groups if identity.user else (UNAUTHENTICATED_GROUP,)
-        credential = identity.credential
-        self.credential = "" if credential is None else credential.id
+        self.credential = identity.session
         self.address = channel.peer.address
         self.agent = fields.get(b"user-agent") or b""
         self.impersonated = (

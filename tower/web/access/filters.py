@@ -15,13 +15,11 @@ from tower.clusters import Cluster
 from tower.errors import Forbidden, NotFound
 from tower.kube.canonical_head import write_trusted_fields
 from tower.kube.status import StatusError
-from tower.web.access.authentication import (
-    Authenticates,
-    Identity,
-    authorize_api,
-    authorize_cluster,
-    authorize_identity,
-)
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
+from tower.web.access.authentication.reserved_names import authorize_identity
+from tower.web.access.authentication.union import AuthenticatorUnion
+from tower.web.access.authorization.credential_scope import authorize_api, authorize_cluster
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome
@@ -69,7 +67,7 @@ class FilterChain:
 class Authentication:
     """Authenticates the user, caches the identity on the connection, and checks it again for each request."""
 
-    def __init__(self, authenticator: Authenticates) -> None:
+    def __init__(self, authenticator: AuthenticatorUnion) -> None:
         self._authenticator = authenticator
 
     def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
@@ -80,7 +78,7 @@ class Authentication:
             self._authenticator.check(identity)
             request.identity = identity
             return None
-        found = self._authenticator.authenticate(request.certificate, bearer)
+        found = self._authenticator.authenticate(Presented(request.certificate, bearer, request.fields))
         if isinstance(found, Deferred):
             return Deferred.fromCoroutine(self._wait(found, request, bearer))
         _authenticated(found, request, bearer)
@@ -166,12 +164,12 @@ def check_claims(request: Request, _cluster: str) -> None:
         )
 
 
-def authentication_chain(authenticator: Authenticates) -> FilterChain:
+def authentication_chain(authenticator: AuthenticatorUnion) -> FilterChain:
     """Return the chain that only authenticates."""
     return FilterChain(Authentication(authenticator))
 
 
-def user_chain(authenticator: Authenticates, find: FindCluster) -> FilterChain:
+def user_chain(authenticator: AuthenticatorUnion, find: FindCluster) -> FilterChain:
     """Return the chain of the front door and of the clusters' own ports."""
     return FilterChain(Authentication(authenticator), _audit, Authorization(find), check_claims)
 

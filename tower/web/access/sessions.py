@@ -12,7 +12,8 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from tower.errors import Unauthorized
-from tower.web.access.authentication import AnyIdentity, Authenticates, Identity
+from tower.web.access.authentication.identity import AnyIdentity, Identity
+from tower.web.access.authentication.union import AuthenticatorUnion
 
 #: Interval of `Sessions.sweep`, s: requests in progress end this long after their credential at the latest.
 SWEEP_PERIOD = 2.0
@@ -33,8 +34,8 @@ class Session:
 
     @property
     def credential(self) -> str:
-        """The ID of the credential; empty without one."""
-        return "" if self.identity.credential is None else self.identity.credential.id
+        """The ID of the credential, or of the identity without one; empty: anonymous."""
+        return self.identity.session
 
 
 class Sessions:
@@ -42,7 +43,7 @@ class Sessions:
 
     _log = Logger()
 
-    def __init__(self, authenticator: Authenticates) -> None:
+    def __init__(self, authenticator: AuthenticatorUnion) -> None:
         self._authenticator = authenticator
         self._by_credential: dict[str, set[Session]] = {}  # without anonymous ones
         self._by_cluster: dict[str, set[Session]] = {}

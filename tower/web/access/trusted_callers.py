@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tower.http.requests import Fields
-from tower.web.access.authentication import MEMBER_ACCOUNT, AnyIdentity
+from tower.web.access.authentication.identity import MEMBER_ACCOUNT, AnyIdentity
 
 
 class Acting(NamedTuple):

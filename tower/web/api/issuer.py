@@ -21,7 +21,7 @@ from tower.net.addresses import is_wildcard, join_address
 from tower.options.base import public_host
 from tower.options.values import format_duration
 from tower.trust.rotating_authority import AnyAuthority
-from tower.web.access.authentication import check_grant
+from tower.web.access.authentication.reserved_names import check_grant
 
 #: Default lifetime of a kubeconfig, s; less if the proxy's limit is lower.
 DEFAULT_TTL = 8 * 3600.0

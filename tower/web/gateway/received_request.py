@@ -8,7 +8,7 @@ from tower.http.requests import Fields
 from tower.web.request_id import VALID_ID, new_request_id
 
 if TYPE_CHECKING:
-    from tower.web.access.authentication import AnyIdentity
+    from tower.web.access.authentication.identity import AnyIdentity
     from tower.web.gateway.http_channel import HTTPChannel
 
 #: Longest unread body that is discarded so that the connection can be kept, B.

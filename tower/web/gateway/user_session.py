@@ -19,7 +19,7 @@ from tower.web.gateway.memory_loan import Loan
 
 if TYPE_CHECKING:
     from tower.web.access.admission_cache import CachedAdmission
-    from tower.web.access.authentication import AnyIdentity, Identity
+    from tower.web.access.authentication.identity import AnyIdentity, Identity
     from tower.web.access.sessions import Session, Sessions
     from tower.web.gateway.gateway import Gateway
 
@@ -94,7 +94,8 @@ class UserSession:
             assert self._writer is not None, "there was no session"
             writer, forwarding = self._writer, self._peer.forwarding
             token = writer.member_token(fields.bearer)
-            identity = b"" if token is not None else identity_lines(writer.user, writer.groups)
+            known = writer.in_member
+            identity = b"" if token is not None else identity_lines(known.name, known.groups)
             self._lines = (
                 write_trusted_fields(fields, identity, forwarding, token)
                 if writer.is_trusted_caller

@@ -13,7 +13,7 @@ from tower.clusters import Cluster, Clusters
 from tower.net.connection_slots import prove
 from tower.net.listening import ConnectionReactor
 from tower.tunnels.targets import KUBESPHERE
-from tower.web.access.authentication import ANONYMOUS
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay

@@ -17,7 +17,7 @@ from tower.kube.status import StatusError
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
-from tower.web.access.authentication import ANONYMOUS, MEMBER_ACCOUNT, is_account_token
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, is_account_token
 from tower.web.access.filters import FilterChain, check_claims
 from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
@@ -148,7 +148,7 @@ class FrontDoor(_ClusterRouter):
         is for one cluster only, so the cluster is unambiguous.
         """
         identity: Any = request.identity
-        cluster: str = identity.credential.cluster
+        cluster: str = identity.cluster
         if not cluster:
             return self._own(request, path)
         return self._chain(request, cluster, _Route(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
