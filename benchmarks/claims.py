@@ -17,6 +17,7 @@ from benchmarks.rows import (
     OLD_100,
     OLD_AGENT,
     OPENSSH,
+    SQLITE,
     STORM_PEER,
 )
 from benchmarks.works import Numbers
@@ -146,6 +147,8 @@ CLAIMS = (
     Claim("oldproxy-32", "oldproxy-32", OLD_AGENT, 1, 1.2),
     *(Claim(f"oldproxy-{way}", f"oldproxy-{way}", OLD_AGENT, 1, 1.2) for way in _BOTH),
     *_nodes(),
+    Claim("host-32", "host-32", SQLITE, 0.95, 1),
+    _cost("host-32", "proxy", SQLITE, 1.05, 1, "CPU of the proxy per request"),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
     Claim(
         "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True

@@ -12,6 +12,7 @@ from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
 OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
 TOWER = "Tower"
 FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"
+SQLITE = "records in SQLite"
 IDLE_100, IDLE_2 = "gopeer, 100 idle", "gopeer, 2 idle"
 OLD_100, OLD_2 = "gopeer as deployed, 100 idle", "gopeer as deployed"
 OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
@@ -72,7 +73,7 @@ _PEERS = (
     Column(TOWER, "tower", "https"),
 )
 _ACCESS = (Column("no access log", "tower", "https"), Column(TOWER, "tower-access", "https"))
-_HOST = (Column("records in SQLite", "tower", "https"), Column(TOWER, "tower-host", "https"))
+_HOST = (Column(SQLITE, "tower", "https"), Column(TOWER, "tower-host", "https"))
 _ALL_PEERS = (*_PEERS, Column(IDLE_2, "idle-2", "https"), Column("Tower, cluster's port", "tower", "port"))
 _KUBE = (
     Column("direct", "direct-kube", "https"),

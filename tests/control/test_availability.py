@@ -8,7 +8,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import NOW, Bench
 from tests.fakes.tunnels import FakeTunnel
 from tower.clusters import Clusters
-from tower.clusters.condition_types import AGENT_AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
+from tower.clusters.cluster import Condition
+from tower.clusters.condition_types import (
+    AGENT_AVAILABLE,
+    MEMBER_CHECKS,
+    NODES_AVAILABLE,
+    NOT_CHECKED,
+    RESTORED,
+)
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
 from tower.control.availability import Availability
@@ -255,6 +262,29 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.sum("beta"), ("Unknown", "NotChecked"))
         self.bench.clock.advance(10)
         self.assertEqual(self.sum("beta"), ("False", "AgentNeverConnected"))
+
+    def test_restored(self) -> None:
+        """A cluster from a backup stays unknown until its agent has reported, or the grace period ends."""
+        kinds = ("Available", AGENT_AVAILABLE, *MEMBER_CHECKS)
+        for returns, wanted in ((True, ("True", "Ready")), (False, ("False", "AgentDisconnected"))):
+            self.service.stopService()
+            restored = [Condition(kind, "Unknown", NOT_CHECKED, RESTORED, 0.0) for kind in kinds]
+            self.successResultOf(self.bench.clusters.set_conditions("alpha", restored))
+            self.service.startService()
+            self.assertEqual(self.sum(), ("Unknown", "NotChecked"))
+            tunnel = FakeTunnel("alpha")
+            if returns:
+                self.bench.tunnels.add(tunnel)
+                self.assertEqual(self.sum(), ("Unknown", "NotChecked"))
+                self.report(tunnel, WORKS)
+            else:
+                self.bench.clock.advance(9)
+                self.assertEqual(self.sum(), ("Unknown", "NotChecked"))
+                self.bench.clock.advance(1)
+            self.assertEqual(self.sum(), wanted)
+            if returns:
+                self.bench.tunnels.remove(tunnel)
+                self.bench.clock.advance(60)
 
     def test_first_connect(self) -> None:
         """The first line of the log about a connected agent is the result of its first check."""

@@ -125,11 +125,23 @@ class HostTests(SynchronousTestCase):
         late = self.look(now=START + 31)["leader"].verdict
         self.assertEqual(late.grade, "warn")
         self.assertIn("tower-0 has not renewed the Lease for 31 s", late.seen)
+        self.assertIn("a proxy takes it over 30 s after its start: wait", late.cure)
         released = LeaseRecord().taken("tower-0", 30, START).released(START)
         self.host.put(LEASES, released.written(new_lease(NAMESPACE, "tower")))
         self.assertIn("no proxy leads", self.look()["leader"].verdict.seen)
         self.host.remove(LEASES, "tower", NAMESPACE)
         self.assertIn("there is no Lease tower", self.look()["leader"].verdict.seen)
+
+    def test_first_start(self) -> None:
+        """While CRDs are missing, the proxy cannot lead: their installation is the only cure."""
+        self.host.without = {"settings"}
+        for lease in (LeaseRecord().taken("tower-0", 30, START).released(START), None):
+            if lease is None:
+                self.host.remove(LEASES, "tower", NAMESPACE)
+            else:
+                self.host.put(LEASES, lease.written(new_lease(NAMESPACE, "tower")))
+            verdict = self.look()["leader"].verdict
+            self.assertEqual(verdict.cure, "install the CRDs: no proxy can lead without them")
 
     def test_keys(self) -> None:
         """A missing or incomplete Secret is named; without rights it is not checked."""

@@ -200,6 +200,9 @@ class LeaderTests(TowerTestCase):
         for kinds, namespace in (("clusters", "default"), (",".join(["secrets", *own]), "kubesphere-system")):
             kubectl("delete", kinds, "--all", "-n", namespace, "--timeout=30s")
         self.assertIn("start the proxies", self.leader.tower("restore", file, host))
+        status = json.loads(kubectl("get", "cluster", "alpha", "-o", "json"))["status"]
+        states = {each["type"]: each["status"] for each in status["conditions"]}
+        self.assertEqual((states["Available"], states["AgentAvailable"]), ("Unknown", "Unknown"))
         self.leader.renew()
         self.leader.start()
         wait_for("the agent at the restored proxy", self.works)

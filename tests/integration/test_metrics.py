@@ -90,8 +90,8 @@ AGENT: dict[str, Labels] = {
     "tower_build_info": {"program": ("agent",), "python": (), "version": ()},
     "process_cpu_seconds_total": {},
 }
-#: Metrics of a proxy with a host cluster; see `tests.integration.test_host_faults`.
-HOSTED = re.compile(r"tower_host_|workqueue_")
+#: Metrics of a proxy with a host cluster; see `tests.integration.test_host_faults` and `test_leader`.
+HOSTED = re.compile(r"tower_host_|workqueue_|leader_election_|tower_leader_")
 
 #: Number of buckets of a histogram, with the one of all values.
 BUCKETS = 8

@@ -56,7 +56,7 @@ def restore(options: argparse.Namespace) -> str:
     if HOST_OBJECTS in found.files:
         from tower.cli.records.host_backup import put_objects  # installs Twisted's reactor
 
-        put_objects(options, found)
+        put_objects(options, found, time.time())
         text = f"restored {found.count} objects of {made}, to namespace {options.namespace}"
         if found.has_secrets:
             return f"{text}: start the proxies; {_LATER}"

@@ -15,6 +15,12 @@ AGENT_DEGRADED: Final = "AgentDegraded"
 #: Its reason if an administrator has disabled the cluster.
 DISABLED: Final = "Disabled"
 
+#: Reason of conditions that no proxy has checked yet.
+NOT_CHECKED: Final = "NotChecked"
+
+#: Message of conditions that were true in a backup, until a proxy has checked them.
+RESTORED: Final = "Restored from a backup: not known until a proxy serves the cluster."
+
 #: An agent is connected, as in upstream's CRD; of clusters with an agent.
 AGENT_AVAILABLE: Final = "AgentAvailable"
 

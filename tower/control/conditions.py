@@ -14,6 +14,8 @@ from tower.clusters.condition_types import (
     DISABLED,
     MEMBER_CHECKS,
     NODES_AVAILABLE,
+    NOT_CHECKED,
+    RESTORED,
 )
 from tower.escaping import quoted
 from tower.kube.member_cures import WARNINGS
@@ -28,6 +30,9 @@ _NEVER = "AgentNeverConnected"
 #: Messages of checks that were not made.
 _UNREACHED = "Not checked, because the cluster cannot be reached."
 _AWAITED = "The first check has not finished yet."
+
+#: Messages of checks from the time without a tunnel, or without a proxy.
+_STALE = (_UNREACHED, RESTORED)
 
 #: Start of a sentence; others, such as a host name, stay unchanged.
 _WORD = re.compile(r"[a-z]+(?=,? )")
@@ -99,7 +104,7 @@ def member_conditions(status: MemberStatus) -> list[Condition]:
 def unreported(tunnels: Sequence[Tunnel]) -> list[Condition]:
     """Return the conditions of the API server while *tunnels* are open and none has reported."""
     if tunnels[0].check_member is not None:
-        return _unknown("NotChecked", "The proxy's first check has not finished yet.")
+        return _unknown(NOT_CHECKED, "The proxy's first check has not finished yet.")
     return _unknown(
         "NotReported",
         f"The agent, version {quoted(tunnels[0].version)}, does not report this: upgrade the agent",
@@ -117,8 +122,8 @@ def before_report(cluster: Cluster, *, is_live: bool) -> list[Condition]:
     Those of the record stay, unless a tunnel is open and they are from the time without one.
     """
     known = [condition for kind in MEMBER_CHECKS if (condition := cluster.condition(kind)) is not None]
-    is_stale = len(known) < len(MEMBER_CHECKS) or any(each.message == _UNREACHED for each in known)
-    return _unknown("NotChecked", _AWAITED) if is_live and is_stale else known
+    is_stale = len(known) < len(MEMBER_CHECKS) or any(each.message in _STALE for each in known)
+    return _unknown(NOT_CHECKED, _AWAITED) if is_live and is_stale else known
 
 
 def summary(
@@ -144,8 +149,8 @@ def summary(
     for kind in (*MEMBER_CHECKS, kinds[0]) if degraded else kinds:
         if kind in found and found[kind].status == "False":
             return _made(AVAILABLE, "False", found[kind].reason, found[kind].message)
-    if any(kind not in found or found[kind].message == _AWAITED for kind in kinds):
-        return _made(AVAILABLE, "Unknown", "NotChecked", _AWAITED)
+    if any(kind not in found or found[kind].message in (_AWAITED, RESTORED) for kind in kinds):
+        return _made(AVAILABLE, "Unknown", NOT_CHECKED, _AWAITED)
     broken = [(tunnel, text) for tunnel in tunnels if (text := _problem(tunnel, is_silent))]
     if broken:
         tunnel, text = broken[0]

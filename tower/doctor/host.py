@@ -36,6 +36,8 @@ _FORBIDDEN, _NOT_FOUND = 403, 404
 
 _RIGHTS = "tower rbac host | kubectl apply -f -"
 
+_START = "start tower-proxy; if it runs, see its log"
+
 
 class DiscoveringHost(HostAPI, Protocol):
     """A client of the host cluster that knows its types."""
@@ -87,14 +89,19 @@ class _Host:
 
     async def kinds(self) -> Verdict:
         """Look for the types of Tower's objects, which every account may see."""
+        missing = await self._missing()
+        if missing:
+            return fail(f"missing: {_listed(missing)}", INSTALL)
+        return ok(f"{len(crds())} are installed")
+
+    async def _missing(self) -> list[str]:
+        """Return the names of the CRDs that are not installed."""
         missing = []
         for crd in crds():
             group, version = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
             if crd["spec"]["names"]["plural"] not in await self._api.plurals(group, version):
                 missing.append(crd["metadata"]["name"])
-        if missing:
-            return fail(f"missing: {_listed(missing)}", INSTALL)
-        return ok(f"{len(crds())} are installed")
+        return missing
 
     async def place(self) -> Verdict:
         """Look for the namespace; the proxy's account has no right to read it."""
@@ -132,18 +139,24 @@ class _Host:
         try:
             record = LeaseRecord.of(await self._api.get(LEASES, _LEASE, self._namespace))
         except APIError as e:
-            return self._unread(
-                e, LEASES, warn(f"there is no Lease {_LEASE}: no proxy leads", "start tower-proxy")
-            )
+            unread = self._unread(e, LEASES)
+            return unread or await self._idle(f"there is no Lease {_LEASE}: no proxy leads", _START)
         if not record.holder:
-            return warn("no proxy leads", "start tower-proxy; if it runs, see its log")
+            return await self._idle("no proxy leads", _START)
         age = self._now() - _moment(record.renewed)
         if age > record.duration:
             seen = (
                 f"{record.holder} has not renewed the Lease for {age:.0f} s, and no other proxy has taken it"
             )
-            return warn(seen, "start tower-proxy, or see the logs of the proxies")
+            wait = f"a proxy takes it over {record.duration} s after its start: wait, and repeat this command"
+            return await self._idle(seen, f"start tower-proxy; {wait}; then see its log")
         return ok(f"{record.holder} leads, and renewed the Lease {max(age, 0):.0f} s ago")
+
+    async def _idle(self, seen: str, cure: str) -> Verdict:
+        """Return the verdict while no proxy leads; without CRDs, none can."""
+        return warn(
+            seen, "install the CRDs: no proxy can lead without them" if await self._missing() else cure
+        )
 
     async def keys(self) -> Verdict:
         """Look at the Secret with the proxy's keys; contents are not shown."""
@@ -154,7 +167,7 @@ class _Host:
                 f"Secret {self._namespace}/{STATE_OBJECT} does not exist; the first leader creates it",
                 "if a proxy has led before, apply a saved copy of the Secret with kubectl",
             )
-            return self._unread(e, SECRETS, missing)
+            return self._unread(e, SECRETS) or missing
         names = sorted(name for name in secret.get("data") or {} if name in SHARED_FILES)
         if HOST_KEY not in names:
             return warn(
@@ -163,9 +176,10 @@ class _Host:
             )
         return ok(f"Secret {self._namespace}/{STATE_OBJECT} has {', '.join(names)}")
 
-    def _unread(self, error: APIError, resource: ResourceType, missing: Verdict) -> Verdict:
+    def _unread(self, error: APIError, resource: ResourceType) -> Verdict | None:
+        """Return the verdict about an object that cannot be read; None: it does not exist."""
         if error.code == _NOT_FOUND and "namespaces " not in error.message:
-            return missing
+            return None
         if error.code == _FORBIDDEN:
             return Verdict("skip", "not checked: this account lacks rights, see above")
         return judged(describe(error, resource), "check the API server")

@@ -8,8 +8,16 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.tunnels import FakeTunnel
-from tower.clusters.host.host_statuses import HostStatuses
+from tower.clusters.host.host_statuses import (
+    AGENT_VERSION,
+    KUBERNETES_VERSION,
+    LAST_SEEN,
+    OBSERVED_GENERATION,
+    HostStatuses,
+)
+from tower.kube.crds.manifests import crds
 from tower.kube.rest.host_api import Object
+from tower.kube.rest.well_known import CLUSTERS
 from tower.tunnels import Tunnels
 
 
@@ -69,3 +77,10 @@ class HostStatusTests(SynchronousTestCase):
             self.statuses.generations["alpha"] = generation
             status = self.statuses.added("alpha", _object(), _object(conditions=[1]))["status"]
             self.assertEqual(status.get("observedGeneration"), expected)
+
+    def test_described(self) -> None:
+        """The CRD describes each field, so that kubectl explain knows it."""
+        (crd,) = [each for each in crds() if each["metadata"]["name"] == CLUSTERS.name]
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+        for name in ("conditions", KUBERNETES_VERSION, AGENT_VERSION, LAST_SEEN, OBSERVED_GENERATION):
+            self.assertTrue(schema[name]["description"], name)

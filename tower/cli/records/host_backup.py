@@ -19,7 +19,8 @@ from tower import __version__
 from tower.cli.client import CommandFailed
 from tower.cli.records.host_session import reactor, with_host
 from tower.cli.records.store_copy import check_no_leader
-from tower.clusters.host.host_object import CREATED, UID, ClusterCodec, record_value
+from tower.clusters.host.host_object import CREATED, SERVED_TYPES, UID, ClusterCodec, record_value
+from tower.clusters.host.restored_status import restored_status
 from tower.controller.leader.state_secret import STATE_OBJECT
 from tower.controller.objects.service_objects import CLUSTER_LABEL
 from tower.errors import Invalid, one_line
@@ -80,13 +81,16 @@ def take_objects(options: argparse.Namespace, now: float, *, with_secrets: bool)
     return Backup(__version__, now, has_secrets=with_secrets, files={HOST_OBJECTS: SavedFile(data, 0o600)})
 
 
-def put_objects(options: argparse.Namespace, backup: Backup) -> None:
-    """Restore a backup into the host cluster that *options* name."""
+def put_objects(options: argparse.Namespace, backup: Backup, now: float) -> None:
+    """Restore a backup into the host cluster that *options* name.
+
+    :param now: s since the epoch.
+    """
     objects: list[Object] = json.loads(backup.files[HOST_OBJECTS].data)
 
     async def put(api: HostAPI) -> None:
         await check_no_leader(api, options.namespace)
-        await _explained(restore_objects(api, options.namespace, objects))
+        await _explained(restore_objects(api, options.namespace, objects, now))
 
     with_host(options, put)
 
@@ -124,9 +128,10 @@ async def saved_objects(
     )
 
 
-async def restore_objects(api: HostAPI, namespace: str, objects: list[Object]) -> None:
+async def restore_objects(api: HostAPI, namespace: str, objects: list[Object], now: float) -> None:
     """Create the objects; a restore that was interrupted can be repeated.
 
+    :param now: s since the epoch.
     :raise CommandFailed: an object exists and differs; if it is the first one, nothing was written.
     """
     types = {each.resource.kind: each.resource for each in _TYPES}
@@ -134,7 +139,10 @@ async def restore_objects(api: HostAPI, namespace: str, objects: list[Object]) -
         resource = types[obj["kind"]]
         where = namespace if resource.namespaced else None
         metadata = {**obj["metadata"], **({"namespace": namespace} if where else {})}
-        await _create(api, resource, {**obj, "metadata": metadata}, where)
+        restored = {**obj, "metadata": metadata}
+        if resource == CLUSTERS and "status" in obj:
+            restored["status"] = restored_status(obj["status"], SERVED_TYPES, now)
+        await _create(api, resource, restored, where)
 
 
 async def _create(api: HostAPI, resource: ResourceType, obj: Object, namespace: str | None) -> None:

@@ -51,13 +51,13 @@ _PRIVATE = frozenset({UID, CREATED, META, OTHER_TYPES, TRANSACTION})
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SECRETS = ("token", "proxyToken", "kubeconfig")
 
-#: Types of the conditions that Tower maintains.
-TYPES = frozenset(
-    {
-        *(AVAILABLE, AGENT_AVAILABLE, NODES_AVAILABLE, *MEMBER_CHECKS),
-        *("NodesSynced", "AgentVersionSupported", "Initialized", "ExternalAccessReady"),
-    }
+#: Types of the conditions that are true only while a proxy serves the cluster.
+SERVED_TYPES = frozenset(
+    {AVAILABLE, AGENT_AVAILABLE, NODES_AVAILABLE, *MEMBER_CHECKS, "Initialized", "ExternalAccessReady"}
 )
+
+#: Types of the conditions that Tower maintains.
+TYPES = SERVED_TYPES | {"NodesSynced", "AgentVersionSupported"}
 
 
 @frozen
