@@ -649,7 +649,8 @@ class FailureTests(ControllerTestCase):
         )
         with capturedLogs() as logs:
             self.apply()
-            self.assertIn('cannot create resource "services"', "".join(self.controller.problems))
+            (problem,) = self.controller.problems
+            self.assertIn(r"cannot create resource \"services\" in API group \"\": grant it", problem)
             self.pump(10)
         self.assertEqual(sum("cannot create" in eventAsText(each) for each in logs), 2)  # and solved
         self.assertEqual(self.status(INITIALIZED)[0], "True")

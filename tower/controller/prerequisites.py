@@ -47,7 +47,7 @@ def problem_of(error: BaseException, namespace: str) -> Problem | None:
         )
     if error.code == _FORBIDDEN:
         # without the name of the object, which is another one for each cluster
-        detail = error.message.partition("forbidden: ")[2] or error.message
+        detail = error.message.partition("forbidden: ")[2].removesuffix('"') or error.message
         text = (
             f"the host cluster's API server rejects requests of the proxy: {detail}: grant it the rights of "
             "'tower rbac host | kubectl apply -f -'"

@@ -304,7 +304,7 @@ class HostedProxyTests(SynchronousTestCase):
         self.host.fail_next(403, "secrets is forbidden", verbs=["list"], count=2)
         replica = self.replica("a")
         self.assertIn(
-            "secrets is forbidden: grant the rights of 'tower rbac host | kubectl apply -f -'",
+            "secrets is forbidden\": grant the rights of 'tower rbac host | kubectl apply -f -'",
             replica.hosted.problem,
         )
         self.assertIsNone(replica.proxy)

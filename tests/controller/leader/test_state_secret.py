@@ -121,6 +121,8 @@ class StateSecretTests(SynchronousTestCase):
         self.host.fail_next(403, "secrets is forbidden", verbs=["create"])
         with capturedLogs() as events:
             self.do(self.secret.try_to_save_changed())
+            text = f"cannot write again the removed Secret {NAMESPACE}/tower-state: POST "
+            self.assertTrue(self.secret.problem.startswith(text), self.secret.problem)
             self.assertIn("secrets is forbidden", self.secret.problem)
             self.do(self.secret.try_to_save_changed())
         self.assertEqual((self.stored(), self.secret.problem), ({KEY: b"1"}, ""))

@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tests.kube.rest.fake_objects import FakeObjects, Place, place_of
 from tests.kube.rest.fake_watches import FakeSelection, FakeWatch
+from tower.escaping import reported
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.well_known import NAMESPACES
@@ -349,7 +350,8 @@ class FakeHost:
         resource, namespace, name = place
         path = resource.path(namespace, name or None)
         method = _METHODS.get(verb, "DELETE")
-        return APIError(method, path, code, text, reason=reason, retry_after=retry_after)
+        detail = reported("the API server", text) if code else text  # as `tower.kube.client` does
+        return APIError(method, path, code, detail, reason=reason, retry_after=retry_after)
 
     def _found(self, resource: ResourceType, name: str, namespace: str | None) -> Object:
         place = place_of(resource, name, namespace)

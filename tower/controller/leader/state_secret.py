@@ -120,8 +120,8 @@ class StateSecret:
                     if await self._write(changes):
                         break
                 except APIError as e:
-                    names = ", ".join(changes)
-                    raise StoreFailed(f"cannot save {names} in {self}: {one_line(e)}") from e
+                    writing = f"save {', '.join(changes)} in" if changes else "write again the removed"
+                    raise StoreFailed(f"cannot {writing} {self}: {one_line(e)}") from e
             else:
                 raise StoreFailed(f"{self} was changed by another program at the same time: retry later")
             self._saved = _changed(self._saved, changes)

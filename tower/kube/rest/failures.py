@@ -23,7 +23,8 @@ _TLS_CURE = "check the certificate-authority and tls-server-name of the kubeconf
 def is_lost_namespace(error: APIError, namespace: str) -> bool:
     """Return whether a write failed because its namespace does not exist, or is being deleted."""
     if error.code == _NOT_FOUND:
-        return f'namespaces "{namespace}" not found' in error.message
+        # `reported` escapes the quotes
+        return f'namespaces "{namespace}" not found' in error.message.replace("\\", "")
     return (
         error.code == _FORBIDDEN and f"namespace {namespace} because it is being terminated" in error.message
     )
