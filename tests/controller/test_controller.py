@@ -615,6 +615,47 @@ class UnreachableTests(ControllerTestCase):
         self.assertEqual(event["reason"], "NoEndpoint")
         self.assertIn("set --publish-service-address", event["message"])
 
+    def test_last_word(self) -> None:
+        """After a change of the state, the event with the latest time has the current one."""
+        self.apply()
+        for _ in range(2):
+            for is_joined, reasons in ((False, ["Withdrawn"]), (True, ["Initialized", "NoEndpoint"])):
+                self.pump(10)
+                self.apply(joinFederation=is_joined)
+                events = self.kit.host.objects(EVENTS)
+                latest = max(each["lastTimestamp"] for each in events)
+                found = [each["reason"] for each in events if each["lastTimestamp"] == latest]
+                self.assertEqual(sorted(found), reasons)
+        counts = {each["reason"]: each["count"] for each in events}
+        self.assertEqual((counts["Initialized"], counts["Withdrawn"]), (3, 2))
+        self.assertEqual(self.steady(200), [])
+
+    def test_repeated(self) -> None:
+        """An event that only occurs again is written every few minutes."""
+        self.apply()
+        before = len(self.kit.host.writes)
+        for _ in range(20):
+            self.kit.host.remove(SERVICES, "mc-alpha", NAMESPACE)
+            self.pump(20)
+        written = [plural for _, plural, _ in self.kit.host.writes[before:]]
+        self.assertEqual(written.count("services"), 20)
+        self.assertEqual(written.count("events"), 1)
+
+    def test_next_leader(self) -> None:
+        """The next leader changes no event of the first one."""
+        self.apply()
+        before = self.kit.host.objects(EVENTS)
+        self.pump(10)
+        self.controller.stopService()
+        self.started()
+        self.apply(joinFederation=False)
+        self.pump(10)
+        self.apply()
+        after = self.kit.host.objects(EVENTS)
+        self.assertEqual([each for each in after if each in before], before)
+        latest = [each["reason"] for each in sorted(after, key=lambda each: each["lastTimestamp"])[-2:]]
+        self.assertEqual(sorted(latest), ["Initialized", "NoEndpoint"])
+
 
 class FailureTests(ControllerTestCase):
     """Requests that fail, and prerequisites that are missing."""

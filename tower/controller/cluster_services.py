@@ -8,7 +8,6 @@ from attrs import frozen
 
 from tower.clusters.cluster import Condition
 from tower.controller.applier import Applier
-from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster, HostObjects
 from tower.controller.objects.host_conditions import exported, not_exported
 from tower.controller.objects.service_objects import (
@@ -33,7 +32,6 @@ class ClusterServices:
 
     _applier: Applier
     _settings: HostSettings
-    _events: HostEvents
 
     async def apply(self, cluster: HostCluster, port: int, objects: HostObjects) -> Object:
         """Bring the Service of a cluster in line; return it.
@@ -77,8 +75,6 @@ class ClusterServices:
 
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
-        if problem := self.endpoint_problem(cluster.name):
-            self._events.record(cluster, "Warning", "NoEndpoint", problem)
         for wanted in wanted_slices(cluster, port, self._settings):
             await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
         for each in current.values():

@@ -212,7 +212,7 @@ class Controller(Service):
     def _report(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
         cluster = self._hosts.get(name)
         if cluster is not None:
-            self._events.record(cluster, "Warning", reason, text)
+            self._events.record(cluster, "Warning", reason, text, is_served=False)
             reporting = self._reconciler.failed(cluster, reason, text, is_lasting=is_lasting)
             # the next attempt reports it
             Deferred.fromCoroutine(reporting).addErrback(lambda failure: failure.trap(TowerError))
