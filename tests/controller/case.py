@@ -11,6 +11,7 @@ from tests.controller.kit import HostKit
 from tower.controller.controller import Controller
 from tower.controller.host_access import HostAccess
 from tower.controller.objects.service_objects import HostSettings
+from tower.kube.rest.host_api import HostAPI
 from tower.kube.rest.well_known import EVENTS
 
 TOKEN = "0123456789abcdef" * 4
@@ -29,12 +30,16 @@ class ControllerTestCase(SynchronousTestCase):
         self.addCleanup(self.kit.stop)
         self.controller = self.started()
 
+    def api(self) -> HostAPI:
+        """Return the API server as the next controller sees it."""
+        return self.kit.host
+
     def started(self) -> Controller:
         """Return a controller that has just started."""
         clock: Any = self.kit.clock
         controller = Controller(
             clock,
-            HostAccess(self.kit.host, self.settings, self.kit.statuses),
+            HostAccess(self.api(), self.settings, self.kit.statuses),
             self.kit.records,
             self.kit.issuer,
             clock.seconds,

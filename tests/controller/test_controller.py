@@ -10,6 +10,7 @@ from twisted.logger import capturedLogs, eventAsText
 from tests.controller.case import TOKEN, ControllerTestCase
 from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
+from tower.controller.cluster_services import ATTEMPTS
 from tower.controller.kubeconfig_issuer import CALLER
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
@@ -144,9 +145,10 @@ class ServedTests(ControllerTestCase):
         )
         self.pump()
         self.assertEqual(self.kit.service()["spec"]["ports"], wanted)
+        address = self.kit.service()["spec"]["clusterIP"]
         self.kit.host.remove(SERVICES, "mc-alpha", NAMESPACE)
         self.pump()
-        address = self.kit.service()["spec"]["clusterIP"]
+        self.assertEqual(self.kit.service()["spec"]["clusterIP"], address)
         self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
         self.assertEqual(read_kubeconfig(self.kubeconfig()).server, f"https://{address}:6443")
 
@@ -481,13 +483,46 @@ class RemovalTests(ControllerTestCase):
         self.apply()
         self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], endpoint)
         self.apply(joinFederation=False)
-        text = "spec.clusterIPs: Invalid value: failed to allocate IP: provided IP is already allocated"
-        self.kit.host.fail_next(422, text, verbs=("create",), plural="services")
+        self.refuse_address(ATTEMPTS)
         self.apply()
+        self.retry()
         address = self.kit.service()["spec"]["clusterIP"]
         self.assertNotIn(f"//{address}:", endpoint)
         self.assertEqual(self.kit.connection()["kubernetesAPIEndpoint"], f"https://{address}:6443")
         self.assertEqual(self.status(INITIALIZED)[0], "True")
+
+    def test_address_out_of_range(self) -> None:
+        """A cluster whose ClusterIP is not allowed any more gets another one at once."""
+        self.apply()
+        self.apply(joinFederation=False)
+        self.refuse_address(1, "the provided IP is not in the valid range")
+        self.apply()
+        self.assertEqual(self.kit.service()["spec"]["clusterIP"], "10.96.0.2")
+
+    def test_deleted_service(self) -> None:
+        """A Service that a user deletes gets its ClusterIP back, which is released late, without a report."""
+        self.apply()
+        address = self.kit.service()["spec"]["clusterIP"]
+        before = self.messages("Initialized")
+        self.refuse_address(ATTEMPTS - 1)
+        with capturedLogs() as logs:
+            self.kit.host.remove(SERVICES, "mc-alpha", NAMESPACE)
+            self.retry()
+        self.assertEqual(self.kit.service()["spec"]["clusterIP"], address)
+        self.assertEqual(self.events("Warning"), [])
+        self.assertEqual(self.messages("Initialized"), before)
+        self.assertEqual([each for each in logs if each["log_level"].name in ("warn", "error")], [])
+        self.assertEqual(self.steady(), [])
+
+    def retry(self) -> None:
+        """Let the controller try to get the ClusterIP."""
+        for _ in range(ATTEMPTS):
+            self.pump(1)
+
+    def refuse_address(self, count: int, reason: str = "provided IP is already allocated") -> None:
+        """Let the API server refuse the ClusterIP of the next Services, as Kubernetes does."""
+        text = f'Service "mc-alpha" is invalid: spec.clusterIPs: Invalid value: ["10.96.0.1"]: {reason}'
+        self.kit.host.fail_next(422, text, verbs=("create",), plural="services", count=count)
 
     def test_copied_address(self) -> None:
         """A copy of the object under another name gets its own ClusterIP."""
@@ -614,6 +649,47 @@ class UnreachableTests(ControllerTestCase):
         (event,) = [each for each in self.kit.host.objects(EVENTS) if each["type"] == "Warning"]
         self.assertEqual(event["reason"], "NoEndpoint")
         self.assertIn("set --publish-service-address", event["message"])
+
+    def test_last_word(self) -> None:
+        """After a change of the state, the event with the latest time has the current one."""
+        self.apply()
+        for _ in range(2):
+            for is_joined, reasons in ((False, ["Withdrawn"]), (True, ["Initialized", "NoEndpoint"])):
+                self.pump(10)
+                self.apply(joinFederation=is_joined)
+                events = self.kit.host.objects(EVENTS)
+                latest = max(each["lastTimestamp"] for each in events)
+                found = [each["reason"] for each in events if each["lastTimestamp"] == latest]
+                self.assertEqual(sorted(found), reasons)
+        counts = {each["reason"]: each["count"] for each in events}
+        self.assertEqual((counts["Initialized"], counts["Withdrawn"]), (3, 2))
+        self.assertEqual(self.steady(200), [])
+
+    def test_repeated(self) -> None:
+        """An event that only occurs again is written every few minutes."""
+        self.apply()
+        before = len(self.kit.host.writes)
+        for _ in range(20):
+            self.kit.host.remove(SERVICES, "mc-alpha", NAMESPACE)
+            self.pump(20)
+        written = [plural for _, plural, _ in self.kit.host.writes[before:]]
+        self.assertEqual(written.count("services"), 20)
+        self.assertEqual(written.count("events"), 1)
+
+    def test_next_leader(self) -> None:
+        """The next leader changes no event of the first one."""
+        self.apply()
+        before = self.kit.host.objects(EVENTS)
+        self.pump(10)
+        self.controller.stopService()
+        self.started()
+        self.apply(joinFederation=False)
+        self.pump(10)
+        self.apply()
+        after = self.kit.host.objects(EVENTS)
+        self.assertEqual([each for each in after if each in before], before)
+        latest = [each["reason"] for each in sorted(after, key=lambda each: each["lastTimestamp"])[-2:]]
+        self.assertEqual(sorted(latest), ["Initialized", "NoEndpoint"])
 
 
 class FailureTests(ControllerTestCase):

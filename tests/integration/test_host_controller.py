@@ -20,7 +20,7 @@ from tests.fakes.certificates import authority
 from tests.integration.member import Running
 from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.records import Records
-from tower.controller.controller import QUARANTINE, Controller
+from tower.controller.controller import PROBE_PERIOD, QUARANTINE, Controller
 from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import ADDRESS_ANNOTATION, BALANCER_ANNOTATION, FINALIZER
@@ -41,6 +41,8 @@ MANY = 15  # clusters that are applied at once
 ADDRESSES = ("192.0.2.7", "2001:db8::7")  # of a proxy outside of the host cluster
 PATIENCE = 30.0  # s
 QUIET = 5.0  # s without a change
+DELETIONS = 5
+LOST = PROBE_PERIOD + 1.0  # s without the namespace
 READS = frozenset(("get", "list", "watch"))
 
 
@@ -186,6 +188,7 @@ class HostControllerTests(TestCase):
         token = base64.b64decode(secret["data"]["token"]).decode()
         self.assertTrue(self.records.v1_tokens.check("alpha", token))
         await self.exported(address)
+        await self.deleted_service(service)
         await self.off_and_on(port, address)
         await self.kubectl("delete", "cluster", "alpha", "--wait=true", f"--timeout={PATIENCE:g}s")
         await self.until_gone("service", "mc-alpha")
@@ -212,6 +215,8 @@ class HostControllerTests(TestCase):
         namespace["spec"]["finalizers"] = []
         path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
         await self.kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(namespace).encode())
+        await self.pause(LOST)  # attempts of the controller meanwhile
+        self.assertEqual(self.reason("beta"), "NamespaceMissing")
         await self.kubectl("create", "namespace", NAMESPACE)
         await self.until("back", lambda: self.status("beta") == "True")
         self.assertEqual((ended, self.records.v1_tokens.tokens("beta")), ([], tokens))
@@ -274,6 +279,19 @@ class HostControllerTests(TestCase):
                 return
             await self.pause(0.2)
         raise AssertionError(cluster)
+
+    async def deleted_service(self, before: Object) -> None:
+        """Check that a Service that a user deletes is back with its ClusterIP."""
+        for _ in range(DELETIONS):
+            await self.kubectl("-n", NAMESPACE, "delete", "service", "mc-alpha")
+            began = time.monotonic()
+            while not await self.kubectl(
+                "-n", NAMESPACE, "get", "service", "mc-alpha", "--ignore-not-found", "-o", "name"
+            ):
+                self.assertLess(time.monotonic(), began + PATIENCE)
+            after = await self.get("service", "mc-alpha")
+            self.assertEqual(after["spec"]["clusterIP"], before["spec"]["clusterIP"])
+            self.assertNotEqual(after["metadata"]["uid"], before["metadata"]["uid"])
 
     async def off_and_on(self, port: int, address: str) -> None:
         """Check that `joinFederation` takes alpha's Service away, and brings it back with its ClusterIP."""

@@ -142,7 +142,8 @@ class ClusterObject:
         is_current = agent is None or agent == facts.get(AGENT_VERSION, agent)
         if version == cluster.versions.get(KUBERNETES_VERSION) and is_current:
             return
-        await self._patch_status(cluster.name, {"status": facts})
+        version = {"resourceVersion": cluster.resource_version}
+        await self._patch_status(cluster.name, {"metadata": version, "status": facts})
 
     async def _patch_status(self, name: str, patch: Object) -> None:
         below = "status" if self._has_status else ""
@@ -163,9 +164,10 @@ class ClusterObject:
         """
         if not self._has_status or cluster.observed_generation == cluster.generation:
             return
-        status: Object = {"status": {"observedGeneration": cluster.generation}}
+        version = {"resourceVersion": cluster.resource_version}
+        patch: Object = {"metadata": version, "status": {"observedGeneration": cluster.generation}}
         try:
-            stored = await self._api.patch(CLUSTERS, cluster.name, status, subresource="status")
+            stored = await self._api.patch(CLUSTERS, cluster.name, patch, subresource="status")
         except APIError as e:
             if e.code != _NOT_FOUND:
                 raise

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from tower.clusters.cluster import Condition
 from tower.controller.applier import Applier
-from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster, HostObjects
 from tower.controller.objects.host_conditions import exported, not_exported
 from tower.controller.objects.service_objects import (
@@ -20,11 +19,20 @@ from tower.controller.objects.service_objects import (
     wanted_service,
     wanted_slices,
 )
+from tower.errors import Conflict
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import ENDPOINT_SLICES, SERVICES
 
+#: Attempts to get the last ClusterIP again before another one is taken.  The API server releases the
+#: ClusterIP of a deleted Service only after it has reported the deletion.
+ATTEMPTS = 5
+
 _INVALID = 422
+
+
+class AddressTaken(Conflict):
+    """Another Service has the last ClusterIP of a cluster, or had it until now."""
 
 
 @frozen
@@ -33,13 +41,14 @@ class ClusterServices:
 
     _applier: Applier
     _settings: HostSettings
-    _events: HostEvents
+    _refused: dict[str, int] = field(factory=dict, init=False)  # attempts, by cluster
 
     async def apply(self, cluster: HostCluster, port: int, objects: HostObjects) -> Object:
         """Bring the Service of a cluster in line; return it.
 
         :param port: the cluster's own.
-        :raise APIError: a write failed.
+        :raise AddressTaken: try again; after `ATTEMPTS`, it gets another address.
+        :raise TowerError: a write failed.
         """
         service = await self._apply_service(cluster, port, objects.service)
         await self._apply_slices(cluster, port, objects.slices)
@@ -69,16 +78,28 @@ class ClusterServices:
         if current is None and cluster.last_address:
             spec = {**wanted["spec"], "clusterIP": cluster.last_address}
             try:
-                return await self._applier.apply(SERVICES, {**wanted, "spec": spec}, None)
+                service = await self._applier.apply(SERVICES, {**wanted, "spec": spec}, None)
             except APIError as e:
                 if e.code != _INVALID:
-                    raise  # else another Service has the address now, or the range was changed
+                    raise
+                self._refuse(cluster, e)
+            else:
+                self._refused.pop(cluster.name, None)
+                return service
         return await self._applier.apply(SERVICES, wanted, current)
+
+    def _refuse(self, cluster: HostCluster, error: APIError) -> None:
+        """Return if a cluster must get another ClusterIP: its last one is not in the range, or taken.
+
+        :raise AddressTaken: it may be free soon.
+        """
+        attempts = self._refused.pop(cluster.name, 0) + 1
+        if "already allocated" in error.message and attempts < ATTEMPTS:
+            self._refused[cluster.name] = attempts
+            raise AddressTaken(f"ClusterIP {cluster.last_address} is allocated") from error
 
     async def _apply_slices(self, cluster: HostCluster, port: int, known: Sequence[Object]) -> None:
         current = {each["metadata"]["name"]: each for each in known}
-        if problem := self.endpoint_problem(cluster.name):
-            self._events.record(cluster, "Warning", "NoEndpoint", problem)
         for wanted in wanted_slices(cluster, port, self._settings):
             await self._applier.apply(ENDPOINT_SLICES, wanted, current.pop(wanted["metadata"]["name"], None))
         for each in current.values():

@@ -96,10 +96,10 @@ class Controller(Service):
         link = HostLink.of(reactor) if host.link is None else host.link
         self.metrics = HostCollector(link, self._queue)
         self._prerequisites = Prerequisites()
-        add, view = self._queue.add, _compared_part
+        add, view, part = self._queue.add, _view, _compared_part
         self._hosts = Informer(HostCluster.of, add, self._begin)
-        self._services = Informer(view, lambda name: add(cluster_of(name)), self._begin)
-        self._slices = Informer(view, lambda name: add(cluster_of_slice(name)), self._begin)
+        self._services = Informer(view, lambda name: add(cluster_of(name)), self._begin, part)
+        self._slices = Informer(view, lambda name: add(cluster_of_slice(name)), self._begin, part)
         self._secrets = Informer(_digest, lambda name: add(cluster_of(name)), self._begin)
         self._reflectors = {
             resource.name: Reflector(
@@ -212,7 +212,7 @@ class Controller(Service):
     def _report(self, name: str, reason: str, text: str, *, is_lasting: bool) -> None:
         cluster = self._hosts.get(name)
         if cluster is not None:
-            self._events.record(cluster, "Warning", reason, text)
+            self._events.record(cluster, "Warning", reason, text, is_served=False)
             reporting = self._reconciler.failed(cluster, reason, text, is_lasting=is_lasting)
             # the next attempt reports it
             Deferred.fromCoroutine(reporting).addErrback(lambda failure: failure.trap(TowerError))
@@ -235,11 +235,17 @@ class Controller(Service):
                 self._log.debug("status of cluster {cluster} not written: {e}", cluster=cluster.name, e=e)
 
 
-def _compared_part(obj: Object) -> Object:
-    """Return the part of a Service or EndpointSlice that the controller compares; the rest changes often."""
-    kept = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
+def _view(obj: Object) -> Object:
+    """Return the part of a Service or EndpointSlice that the controller reads, with its version."""
+    kept = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "ownerReferences")
     metadata = {key: obj["metadata"][key] for key in kept if key in obj["metadata"]}
     return {**obj, "metadata": metadata}
+
+
+def _compared_part(view: Object) -> Object:
+    """Return what of a view needs work if it changes: all but the version."""
+    metadata = {key: value for key, value in view["metadata"].items() if key != "resourceVersion"}
+    return {**view, "metadata": metadata}
 
 
 def _digest(secret: Object) -> bytes:

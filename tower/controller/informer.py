@@ -19,12 +19,14 @@ class Informer(Generic[V]):
     :param view: returns the view of an object.
     :param changed: called with the name of each object whose view has changed.
     :param listed: called when all objects are known.
+    :param compared: returns the part of a view whose change matters; other changes are kept without notice.
     :ivar is_synced: whether they were ever all known.
     """
 
     _view: Callable[[Object], V]
     _changed: Callable[[str], None]
     _listed: Callable[[], None]
+    _compared: Callable[[V], object] = lambda view: view
     is_synced: bool = field(default=False, init=False)
     _views: dict[str, V] = field(factory=dict, init=False)
 
@@ -40,8 +42,7 @@ class Informer(Generic[V]):
         """Follow a list of all objects."""
         before, self._views = self._views, {_name(item): self._view(item) for item in items}
         for name in {**before, **self._views}:
-            if before.get(name) != self._views.get(name):
-                self._changed(name)
+            self._compare(name, before.get(name))
         self.is_synced = True
         self._listed()
 
@@ -53,7 +54,15 @@ class Informer(Generic[V]):
         before = self._views.pop(name, None)
         if event.type != "DELETED":
             self._views[name] = self._view(event.object)
-        if before != self._views.get(name):
+        self._compare(name, before)
+
+    def _compare(self, name: str, before: V | None) -> None:
+        after = self._views.get(name)
+        if before is None or after is None:
+            is_same = before is after
+        else:
+            is_same = self._compared(before) == self._compared(after)
+        if not is_same:
             self._changed(name)
 
 

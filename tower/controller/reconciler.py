@@ -74,7 +74,7 @@ class Reconciler:
         applier = Applier(api, settings.namespace)
         tokens = records.v1_tokens if uses_tokens else None
         self._objects = ClusterObject(api, epoch, host.statuses)
-        self._services = ClusterServices(applier, settings, events)
+        self._services = ClusterServices(applier, settings)
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
         self._ports = PortSettlement(self._clusters, events)
         self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
@@ -184,7 +184,9 @@ class Reconciler:
         """Record the events of a cluster that is served now, and was not *before*."""
         if not is_true(before, INITIALIZED):
             text = f"Service {service_name(cluster.name)} has port {before.kubernetes_port}"
-            self._events.record(cluster, "Normal", INITIALIZED, text)
+            self._events.record(cluster, "Normal", INITIALIZED, text, is_served=True)
+        if problem := self._services.endpoint_problem(cluster.name):
+            self._events.record(cluster, "Warning", "NoEndpoint", problem)
         had_access = is_true(before, EXTERNAL_ACCESS_READY)
         if external is not None and external.status == "True" and not had_access:
             text = f"The API server is served at {balancer_names(service)[0]}"

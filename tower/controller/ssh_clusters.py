@@ -61,5 +61,6 @@ class SSHClusters:
         known = record.condition(INITIALIZED)
         if known is None or known.reason != condition.reason:
             kind: EventType = "Warning" if condition.reason == "CredentialMissing" else "Normal"
-            self._events.record(cluster, kind, condition.reason, condition.message)
+            is_served = condition.status == "True"
+            self._events.record(cluster, kind, condition.reason, condition.message, is_served=is_served)
         await self._status.report(cluster, record, [condition])

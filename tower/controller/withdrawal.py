@@ -63,7 +63,8 @@ class Withdrawal:
                 await self._clusters.release_port(record.uid)
             if not cluster.is_deleted and cluster.type == PROXY:
                 cluster = await self._objects.apply(cluster, self._withdrawn(cluster))
-                self._events.record(cluster, "Normal", "Withdrawn", "The Service was removed")
+                text = "The Service was removed"
+                self._events.record(cluster, "Normal", "Withdrawn", text, is_served=False)
             left = tuple(each for each in cluster.finalizers if each != FINALIZER)
             if left != cluster.finalizers:
                 await self._objects.set_finalizers(cluster, left)
@@ -72,7 +73,7 @@ class Withdrawal:
         if cluster.type == PROXY:
             reason = not_joined(cluster)
             if record.condition(INITIALIZED) is None:
-                self._events.record(cluster, "Normal", reason.reason, reason.message)
+                self._events.record(cluster, "Normal", reason.reason, reason.message, is_served=False)
             await self._status.report(cluster, record, [reason], (EXTERNAL_ACCESS_READY,))
 
     async def clear(self, objects: HostObjects) -> None:
@@ -89,7 +90,7 @@ class Withdrawal:
     ) -> HostCluster:
         """Remove what Tower wrote to the object of a cluster that has got another type."""
         text = f"spec.connection.type is {cluster.type or 'empty'}, no longer {PROXY}: the Service is removed"
-        self._events.record(cluster, "Normal", "Withdrawn", text)
+        self._events.record(cluster, "Normal", "Withdrawn", text, is_served=False)
         if record is not None and cluster.type == SSH:
             await self._status.set(record, (), (INITIALIZED, EXTERNAL_ACCESS_READY, AGENT_AVAILABLE))
         else:  # the record ends
