@@ -67,7 +67,7 @@ class Withdrawal:
                 self._events.record(cluster, "Normal", "Withdrawn", text, is_served=False)
             left = tuple(each for each in cluster.finalizers if each != FINALIZER)
             if left != cluster.finalizers:
-                await self._objects.set_finalizers(cluster, left)
+                cluster = await self._objects.set_finalizers(cluster, left)
         if record is None or cluster.is_deleted:
             return
         if cluster.type == PROXY:
