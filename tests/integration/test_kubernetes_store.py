@@ -22,6 +22,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.integration.closed_sockets import sockets_closed
 from tests.integration.member import Member, member
+from tests.kube.crds.rule_cases import RULE_CASES
 from tests.store import store_contract
 from tests.store.kubernetes.kit import NAMESPACE, codecs
 from tests.store.kubernetes.samples import KUBESPHERE, cluster_value
@@ -291,6 +292,27 @@ class RealObjectsWithoutStatusTests(RealObjectTests):
         self.assertEqual(stored["spec"], {**KUBESPHERE["spec"], "unknown": {"a": [1, {"b": None}]}})
         self.assertEqual(stored["status"]["conditions"][:3], KUBESPHERE["status"]["conditions"])
         self.assertEqual(stored["status"]["conditions"][3]["type"], "Available")
+
+
+class RuleTests(_HostCase):
+    """The validation rules of the CRDs."""
+
+    async def test_rules(self) -> None:
+        """Each rule rejects a bad change, with its text and the field, and allows a good one."""
+        kinds = {kind.plural: kind for kind in _TYPES}
+        for number, case in enumerate(RULE_CASES):
+            kind = kinds[case.plural]
+            namespace = NAMESPACE if kind.namespaced else None
+            name = f"rule-{number}"
+            await self.host.client.create(kind, {"metadata": {"name": name}, "spec": case.before}, namespace)
+            try:
+                await self.host.client.patch(kind, name, {"spec": case.bad}, namespace)
+            except APIError as e:
+                self.assertEqual(e.code, 422, e)
+                self.assertRegex(e.message, rf'is invalid: spec\S*: Invalid value: [^"{{]*{case.message}"$')
+            else:
+                self.fail(f"not rejected: {case}")
+            await self.host.client.patch(kind, name, {"spec": case.good}, namespace)
 
 
 class CopyTests(_HostCase):

@@ -117,7 +117,7 @@ class InstallTests(SynchronousTestCase):
             self.host.fail_next(403, "forbidden: User tower", verbs=[verb])
             self.assertIn("grant the rights of 'tower rbac crds', or install", self.refusal())
         self.host.fail_next(500, "etcd", verbs=["get"])
-        self.assertIn("answered 500: etcd", self.refusal())
+        self.assertIn('answered 500: the API server reports: "etcd"', self.refusal())
 
     def test_deleted(self) -> None:
         """A CRD that is being deleted is not used."""
