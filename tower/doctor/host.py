@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from tower.doctor.host_rights import HostRight, needed_rights
 from tower.kube.client import APIError
 from tower.kube.crds.manifests import INSTALL, crds
 from tower.kube.rest.failures import describe
-from tower.kube.rest.host_api import HostAPI, ResourceType
+from tower.kube.rest.host_api import HostAPI, Object, ResourceType
 from tower.kube.rest.well_known import LEASES, NAMESPACES, SECRETS
 from tower.reactor.coroutines import deferred
 from tower.rotation.host_key import FILE as HOST_KEY
@@ -89,15 +89,16 @@ class _Host:
 
     async def kinds(self) -> Verdict:
         """Look for the types of Tower's objects, which every account may see."""
-        missing = await self._missing()
+        wanted = crds()
+        missing = await self._missing(wanted)
         if missing:
             return fail(f"missing: {_listed(missing)}", INSTALL)
-        return ok(f"{len(crds())} are installed")
+        return ok(f"{len(wanted)} are installed")
 
-    async def _missing(self) -> list[str]:
-        """Return the names of the CRDs that are not installed."""
+    async def _missing(self, wanted: Sequence[Object]) -> list[str]:
+        """Return the names of the CRDs *wanted* that are not installed."""
         missing = []
-        for crd in crds():
+        for crd in wanted:
             group, version = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
             if crd["spec"]["names"]["plural"] not in await self._api.plurals(group, version):
                 missing.append(crd["metadata"]["name"])
@@ -155,7 +156,7 @@ class _Host:
     async def _idle(self, seen: str, cure: str) -> Verdict:
         """Return the verdict while no proxy leads; without CRDs, none can."""
         return warn(
-            seen, "install the CRDs: no proxy can lead without them" if await self._missing() else cure
+            seen, "install the CRDs: no proxy can lead without them" if await self._missing(crds()) else cure
         )
 
     async def keys(self) -> Verdict:
