@@ -291,6 +291,8 @@ class Kills:
     def kill(self, leader: Candidate, standby: Candidate) -> None:
         """End the leader with SIGKILL."""
         leader.program.kill()
+        wait_for("the end of the Lease", lambda: standby.role() != "standby", PATIENCE)
+        self._own.skip()
         self._served(leader)
 
     def terminate(self, leader: Candidate, standby: Candidate) -> None:

@@ -26,6 +26,10 @@ class OwnTime:
         self._waited += self._sample()
         return time.monotonic() - self._began - self._waited
 
+    def skip(self) -> None:
+        """Do not subtract the time in which they have waited since the last call: they had nothing to do."""
+        self._sample()
+
     def until(
         self, what: str, ready: Callable[[], object], timeout: float = PATIENCE, every: float = 0.02
     ) -> float:
