@@ -19,7 +19,7 @@ from tower.controller.objects.host_cluster import (
     SECRET_ANNOTATION,
 )
 from tower.controller.objects.host_conditions import EXTERNAL_ACCESS_READY, INITIALIZED
-from tower.controller.objects.service_objects import SERVICE_NAMES, HostSettings
+from tower.controller.objects.service_objects import CLUSTER_LABEL, SERVICE_NAMES, HostSettings
 from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object, ResourceType
 from tower.kube.rest.well_known import CLUSTERS, ENDPOINT_SLICES, EVENTS, NAMESPACES, SECRETS, SERVICES
@@ -623,6 +623,34 @@ class OutsideTests(ControllerTestCase):
         self.assertEqual(len(self.kit.host.objects(ENDPOINT_SLICES)), 1)
         self.apply(joinFederation=False)
         self.assertEqual(self.kit.host.objects(ENDPOINT_SLICES), [])
+
+    def test_moved_outside(self) -> None:
+        """A proxy that moves out of the host cluster removes the EndpointSlices of its former pods."""
+        labels = {
+            CLUSTER_LABEL: "alpha",
+            "kubernetes.io/service-name": "mc-alpha",
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        }
+        left = {"metadata": {"name": "mc-alpha-x7k2p", "namespace": NAMESPACE, "labels": labels}}
+        self.controller.stopService()
+        self.settings = HostSettings()
+        self.started()
+        self.apply()
+        self.kit.host.put(ENDPOINT_SLICES, left)
+        self.pump()
+        self.assertEqual(self.slices(), ["mc-alpha-x7k2p"])
+        self.controller.stopService()
+        self.settings = OutsideTests.settings
+        self.started()
+        self.assertEqual(self.slices(), ["mc-alpha-ipv4"])
+        self.kit.host.put(ENDPOINT_SLICES, left)
+        self.pump()
+        self.assertEqual(self.slices(), ["mc-alpha-ipv4"])
+        self.assertEqual(self.steady(), [])
+
+    def slices(self) -> list[str]:
+        """Return the names of the EndpointSlices."""
+        return [each["metadata"]["name"] for each in self.kit.host.objects(ENDPOINT_SLICES)]
 
     def test_moved_inside(self) -> None:
         """A proxy that moves into the host cluster removes the EndpointSlices."""

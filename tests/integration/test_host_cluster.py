@@ -6,7 +6,6 @@ import base64
 import json
 import ssl
 import time
-from datetime import datetime
 from socket import socket
 from typing import Any
 
@@ -15,13 +14,18 @@ from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_cer
 
 from tests.integration.harness import Tower, TowerTestCase
 from tests.integration.kubernetes_tower import CRDS, NAMESPACE, KubernetesTower
+from tests.integration.kubesphere import ask_member
 from tests.integration.member import Running, kubectls
 from tests.integration.old_peers import OldAgent
+from tests.integration.own_time import OwnTime
+from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, run, script, wait_for
 from tower.controller.objects.host_cluster import BALANCER_ANNOTATION
 
-NOTICED = 2.0  # s
+NOTICED = 2.0  # s from the agent's connection
 SLACK = 20.0  # s for a loaded machine
+GRACE = 8.0  # s from the loss of an agent; a cluster is unavailable after 10 s
+ATTEMPTS = 5  # on a machine that is too busy to start an agent in that time
 
 
 class HostClusterTests(TowerTestCase):
@@ -76,7 +80,7 @@ class HostClusterTests(TowerTestCase):
         """Run kubectl with the kubeconfig in the Secret; return its exit code and its output.
 
         The Service's address does not work on this machine: the test dials its target port, and verifies the
-        address in the certificate.
+        address in the certificate.  `test_proxy_pods` dials the address.
         """
         service, secret = self.get("service", f"mc-{name}"), self.get("secret", f"mc-{name}")
         config = yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"]))
@@ -113,8 +117,8 @@ class HostClusterTests(TowerTestCase):
 
     def switched_and_deleted(self) -> None:
         """Connect an agent, switch the cluster off and on, and delete it."""
-        # the best of three, because the machine may be busy
-        self.assertLess(min(self.connected(name) for name in ("alpha", "beta", "gamma")), NOTICED)
+        for name in ("alpha", "beta", "gamma"):
+            self.assertLess(self.connected(name), NOTICED, name)
         self.changed_while_connected()
         code, text = self.through_service("get", "namespaces")
         self.assertIn("Forbidden", text)  # the caller itself has no rights in the member
@@ -142,36 +146,46 @@ class HostClusterTests(TowerTestCase):
         self.assertIn(b"refused", refused.stderr)
 
     def connected(self, name: str) -> float:
-        """Apply a cluster and connect its agent; return the time until its status is written, s."""
+        """Apply a cluster and connect its agent; return the time until it is available and answers, s."""
         self.apply(name)
         self.wait_for_status("Initialized", "True", name)
+        admin, joined = Person(self.member.admin), self.get("cluster", name)
+        joined["spec"]["connection"]["kubeconfig"] = self.get("secret", f"mc-{name}")["data"]["kubeconfig"]
         agent = self.tower.agent(name, self.member.agent)
-        size = self.member.audit_size()
         agent.program.start()
-        agent.wait_until_ready()
-        ready = time.time()
-        self.wait_for_status("Available", "True", name)
-        self.assertTrue(self.as_dev(name))
+        line = f"agent of {name} connected"
+        wait_for(line, lambda: line in self.tower.proxy.log.read_text(), every=0.01)
+        own = OwnTime(self.tower.proxy, agent.program)
+
+        def is_available() -> bool:
+            found = json.loads(admin.get(f"/apis/cluster.kubesphere.io/v1alpha1/clusters/{name}").body)
+            states = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+            return states.get("AgentAvailable") == states.get("Available") == "True"
+
+        def is_answered() -> bool:
+            user = {"Impersonate_User": "jane", "Impersonate_Group": "dev"}
+            return ask_member(joined, "/api/v1/namespaces/demo", **user).status == 200
+
+        passed = own.until(f"{name}'s status and answer", lambda: is_answered() and is_available())
         status = self.get("cluster", name)["status"]
         self.assertRegex(status["kubernetesVersion"], r"^v1\.")
         self.assertTrue(status["agentVersion"])
-        path = f"/clusters/{name}/status"
-        found = [
-            event["requestReceivedTimestamp"]
-            for event in self.member.audit(size)
-            if event["verb"] == "patch" and event["requestURI"].partition("?")[0].endswith(path)
-        ]
-        # the agent's connection, and its first checks
-        return max(datetime.fromisoformat(each).timestamp() for each in found[:2]) - ready
+        return passed
 
     def reconnected(self) -> None:
         """Connect beta's agent again: nothing is written."""
         port = self.get("service", "mc-beta")["spec"]["ports"][0]["targetPort"]
-        agent, size = self.tower.agents[1], self.member.audit_size()
-        agent.program.kill()
-        self.assertTrue(self.is_open(port))
-        agent.program.start()
-        agent.wait_until_ready()
+        agent = self.tower.agents[1]
+        for _ in range(ATTEMPTS):
+            self.wait_for_status("Available", "True", "beta")
+            size, killed = self.member.audit_size(), time.monotonic()
+            agent.program.kill()
+            self.assertTrue(self.is_open(port))
+            agent.program.start()
+            agent.wait_until_ready()
+            if (passed := time.monotonic() - killed) < GRACE:
+                break
+        self.assertLess(passed, GRACE)
         wait_for("an answer", lambda: self.as_dev("beta"), SLACK)
         paths = ("/clusters/beta", "/services/mc-beta", "/secrets/mc-beta")
         for event in self.member.audit(size):

@@ -37,13 +37,9 @@ class MatrixTestCase(harness.TowerTestCase):
 class KubectlTests(MatrixTestCase):
     """The proxy keeps its records in SQLite."""
 
-    def test_front_door_oldest(self) -> None:
-        """The oldest kubectl here works through the front door with a certificate."""
-        self.matrix(kubectls()[0], "front-door", "cert")
-
     def test_front_door_newest(self) -> None:
-        """The newest kubectl here works through the front door with a token."""
-        self.matrix(kubectls()[-1], "front-door", "token")
+        """The newest kubectl here works through the front door with a certificate."""
+        self.matrix(kubectls()[-1], "front-door", "cert")
 
     def test_port_oldest(self) -> None:
         """The oldest kubectl here works through the cluster's own port with a token."""
@@ -88,7 +84,10 @@ class KubectlTests(MatrixTestCase):
 
 
 class HostStoreTests(MatrixTestCase):
-    """The proxy keeps its records in the real cluster, which is also behind it."""
+    """The proxy keeps its records in the real cluster, which is also behind it.
+
+    With each store, both kubectls, paths and credentials are used.
+    """
 
     def new_tower(self) -> harness.Tower:
         """Prepare the host cluster; return the proxy."""
@@ -105,3 +104,7 @@ class HostStoreTests(MatrixTestCase):
     def test_port_newest(self) -> None:
         """The newest kubectl here works through the cluster's own port with a certificate."""
         self.matrix(kubectls()[-1], "port", "cert")
+
+    def test_front_door_oldest(self) -> None:
+        """The oldest kubectl here works through the front door with a token."""
+        self.matrix(kubectls()[0], "front-door", "token")

@@ -1,18 +1,22 @@
-"""Two proxies of one host cluster, real programs: one leads, and the other takes over."""
+"""Two proxies of one host cluster, real programs: one leads, and the other takes over with all agents."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shlex
 import signal
 import time
 import urllib.request
 from pathlib import Path
 from unittest import SkipTest
+from urllib.error import HTTPError
 
 from tests.integration.harness import Tower, TowerTestCase
 from tests.integration.member import Running, kubectls
+from tests.integration.old_peers import OldAgent
+from tests.integration.own_time import OwnTime
 from tests.integration.ports import free_port
 from tests.integration.process_clock import ProcessClock
 from tests.integration.programs import LOOPBACK, is_ready, run, wait_for
@@ -67,15 +71,23 @@ class HostedTower(Tower):
         """First line of the verbose health page."""
         return self.page("/readyz?verbose").splitlines()[0]
 
+    def leads(self) -> bool:
+        """Return whether it serves."""
+        return self.ready() and self.role.startswith("leader: ")
+
     def page(self, path: str) -> str:
         """Return a page of the health port."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}") as answer:
+        try:
+            answer = urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}")
+        except HTTPError as e:
+            answer = e  # such as 503
+        with answer:
             text: str = answer.read().decode()
         return text
 
 
 class LeaderTests(TowerTestCase):
-    """A host cluster, two proxies, and an agent of the same cluster.
+    """A host cluster, two proxies, and agents of the same cluster: a new one of alpha, an old one of beta.
 
     :ivar leader: serves.
     :ivar standby: waits.
@@ -88,7 +100,28 @@ class LeaderTests(TowerTestCase):
         self.addCleanup(self.standby.stop)
         self.standby.start()
         self.agent = self.leader.add("alpha", self.running.member.agent)
-        self.jane = self.leader.kubeconfig("alpha", "jane", "--group", "dev")
+        self.old_agent = self.add_old_agent("beta")
+        self.janes = [self.leader.kubeconfig(name, "jane", "--group", "dev") for name in ("alpha", "beta")]
+
+    def add_old_agent(self, cluster: str) -> OldAgent:
+        """Add a cluster, and start an agent of KubeSphere Tower for it."""
+        self.leader.tower("cluster", "add", cluster)
+        words = shlex.split(self.leader.tower("join", cluster, "--protocol", "v1"))
+        flags = dict(zip(words[1::2], words[2::2], strict=True))
+        member = self.running.member
+        agent = OldAgent(
+            self.folder,
+            flags["--proxy-server"],
+            flags["--name"],
+            flags["--token"],
+            member.service,
+            ca=member.ca,
+            bearer=member.least.token_file,
+        )
+        self.addCleanup(agent.program.stop)
+        agent.program.start()
+        agent.wait_until_ready()
+        return agent
 
     def new_tower(self) -> Tower:
         """Start the host cluster; return the first proxy."""
@@ -103,19 +136,19 @@ class LeaderTests(TowerTestCase):
         return self.leader
 
     def works(self) -> bool:
-        """Return whether kubectl gets an answer through the proxy that leads."""
-        argv = [str(kubectls()[-1]), f"--kubeconfig={self.jane}", "get", "namespace", "demo", "-o", "name"]
-        return run(argv).stdout.strip() == b"namespace/demo"
+        """Return whether kubectl gets answers through the proxy that leads, and through both agents."""
+        argv = [str(kubectls()[-1]), "get", "namespace", "demo", "-o", "name"]
+        answers = (run([*argv, f"--kubeconfig={jane}"]).stdout.strip() for jane in self.janes)
+        return all(answer == b"namespace/demo" for answer in answers)
 
-    def takeover(self, began: float, limit: float) -> float:
-        """Wait until the standby serves users with the agent that reconnected; exchange the roles.
+    def takeover(self, own: OwnTime) -> float:
+        """Wait until the standby serves, and both agents have reconnected by themselves; exchange the roles.
 
-        :return: the time since *began*, s.
+        :return: the time until it served, s.
         """
-        wait_for("kubectl through the other proxy", self.works, limit + SLACK)
-        passed = time.monotonic() - began
-        self.assertTrue(self.standby.role.startswith("leader: "), self.standby.role)
+        passed = own.until("the other proxy", self.standby.leads)
         self.leader, self.standby = self.standby, self.leader
+        wait_for("kubectl through the other proxy", self.works)
         return passed
 
     def renew_standby(self) -> None:
@@ -134,21 +167,25 @@ class LeaderTests(TowerTestCase):
                 f'leader_election_master_status{{name="tower"}} {status}.0\n', proxy.page("/metrics")
             )
 
-        began = time.monotonic()
+        own = OwnTime(self.leader.proxy, self.standby.proxy)
         self.leader.proxy.ask_to_end()
-        self.takeover(began, 3.0)
+        self.assertLess(self.takeover(own), 3.0)
         self.assertTrue(self.standby.proxy.stop(), self.standby.proxy.tail())
         self.assertIn("released the Lease", self.standby.proxy.output())
         self.assertIn("is stopping; reconnecting", self.agent.program.output())
 
         self.renew_standby()
-        (item,) = json.loads(self.leader.tower("cluster", "list", "-o", "json"))["items"]
-        self.assertEqual(item["metadata"]["name"], "alpha")
-        began = time.monotonic()
+        items = json.loads(self.leader.tower("cluster", "list", "-o", "json"))["items"]
+        self.assertEqual([item["metadata"]["name"] for item in items], ["alpha", "beta"])
+        own = OwnTime(self.standby.proxy)
         self.leader.proxy.kill()
-        passed = self.takeover(began, LEASE + RETRY + 1.0)
+        wait_for("the end of the Lease", lambda: not self.standby.role.startswith("standby: "))
+        own.skip()
+        passed = self.takeover(own)
+        self.assertLess(passed, LEASE + RETRY + 1.0)
         self.assertGreater(passed, LEASE - RETRY - 1.0)
-        self.assertTrue(self.agent.program.running())
+        for agent in (self.agent.program, self.old_agent.program):
+            self.assertTrue(agent.running(), agent.tail())
 
         self.renew_standby()
         self.frozen_server()
@@ -170,7 +207,7 @@ class LeaderTests(TowerTestCase):
         self.assertLess(time.monotonic() - began, RENEW + RETRY + SLACK)
         self.assertEqual(code, 1)
         self.assertIn("lost the Lease kubesphere-system/tower", self.leader.proxy.output())
-        self.takeover(began, LEASE)
+        self.takeover(OwnTime(self.standby.proxy))
         for program in (self.leader.proxy, self.standby.proxy):
             self.assertNotIn("Traceback", program.output())
 
@@ -195,7 +232,8 @@ class LeaderTests(TowerTestCase):
         self.standby.proxy.stop()
         self.leader.proxy.stop()
         kubectl = self.running.member.kubectl
-        kubectl("patch", "cluster", "alpha", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+        for name in ("alpha", "beta"):
+            kubectl("patch", "cluster", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
         own = kubectl("api-resources", "--api-group=tower.kubesphere.io", "-o", "name").split()
         for kinds, namespace in (("clusters", "default"), (",".join(["secrets", *own]), "kubesphere-system")):
             kubectl("delete", kinds, "--all", "-n", namespace, "--timeout=30s")
@@ -205,5 +243,5 @@ class LeaderTests(TowerTestCase):
         self.assertEqual((states["Available"], states["AgentAvailable"]), ("Unknown", "Unknown"))
         self.leader.renew()
         self.leader.start()
-        wait_for("the agent at the restored proxy", self.works)
+        wait_for("the agents at the restored proxy", self.works)
         self.assertIn("alpha", self.leader.tower("cluster", "list"))

@@ -14,8 +14,8 @@ from tests.integration.leader_kills import NAMESPACE, Kills, Times
 from tests.integration.leader_terms import audited_writes, changes_of_leader, late_writes
 from tests.integration.member import member
 
-LIMITS = {"terminate": 3.0, "kill": 10.0}  # s, with the times of the election below
-SLACK = 15.0  # s for a loaded machine
+DEFAULTS = Times(lease=30.0, renew=15.0, retry=5.0)  # s
+LIMITS = {"terminate": 3.0, "kill": 36.0}  # s, as docs/host-cluster.md promises
 
 
 def event(user: str, at: float, resource: str = "secrets", code: int = 200, **changes: Any) -> dict[str, Any]:
@@ -77,15 +77,16 @@ class KillTests(SynchronousTestCase):
     """Two proxies of one host cluster."""
 
     def test_kills(self) -> None:
-        """After SIGTERM and SIGKILL the other proxy serves in time, and only the leader ever wrote."""
+        """The other proxy serves in time with the default times, and only the leader ever wrote."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(rmtree, folder, True)
         host = member()
         self.addCleanup(host.remove_namespace, NAMESPACE)
         self.addCleanup(host.kubectl, "delete", "clusters", "--all", "--wait=false")
-        report = Kills(folder, host, Times(), random.Random(1)).run(2, list(LIMITS))
+        report = Kills(folder, host, DEFAULTS, random.Random(1)).run(2, list(LIMITS))
         self.assertEqual((report.late, report.tracebacks, report.faults), ([], [], 2), str(report))
         self.assertGreaterEqual(report.changes, 3)
         self.assertEqual([user for user, count in report.writes.items() if count < 10], [], str(report))
         for kind, limit in LIMITS.items():
-            self.assertLess(max(report.passed[kind]), limit + SLACK, kind)
+            self.assertLess(max(report.passed[kind]), limit, kind)
+        self.assertGreater(min(report.passed["kill"]), DEFAULTS.lease - DEFAULTS.retry - 1.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
 import signal
 import time
@@ -81,7 +83,7 @@ class ProxyPodTests(SynchronousTestCase):
         return self.host.kubectl("exec", "svc/tower", "-n", SPACE, "--", "tower", *arguments)
 
     def test_replicas(self) -> None:
-        """The Service selects the leader; another pod takes over users and agents; an update goes through."""
+        """Services lead to the leader; another pod takes over users and agents; an update goes through."""
         leader = self.leader()
         self.assertEqual(len(self.host.endpoints("tower", SPACE)), 1)
         self.tower("cluster", "add", "alpha")
@@ -92,10 +94,12 @@ class ProxyPodTests(SynchronousTestCase):
         self.host.kubectl("rollout", "status", "deployment/tower-agent", "-n", AGENTS, "--timeout=60s")
         kubeconfig = self.folder / "jane.kubeconfig"
         kubeconfig.write_text(self.tower("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
-        user = [str(kubectls()[-1]), f"--kubeconfig={self.host.through(kubeconfig)}"]
+        user = [f"--kubeconfig={self.host.through(kubeconfig)}"]
+        program = [f"--kubeconfig={self.of_service('alpha')}", "--as=jane", "--as-group=dev"]
 
         def served() -> bool:
-            return run([*user, "get", "namespaces"]).returncode == 0
+            argv = [str(kubectls()[-1]), "get", "namespaces"]
+            return all(run([*argv, *options]).returncode == 0 for options in (user, program))
 
         wait_for("an answer through Tower", served, every=0.3)
         self.host.kubectl("delete", "pod", leader, "-n", SPACE)
@@ -108,6 +112,18 @@ class ProxyPodTests(SynchronousTestCase):
         wait_for("an answer after the update", lambda: self.leader() != old and served(), every=0.3)
         self.assertIn("alpha", self.host.kubectl("get", "clusters", "-o", "name"))
         self.killed(served)
+        self.outside(served)
+
+    def of_service(self, cluster: str) -> Path:
+        """Return the kubeconfig of a cluster's Secret, which leads to the ClusterIP of its Service."""
+        name = f"mc-{cluster}"
+        service = self.host.get("service", name, SPACE)
+        config = base64.b64decode(self.host.get("secret", name, SPACE)["data"]["kubeconfig"])
+        (target,) = yaml.safe_load(config)["clusters"]
+        self.assertEqual(target["cluster"]["server"], f"https://{service['spec']['clusterIP']}:6443")
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_bytes(config)
+        return self.host.through(path)
 
     def killed(self, served: Callable[[], bool]) -> None:
         """After SIGKILL of the leader, the other pod serves users and agents when the Lease expires."""
@@ -118,3 +134,29 @@ class ProxyPodTests(SynchronousTestCase):
         wait_for("an answer after SIGKILL", served, every=0.3)
         self.assertLess(time.monotonic() - began, LEASE + LEASE / 6 + SLACK)
         self.rolled_out()
+
+    def outside(self, served: Callable[[], bool]) -> None:
+        """A proxy that is not in a pod of its namespace is reached through its own EndpointSlices."""
+        self.assertIn("selector", self.host.get("service", "mc-alpha", SPACE)["spec"])
+        # without its name, the pod seems to be elsewhere; it has an address, but no leader's label
+        selector = {"spec": {"selector": {"tower.kubesphere.io/leader": None}}}
+        self.host.kubectl("patch", "service", "tower", "-n", SPACE, "-p", json.dumps(selector))
+        self.host.kubectl("scale", "deployment/tower", "-n", SPACE, "--replicas=1")
+        self.host.kubectl("set", "env", "deployment/tower", "-n", SPACE, "POD_NAME-")
+        self.rolled_out()
+        self.host.wait("service", "mc-alpha", lambda found: "selector" not in found["spec"], SPACE)
+        (pod,) = wait_for("one pod", self.single, every=0.3)
+        made = self.host.wait("endpointslice", "mc-alpha-ipv4", bool, SPACE)
+        self.assertEqual(made["endpoints"][0]["addresses"], [pod["status"]["podIP"]])
+        wait_for("an answer through the EndpointSlice", served, every=0.3)
+        own = {pod["status"]["podIP"]}
+        wait_for("no other endpoint", lambda: self.addresses("mc-alpha") == own, every=0.3)
+
+    def addresses(self, service: str) -> set[str]:
+        """Return the addresses of a Service's endpoints."""
+        return {address for address, _ in self.host.endpoints(service, SPACE)}
+
+    def single(self) -> list[dict[str, Any]]:
+        """Return the pod of the proxy; nothing while there are several."""
+        pods = self.host.objects("pods", SPACE, "app.kubernetes.io/name=tower")
+        return pods if len(pods) == 1 else []

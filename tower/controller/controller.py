@@ -26,6 +26,7 @@ from tower.controller.objects.service_objects import (
     CLUSTER_LABEL,
     cluster_of,
     cluster_of_slice,
+    is_of_selector,
     service_name,
     slice_names,
 )
@@ -99,7 +100,7 @@ class Controller(Service):
         add, view, part = self._queue.add, _view, _compared_part
         self._hosts = Informer(HostCluster.of, add, self._begin)
         self._services = Informer(view, lambda name: add(cluster_of(name)), self._begin, part)
-        self._slices = Informer(view, lambda name: add(cluster_of_slice(name)), self._begin, part)
+        self._slices = Informer(view, self._slice_changed, self._begin, part)
         self._secrets = Informer(_digest, lambda name: add(cluster_of(name)), self._begin)
         self._reflectors = {
             resource.name: Reflector(
@@ -124,6 +125,8 @@ class Controller(Service):
             periodic(reactor, PORTS_PERIOD, self._sweep_ports),
             periodic(reactor, FACTS_PERIOD, self._write_facts),
         ]
+        self._is_outside = settings.selector is None
+        self._left_slices: set[str] = set()  # see `_slice_changed`
         self._logged: dict[str, str] = {}  # failures, by cluster
         self._watch: Watch | None = None
         self._is_working = False
@@ -174,10 +177,20 @@ class Controller(Service):
         if event != "MODIFIED" or not is_settled:
             self._queue.add(cluster.name)
 
+    def _slice_changed(self, name: str) -> None:
+        """Remember a slice that is left from the time when the Service selected pods, to remove it."""
+        obj = self._slices.get(name)
+        if self._is_outside and obj is not None and is_of_selector(obj):
+            self._left_slices.add(name)
+        else:
+            self._left_slices.discard(name)
+        self._queue.add(cluster_of_slice(name))
+
     async def _work(self, name: str) -> float | None:
         cluster = self._hosts.get(name)
         service = self._services.get(service_name(name))
-        slices = [obj for each in slice_names(name) if (obj := self._slices.get(each))]
+        left = sorted(each for each in self._left_slices if cluster_of_slice(each) == name)
+        slices = [obj for each in [*slice_names(name), *left] if (obj := self._slices.get(each))]
         delay = await self._reconciler.reconcile(name, HostObjects(cluster, service, slices))
         if self._logged.pop(name, None) is not None:
             self._log.info("cluster {cluster} is reconciled", cluster=name)

@@ -43,7 +43,12 @@ SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 #: Types of addresses, with the end of their EndpointSlices' names.
 _FAMILIES = {"IPv4": "-ipv4", "IPv6": "-ipv6"}
 
+#: Label with the program that writes an EndpointSlice.
+_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _MANAGER = "tower-proxy"
+
+#: Writes the EndpointSlices of Services with a selector, and leaves them if the selector goes.
+_SELECTOR_MANAGER = "endpointslice-controller.k8s.io"
 
 
 @frozen
@@ -89,6 +94,11 @@ def slice_names(cluster: str) -> list[str]:
 def cluster_of_slice(name: str) -> str:
     """Return the name of the cluster of an EndpointSlice."""
     return cluster_of(name.rpartition("-")[0])
+
+
+def is_of_selector(obj: Object) -> bool:
+    """Return whether an EndpointSlice belongs to a Service with a selector."""
+    return bool(obj["metadata"].get("labels", {}).get(_MANAGED_BY) == _SELECTOR_MANAGER)
 
 
 def balancer_annotations(cluster: HostCluster) -> dict[str, str]:
@@ -166,7 +176,7 @@ def wanted_slices(cluster: HostCluster, port: int, settings: HostSettings) -> li
         metadata = _metadata(cluster, service + _FAMILIES[family], settings)
         metadata["labels"] |= {
             "kubernetes.io/service-name": service,
-            "endpointslice.kubernetes.io/managed-by": _MANAGER,
+            _MANAGED_BY: _MANAGER,
         }
         slices.append(
             {
