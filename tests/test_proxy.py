@@ -22,7 +22,7 @@ NAMESPACE = "kubesphere-system"
 
 
 class HostProblemTests(SynchronousTestCase):
-    """A proxy that opens no port, with its controller."""
+    """A proxy that does not listen, with its controller."""
 
     def setUp(self) -> None:
         """Make the proxy."""
@@ -65,7 +65,7 @@ class HostProblemTests(SynchronousTestCase):
         return found
 
     def test_crd(self) -> None:
-        """A missing CRD is a problem until it is there."""
+        """A missing CRD is a problem until it is installed."""
         self.host.missing.add(CLUSTERS)
         self.control()
         self.assertIn("clusters.cluster.kubesphere.io", self.problem())
@@ -74,7 +74,7 @@ class HostProblemTests(SynchronousTestCase):
         self.assertEqual(list(self.proxy.host_problems), [])
 
     def test_namespace(self) -> None:
-        """A missing namespace is a problem until it is there."""
+        """A missing namespace is a problem until it exists."""
         self.control()
         self.assertEqual(list(self.proxy.host_problems), [])
         self.host.remove(NAMESPACES, NAMESPACE)

@@ -11,6 +11,7 @@ from tests.controller.case import TOKEN, ControllerTestCase
 from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
 from tower.controller.cluster_services import ATTEMPTS
+from tower.controller.controller import RESYNC
 from tower.controller.kubeconfig_issuer import CALLER
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
@@ -76,6 +77,16 @@ class ServedTests(ControllerTestCase):
         """A cluster that is right is not written."""
         self.apply()
         self.assertEqual(self.steady(), [])
+
+    def test_resync(self) -> None:
+        """A change that no watch reports is corrected when the cluster is compared again."""
+        self.apply()
+        self.kit.host.hold_events()
+        self.kit.host.remove(SECRETS, "mc-alpha", NAMESPACE)
+        self.pump(RESYNC - 10)
+        self.assertIsNone(self.kit.host.object(SECRETS, "mc-alpha", NAMESPACE))
+        self.pump(RESYNC / 2 + 10)
+        self.assertIn("clusters:", self.kubeconfig().decode())
 
     def test_next_leader(self) -> None:
         """Another controller that starts later finds everything right and writes nothing."""

@@ -291,14 +291,20 @@ class HostPrerequisiteTests(HostTestCase):
         self.assertEqual((self.status(INITIALIZED), self.controller.problems), ("True", []))
 
     def test_hole_30_no_rights(self) -> None:
-        """Hole 30: missing rights are in log, condition and event."""
+        """Hole 30: missing rights are in log, condition and event, and need no restart."""
         self.kit.host.fail_next(
-            403, 'services "mc-alpha" is forbidden: User "x" cannot patch', plural="services", count=2
+            403, 'services "mc-alpha" is forbidden: User "x" cannot patch', plural="services", count=5
         )
         with capturedLogs() as logs:
             self.apply()
         self.assertTrue(any("cannot patch: grant it" in eventAsText(each) for each in logs))
         self.assertEqual([each["reason"] for each in self.kit.host.objects(EVENTS)][:1], ["Forbidden"])
+        condition = self.kit.condition(INITIALIZED)
+        assert condition is not None
+        self.assertEqual((condition.status, condition.reason), ("False", "Forbidden"))
+        self.assertIn("cannot patch: grant it the rights of 'tower rbac host", condition.message)
+        self.settle(10)
+        self.assertEqual((self.status(INITIALIZED), self.controller.problems), ("True", []))
 
     def test_hole_30_no_crd(self) -> None:
         """Hole 30: a missing CRD is in the log and in the problems for readiness, and may come later."""
@@ -313,3 +319,18 @@ class HostPrerequisiteTests(HostTestCase):
         self.settle(65)
         self.apply()
         self.assertEqual((self.status(INITIALIZED), controller.problems), ("True", []))
+
+    def test_hole_30_lost_crd(self) -> None:
+        """Hole 30: a CRD that is replaced under a running controller is in log, condition and event."""
+        self.kit.host.fail_next(404, "page not found", verbs=["patch"], plural="clusters", count=5)
+        text = "the CRD clusters.cluster.kubesphere.io is not installed in the host cluster: install it with"
+        with capturedLogs() as logs:
+            self.apply()
+        self.assertTrue(any(text in eventAsText(each) for each in logs))
+        condition = self.kit.condition(INITIALIZED)
+        assert condition is not None
+        self.assertEqual((condition.status, condition.reason), ("False", "CRDMissing"))
+        (event,) = self.kit.host.objects(EVENTS)
+        self.assertIn(text, event["message"])
+        self.settle(10)
+        self.assertEqual((self.status(INITIALIZED), self.controller.problems), ("True", []))

@@ -5,12 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import tempfile
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,11 +23,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.integration.guide import Guide, path_with
 from tests.integration.harness import Tower
 from tests.integration.member import Member, Running, kubectls, oldest_and_newest
-from tests.integration.programs import Program, run, script, wait_for
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, run, script, wait_for
 
 NAMESPACE = "kubesphere-system"
 TOKENS = "jointokens.tower.kubesphere.io"
 CLUSTERS = "clusters.cluster.kubesphere.io"
+KINDS = (CLUSTERS, TOKENS, "credentials.tower.kubesphere.io", "v1tokens.tower.kubesphere.io")
 REVISION = "tower.kubesphere.io/crd-revision"
 LEADER = "tower.kubesphere.io/leader=true"
 HEADING, HANGING = "A proxy with a host cluster", "If a deletion hangs"
@@ -157,9 +164,20 @@ class HostedTower(Tower):
 
     def __init__(self, folder: Path, kubeconfig: Path, pod: str) -> None:
         super().__init__(folder)
-        program = self.proxy_program(f"--kubeconfig={kubeconfig}")
+        self.health_port = free_port()
+        program = self.proxy_program(f"--kubeconfig={kubeconfig}", f"--health-port={self.health_port}")
         environment = {"POD_NAME": pod, "POD_NAMESPACE": NAMESPACE} if pod else {"POD_IP": ADDRESS}
         self.proxy = Program("proxy", program.argv, folder, environment)
+
+    def page(self) -> str:
+        """Return what ``/readyz?verbose`` shows; empty: it does not answer yet."""
+        try:
+            with urlopen(f"http://{LOOPBACK}:{self.health_port}/readyz?verbose", timeout=PATIENCE) as answer:
+                return str(answer.read().decode())
+        except HTTPError as e:
+            return e.read().decode()
+        except URLError:
+            return ""
 
 
 class LifeTests(HostTestCase):
@@ -178,11 +196,23 @@ class LifeTests(HostTestCase):
         self.before = self.objects()
         self.log = self.member.audit_size()
         self.shell = ["env", *(f"{name}={value}" for name, value in environment.items()), "sh", "-ec"]
-        self.do("tower crds | kubectl apply -f -")
         self.do(f"kubectl create namespace {NAMESPACE}")
         self.do("tower rbac host | kubectl apply -f -")
         self.access = self.member.access("tower", NAMESPACE)
         self.inside, self.outside = self.proxy("inside", "tower-0"), self.proxy("outside", "")
+        self.lead_without_kinds()
+
+    def lead_without_kinds(self) -> None:
+        """Start the proxy before the CRDs are installed: it shows that, and waits for them."""
+        tower = self.outside
+        tower.proxy.start()
+        text = "install Tower's CRDs with 'tower crds | kubectl apply -f -'"
+        wait_for("the missing CRD", lambda: text in tower.page())
+        self.do("tower crds | kubectl apply -f -")
+        wait_for("the leader", tower.healthy, 2 * PATIENCE)
+        self.assertIn("readyz check passed", tower.page())
+        self.assertNotIn(text, tower.page())
+        tower.stop()
 
     def proxy(self, name: str, pod: str) -> HostedTower:
         """Return a proxy, which is stopped with the test."""
@@ -230,6 +260,7 @@ class LifeTests(HostTestCase):
         for name in ("alpha", "gamma"):
             self.do(self.guide.command(HEADING, 0).replace("alpha", name))
         self.check_rights()
+        self.lose_rights()
         examined = self.do(
             f"tower --state-dir {self.outside.state} doctor --host-kubeconfig {self.access.kubeconfig}"
         )
@@ -293,6 +324,7 @@ class LifeTests(HostTestCase):
         listed = tower.tower("credential", "list", "--cluster=alpha").splitlines()
         (line,) = (each for each in listed if "jane" in each)
         tower.tower("credential", "revoke", line.split()[0])
+        self.issue_tokens(tower)
         key = tower.node_files / "id"
         key.write_text("no key")
         ssh = ("--ssh-user=core", "--ssh-keyfile=id", "--ssh-host-keys=accept-new", "--nodes=127.0.0.1:1")
@@ -310,6 +342,18 @@ class LifeTests(HostTestCase):
         wait_for("no Service", lambda: not self.exists("service/mc-beta"))
         tower.tower("rotate", "host-key", "--now", "--yes")
 
+    def issue_tokens(self, tower: Tower) -> None:
+        """Issue tokens of each kind; no object of the host has one, plain or encoded."""
+        joined = tower.tower("join", "alpha")
+        config = tower.kubeconfig("alpha", "jane", "--auth=token").read_text()
+        tokens = re.findall(r"\btower-[\w-]{43}(?![\w-])|\btowerk-[\w-]{43}(?![\w-])", joined + config)
+        self.assertEqual(len({*tokens}), 2, joined)
+        shown = self.kubectl("get", ",".join((*KINDS, "secrets", "events")), "-A", "-o", "json")
+        self.assertIn(sha256(tokens[0].encode()).hexdigest(), shown)
+        for token in tokens:
+            self.assertNotIn(token, shown)
+            self.assertNotIn(b64encode(token.encode()).decode().rstrip("="), shown)
+
     def lead_outside(self) -> None:
         """Hand over to a standby outside of the host cluster."""
         self.outside.proxy.start()
@@ -325,6 +369,25 @@ class LifeTests(HostTestCase):
         self.apply("beta", is_joined=False)
         wait_for("no endpoints", lambda: not self.exists(name))
         self.apply("beta")
+
+    def lose_rights(self) -> None:
+        """Take some rights from the running proxy: page and condition show it until they are back."""
+        role = json.loads(self.kubectl("get", "role", "tower-host", "-o", "json"))
+        for rule in role["rules"]:
+            if "services" in rule["resources"]:
+                rule["verbs"] = ["get", "list", "watch"]
+        patch = json.dumps({"rules": role["rules"]})
+        self.kubectl("patch", "role", "tower-host", "--type=merge", "-p", patch)
+        form = 'jsonpath={.status.conditions[?(@.type=="Initialized")].reason}'
+        reason = ("get", "cluster", "beta", "-o", form)
+        self.apply("beta", is_joined=False)
+        wait_for("the condition", lambda: self.kubectl(*reason) == "Forbidden")
+        self.assertIn("grant it the rights of 'tower rbac host", self.outside.page())
+        self.do("tower rbac host | kubectl apply -f -")
+        wait_for("the end", lambda: self.kubectl(*reason) == "NotJoined")
+        wait_for("no problem", lambda: "grant it the rights" not in self.outside.page())
+        self.apply("beta")
+        wait_for("the Service again", lambda: self.exists("service/mc-beta"))
 
     def check_rights(self) -> None:
         """Compare the requests of the proxy with its rights, in both directions."""

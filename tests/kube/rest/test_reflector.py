@@ -290,15 +290,6 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.reflector.failure, "")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
-    def test_resync(self) -> None:
-        """With a period of complete lists it lists again after a watch."""
-        self.reflector = self.make(resync=600)
-        self.start()
-        for lists in (1, 2, 2):
-            self.clock.advance(300)
-            self.host.end_watches()
-            self.assertEqual(self.count("list"), lists)
-
     def test_selectors(self) -> None:
         """Selectors are those of list and watch."""
         self.put("b", x="1")

@@ -52,7 +52,6 @@ class Reflector:
 
     :param namespace: None: all namespaces.
     :param chance: returns a random number from 0 to 1.
-    :param resync: interval of complete lists, s, which heal what a fault of the follower missed; 0: none.
     :param group: of all reflectors of this host; None: it is alone.
     :ivar synced: whether the follower has had a complete list.
     :ivar failure: why the objects are not followed now, with the cure; empty if they are.
@@ -71,7 +70,6 @@ class Reflector:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        resync: float = 0,
         group: ReflectorGroup | None = None,
     ) -> None:
         self.resource = resource
@@ -85,11 +83,9 @@ class Reflector:
         self._chance = chance
         self._labels = label_selector
         self._fields = field_selector
-        self._resync = resync
         self._group = ReflectorGroup(reactor) if group is None else group
         self._retry: IDelayedCall | None = None
         self._version = ""
-        self._listed = 0.0
         self._opened = math.inf  # time of the last watch that was accepted, until a failure
         self._in_a_row = 0
         self._is_expired = False
@@ -153,7 +149,7 @@ class Reflector:
             self.resource, self._namespace, self._labels, field_selector=self._fields
         )
         self._follower.replaced(found.items, found.resource_version)
-        self._version, self._listed = found.resource_version, self._reactor.seconds()
+        self._version = found.resource_version
         self._well()
         self.synced = True
         waiting, self._waiting = self._waiting, []
@@ -194,8 +190,6 @@ class Reflector:
             raise APIError("GET", self.resource.path(self._namespace), 0, "the watch ended at once")
         self.counts.ends += 1
         self._in_a_row = 0
-        if self._resync and now >= self._listed + self._resync:
-            self._version = ""
 
     @property
     def _seen(self) -> int:
