@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 
 from tower.clusters.cluster import check_name
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
+from tower.clusters.host.applied_object import APPLIED, without_secrets
 from tower.clusters.host.host_conditions import HostConditions
 from tower.clusters.host.host_statuses import HostStatuses
 from tower.clusters.object_meta import ObjectMeta, decode_object_meta, encode_object_meta
@@ -46,10 +47,6 @@ KUBESPHERE_OFFSET = 10_000
 KUBESPHERE_FINALIZER = "finalizer.cluster.kubesphere.io"
 
 _PRIVATE = frozenset({UID, CREATED, META, OTHER_TYPES, TRANSACTION})
-
-#: ``kubectl apply`` stores the whole applied object here, including secrets.
-_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_SECRETS = ("token", "proxyToken", "kubeconfig")
 
 #: Types of the conditions that are true only while a proxy serves the cluster.
 SERVED_TYPES = frozenset(
@@ -231,8 +228,8 @@ def _second(port: int | None) -> int | None:
 def _annotations(base: Object | None, name: str, value: Value, meta: ObjectMeta) -> dict[str, str]:
     old = {} if base is None else _texts(base["metadata"], "annotations")
     texts = {key: text for key, text in value["annotations"].items() if key not in _PRIVATE}
-    if _APPLIED in old and _redacted(old[_APPLIED]) == texts.get(_APPLIED):
-        texts[_APPLIED] = old[_APPLIED]
+    if APPLIED in old and without_secrets(old[APPLIED]) == texts.get(APPLIED):
+        texts[APPLIED] = old[APPLIED]
     stored = None if base is None else base["metadata"]
     if stored is None or (_identity(name, old) or stored["uid"]) != value["uid"] or UID in old:
         texts[UID] = f"{name}/{value['uid']}"
@@ -251,28 +248,11 @@ def _annotations(base: Object | None, name: str, value: Value, meta: ObjectMeta)
 def _public(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations without Tower's private ones and without secrets."""
     shown = {key: text for key, text in texts.items() if key not in _PRIVATE}
-    if _APPLIED in shown:
-        redacted = _redacted(shown.pop(_APPLIED))
-        if redacted is not None:
-            shown[_APPLIED] = redacted
+    if APPLIED in shown:
+        applied = without_secrets(shown.pop(APPLIED))
+        if applied is not None:
+            shown[APPLIED] = applied
     return shown
-
-
-def _redacted(text: str) -> str | None:
-    """Return an applied object without the secrets in it; None if it is malformed."""
-    try:
-        applied = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    spec = applied.get("spec", {}) if isinstance(applied, dict) else None
-    if not isinstance(spec, dict) or not isinstance(connection := spec.get("connection", {}), dict):
-        return None
-    if "config" not in spec and not any(key in connection for key in _SECRETS):
-        return text
-    spec = {key: part for key, part in spec.items() if key != "config"}
-    if connection:
-        spec["connection"] = {key: part for key, part in connection.items() if key not in _SECRETS}
-    return _json({**applied, "spec": spec}) + "\n"
 
 
 def _texts(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
