@@ -59,6 +59,14 @@ class GitOpsTests(harness.TowerTestCase):
         self.assertNotIn("error", found, found)
         return found
 
+    def compared(self, *manifests: dict[str, Any], server: bool, synced: bool) -> None:
+        """Wait until the controller has seen that the clusters are as in the manifests, or not."""
+
+        def is_shown() -> bool:
+            return bool(self.answer("compare", *manifests, server=server)["synced"] == synced)
+
+        wait_for(f"a comparison with synced {synced}", is_shown)
+
     def cluster(self, name: str) -> dict[str, Any]:
         """Return a cluster as `tower` shows it."""
         found: dict[str, Any] = json.loads(self.tower.tower("cluster", "show", name, "-o", "json"))
@@ -68,23 +76,17 @@ class GitOpsTests(harness.TowerTestCase):
         """Sync, comparison, drift and pruning, with client-side and server-side apply."""
         for server in (False, True):
             alpha, beta = manifest("alpha", env="prod"), manifest("beta")
-            for name in ("alpha", "beta"):
-                self.assertFalse(self.answer("compare", manifest(name), server=server)["synced"])
+            for one in (alpha, beta):
+                self.compared(one, server=server, synced=False)
             results = self.answer("sync", alpha, beta, server=server)["results"]
             self.assertEqual({result.split(":")[0] for result in results.values()}, {"Synced"}, results)
-            self.assertTrue(self.answer("compare", alpha, beta, server=server)["synced"])
+            self.compared(alpha, beta, server=server, synced=True)
             self.assertEqual(self.cluster("alpha")["metadata"]["labels"], {"env": "prod"})
             # another administrator changes a cluster: the controller's watch shows it
             self.tower.tower("cluster", "disable", "alpha")
-            wait_for(
-                "the drift of alpha",
-                lambda: not self.answer("compare", alpha, beta, server=server)["synced"],  # noqa: B023
-            )
+            self.compared(alpha, beta, server=server, synced=False)
             self.answer("sync", alpha, beta, server=server)
-            wait_for(
-                "the sync of alpha",
-                lambda: self.answer("compare", alpha, beta, server=server)["synced"],  # noqa: B023
-            )
+            self.compared(alpha, beta, server=server, synced=True)
             self.assertTrue(self.cluster("alpha")["spec"]["enable"])
             # an invalid manifest fails in the dry run, and names the field
             wrong = self.answer("sync", alpha, beta, manifest("Gamma"), server=server)["results"]
