@@ -645,14 +645,14 @@ class OutsideTests(ControllerTestCase):
         left = {"metadata": {"name": "mc-alpha-x7k2p", "namespace": NAMESPACE, "labels": labels}}
         self.controller.stopService()
         self.settings = HostSettings()
-        self.started()
+        self.controller = self.started()
         self.apply()
         self.kit.host.put(ENDPOINT_SLICES, left)
         self.pump()
         self.assertEqual(self.slices(), ["mc-alpha-x7k2p"])
         self.controller.stopService()
         self.settings = OutsideTests.settings
-        self.started()
+        self.controller = self.started()
         self.assertEqual(self.slices(), ["mc-alpha-ipv4"])
         self.kit.host.put(ENDPOINT_SLICES, left)
         self.pump()
