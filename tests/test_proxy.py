@@ -13,7 +13,7 @@ from tests.store.kubernetes.kit import opened, put_cluster
 from tower.control.proxy_options import Options
 from tower.controller.host_access import HostAccess
 from tower.kube.rest.reflector_group import COLLECT
-from tower.kube.rest.well_known import CLUSTERS, NAMESPACES
+from tower.kube.rest.well_known import CLUSTERS, NAMESPACES, SERVICES
 from tower.proxy import Proxy
 from tower.store import IStore, MemoryStore
 from tower.trust.statedir import StateDir
@@ -99,6 +99,14 @@ class HostProblemTests(SynchronousTestCase):
         ssh = {"user": "core", "keyFile": "id", "nodes": ["192.0.2.1:22"]}
         self.apply(connection={"type": "ssh", "ssh": ssh})
         self.assertIn("set --node-files to a directory with the same files for each proxy", self.problem())
+
+    def test_names_before_ports(self) -> None:
+        """No port opens before the names of the clusters' Services are known: only the controller runs."""
+        self.host.missing.add(SERVICES)
+        self.proxy.startService()
+        self.pump(1)
+        self.assertEqual(list(self.proxy), [self.proxy.controller])
+        self.successResultOf(self.proxy.stopService())
 
     def test_without_host(self) -> None:
         """A proxy without a host cluster has none."""

@@ -426,7 +426,6 @@ class Proxy(MultiService):
             )
             tunnels.watch(self.controller.reached)
             self._writers = (self.controller, *self._writers)
-            self._services.append(self.controller)
             metrics.page.add(self.controller.metrics)
 
     def startService(self) -> None:
@@ -444,6 +443,9 @@ class Proxy(MultiService):
         given = self._options.given_cluster
         if given is not None:
             await ensure_default_cluster(self._records.clusters, given, self._access)
+        if self.controller is not None and self.running:
+            self.controller.setServiceParent(self)  # type: ignore[no-untyped-call]
+            await self.controller.known  # else a port may open without the names of its Service
         if not self.running:
             return
         for service in self._services:

@@ -11,7 +11,7 @@ from tests.controller.case import TOKEN, ControllerTestCase
 from tests.controller.kit import DAY, MONTH, NAMESPACE, HostKit
 from tower.clusters.v1_tokens import id_of_token
 from tower.controller.cluster_services import ATTEMPTS
-from tower.controller.controller import RESYNC
+from tower.controller.controller import PATIENCE, RESYNC
 from tower.controller.kubeconfig_issuer import CALLER
 from tower.controller.objects.host_cluster import (
     ADDRESS_ANNOTATION,
@@ -729,6 +729,47 @@ class UnreachableTests(ControllerTestCase):
         self.assertEqual([each for each in after if each in before], before)
         latest = [each["reason"] for each in sorted(after, key=lambda each: each["lastTimestamp"])[-2:]]
         self.assertEqual(sorted(latest), ["Initialized", "NoEndpoint"])
+
+
+class KnownTests(ControllerTestCase):
+    """Ports at the start of a controller that has served clusters before."""
+
+    def setUp(self) -> None:
+        """Stop the first controller, which has served two clusters."""
+        super().setUp()
+        self.apply()
+        self.apply("beta", externalKubeAPIEnabled=True)
+        self.kit.set_ingress("beta", {"hostname": "b.elb.example"})
+        self.pump()
+        self.apply("gamma", joinFederation=False)
+        self.served = dict(self.kit.names)
+        self.controller.stopService()
+        self.kit.names.clear()
+
+    def test_names(self) -> None:
+        """The ports have the names of their Services at once, also if nothing can be written."""
+        self.kit.host.fail_next(500, verbs=("create", "update", "patch"), count=1000)
+        self.controller = self.started()
+        self.successResultOf(self.controller.known)
+        self.assertEqual({name for name, names in self.served.items() if names}, {"alpha", "beta"})
+        self.assertIn("b.elb.example", self.served["beta"])
+        self.assertEqual(self.kit.names, self.served)
+
+    def test_patience(self) -> None:
+        """A controller that cannot read the Services lets the ports open after a while."""
+        self.kit.host.missing.add(SERVICES)
+        self.controller = self.started()
+        self.assertNoResult(self.controller.known)
+        self.pump(PATIENCE)
+        self.successResultOf(self.controller.known)
+        self.assertEqual(self.kit.names, {})
+
+    def test_stopped(self) -> None:
+        """The end of a controller ends the wait for it."""
+        self.kit.host.missing.add(SERVICES)
+        self.controller = self.started()
+        self.controller.stopService()
+        self.successResultOf(self.controller.known)
 
 
 class FailureTests(ControllerTestCase):

@@ -61,6 +61,14 @@ def ask_member(cluster: dict[str, Any], path: str, **headers: str) -> Answer:
         return Answer(answer.status, dict(answer.getheaders()), answer.read())
 
 
+def is_reached(cluster: dict[str, Any]) -> bool:
+    """Return whether the member answers through the kubeconfig in its object."""
+    try:
+        return ask_member(cluster, "/version").status == 200
+    except OSError:  # the proxy adopts the cluster: its port is not open, or without the Service's address
+        return False
+
+
 def uid_of_member(cluster: dict[str, Any]) -> str:
     """Return the uid of the member's namespace kube-system.
 

@@ -23,6 +23,7 @@ from tests.integration.kubesphere import (
     ask_member,
     caller_of,
     is_accepted,
+    is_reached,
 )
 from tests.integration.member import Running, kubectls
 from tests.integration.old_installation import old_objects
@@ -234,11 +235,12 @@ class KubeSphereHostTests(TowerTestCase):
         return Guide(PAGE, self.folder, environment, names)
 
     def start(self, proxy: Program) -> None:
-        """Start a proxy, and wait for the agent."""
+        """Start a proxy, and wait for the agent: its condition may be that of the former proxy."""
         self.tower.proxy = proxy
         self.addCleanup(proxy.stop)
         self.tower.start()
-        self.wait_for_condition("AgentAvailable")
+        cluster = self.kubesphere.get()
+        wait_for("the agent", lambda: is_reached(cluster), SLACK, 0.5)
 
     def renewed(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the object once it has another kubeconfig."""

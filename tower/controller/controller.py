@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
@@ -52,6 +52,9 @@ PORTS_PERIOD = 600.0
 #: Time between checks whether versions of agents and members have changed, s.
 FACTS_PERIOD = 300.0
 
+#: Time for which `Controller.known` waits, s.
+PATIENCE = 5.0
+
 #: How long the port of a removed cluster is not assigned again, s.
 QUARANTINE = 30 * 86400.0
 
@@ -69,6 +72,8 @@ class Controller(Service):
     :param set_names: called with a cluster and all names of its Service, for the certificate of its port.
     :param uses_tokens: whether ``kubesphere-v1`` agents are allowed.
     :ivar metrics: of the host cluster.
+    :ivar known: fires once all objects are known and the clusters' ports have their names, or after
+        `PATIENCE` or the end.
     """
 
     _log = Logger()
@@ -127,6 +132,9 @@ class Controller(Service):
         ]
         self._is_outside = settings.selector is None
         self._left_slices: set[str] = set()  # see `_slice_changed`
+        self._reactor = reactor
+        self.known: Deferred[None] = Deferred()
+        self._patience: IDelayedCall | None = None
         self._logged: dict[str, str] = {}  # failures, by cluster
         self._watch: Watch | None = None
         self._is_working = False
@@ -145,6 +153,7 @@ class Controller(Service):
             reflector.start()
         for each in self._periodic:
             each.startService()
+        self._patience = self._reactor.callLater(PATIENCE, self._now_known)
 
     def stopService(self) -> Deferred[Any]:
         """Stop; fires when no work is left."""
@@ -156,6 +165,7 @@ class Controller(Service):
         for reflector in self._reflectors.values():
             reflector.stop()
         self._events.stop()
+        self._now_known()
         return self._queue.stop()
 
     def reached(self, name: str) -> None:
@@ -168,7 +178,17 @@ class Controller(Service):
         informers = (self._hosts, self._services, self._slices, self._secrets)
         if self.running and not self._is_working and all(each.is_synced for each in informers):
             self._is_working = True
+            for cluster in self._hosts.views():
+                self._reconciler.set_names(cluster, self._services.get(service_name(cluster.name)))
+            self._now_known()
             self._queue.start()
+
+    def _now_known(self) -> None:
+        """Fire `known` once."""
+        if self._patience is not None and self._patience.active():
+            self._patience.cancel()
+        if not self.known.called:
+            self.known.callback(None)
 
     def _recorded(self, event: EventType, cluster: Cluster) -> None:
         """Follow the records; changes with each connection of an agent are ignored."""

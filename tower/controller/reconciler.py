@@ -83,6 +83,11 @@ class Reconciler:
             self._clusters, self._objects, self._services, self._access, self._status, events
         )
 
+    def set_names(self, cluster: HostCluster, service: Object | None) -> None:
+        """Set the names of a cluster's port to those of its Service, if it exists."""
+        names = (*certificate_names(service), *SERVICE_NAMES) if cluster.is_served else ()
+        self._set_names(cluster.name, names)
+
     async def reconcile(self, name: str, objects: HostObjects) -> float | None:
         """Bring everything in line; return the time until the next work, s, or None.
 
@@ -135,7 +140,7 @@ class Reconciler:
         port = record.kubernetes_port
         assert port is not None
         service = await self._services.apply(cluster, port, objects)
-        self._set_names(name, (*certificate_names(service), *SERVICE_NAMES))
+        self.set_names(cluster, service)
         access, delay = await self._access.settle(cluster, record, service)
         # KubeSphere's webhook denies each write to the object until the agent, which needs its token, answers
         # through the kubeconfig in it: so the first write has the kubeconfig.
