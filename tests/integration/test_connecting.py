@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.fakes.receivers import Recorder
@@ -20,6 +22,9 @@ from tower.net.listening import listen
 from tower.reactor.interfaces import ISocketReactor
 
 reactor: Any = _reactor
+
+MUCH = 2**20  # B; fits the buffers of the kernel
+SUSPENDED = 3.0  # s
 
 
 class Resolver:
@@ -248,3 +253,30 @@ class ConnectTests(TestCase):
             connection = await accepted
             connection.abort()
             self.assertRaises(ConnectionResetError, sock.recv, 1)
+
+    async def test_late_reader(self) -> None:
+        """A peer that is suspended, and sends something before it reads, receives all that was sent."""
+        data = os.urandom(MUCH)
+        accepted: Deferred[Connection] = Deferred()
+
+        def accept(connection: Connection) -> Recorder:
+            reactor.callLater(0, accepted.callback, connection)
+            return Recorder()
+
+        port = self.serve(accept)
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            connection = await accepted
+            connection.send(data)
+            connection.close()
+            await deferLater(reactor, SUSPENDED)
+            sock.sendall(b"late")
+            await deferLater(reactor, 0.1)
+            sock.shutdown(socket.SHUT_WR)
+            received = await deferToThread(read_all, sock)
+        self.assertTrue(received == data)
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Return all bytes until the end of the stream."""
+    with sock.makefile("rb") as stream:
+        return stream.read()

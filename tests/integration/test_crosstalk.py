@@ -16,7 +16,7 @@ from tests.integration.programs import wait_for
 CLIENTS = 200
 EXCHANGES = 10  # for each user
 SEED = 20261121
-AT_REST = 2.5  # s, longer than the wait for the other side of a closed connection
+AT_REST = 2.5  # s, for the other sides to close
 USERS = (
     ("jane", "alpha", "token", "front-door"),
     ("joe", "alpha", "cert", "port"),

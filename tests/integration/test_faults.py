@@ -27,7 +27,7 @@ MIB = 2**20
 GIB = 2**30
 BUDGET = 32 * MIB  # for the buffers of one program
 RECONNECTS = 2000
-AT_REST = 3.0  # s that a side that closes waits for the other at the most, and some more
+AT_REST = 3.0  # s for the other sides to close
 LOADED = 600.0  # s for anything that moves much, among all the rest
 STREAM = "openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c {size}"
 
@@ -180,6 +180,8 @@ class FaultTests(harness.TowerTestCase):
                 lambda: program.descriptors() <= descriptors,  # noqa: B023 (called at once)
             )
             self.assertLess(program.memory() - memory, 2 * MIB, program.name)
+
+    test_reconnects.timeout = LOADED  # type: ignore[attr-defined]
 
     def reconnect(self, times: int) -> None:
         """Cut the tunnel *times* times, and wait until all is idle."""

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.receivers import BufferRecorder, Recorder
 from tests.fakes.sockets import SocketReactor, socket_pair, take
 from tower.net.connection import STALLED, Connection, ConnectionEnded
-from tower.net.connection_slots import Slots
+from tower.net.connection_slots import Slot, Slots
 
 BULK = random.Random(1).randbytes(1 << 20)
 
@@ -402,18 +402,19 @@ class EndTests(ConnectionTestCase):
         """The slot is given back with the socket: after it lingered, when it is cut, when it is given up."""
         slots = Slots(self.reactor)
 
-        def begin() -> None:
+        def begin() -> Slot:
             self.connect(Recorder())
             self.connection.slot = slot = slots.take(None)
             assert slot is not None
             slot.owner = self.connection
+            return slot
 
-        begin()
+        slot = begin()
         self.connection.close()
-        self.assertEqual(slots.unproven, 1)
+        self.assertEqual((slots.unproven, slot.retired, slot.owner is None), (0, True, False))
         self.far.close()
         self.reactor.run()
-        self.assertEqual(slots.unproven, 0)
+        self.assertIsNone(slot.owner)
         begin()
         self.far.close()
         self.reactor.run()

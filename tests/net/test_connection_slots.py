@@ -104,6 +104,32 @@ class LimitTests(SlotsTestCase):
         self.come().slot.prove()
         self.assertFalse(self.slots.evict())
 
+    def test_retired_go_first(self) -> None:
+        """Slots of closed connections, proven or not, make room before open ones, and are not counted."""
+        self.begin(3, 1)
+        opened, first, second = self.come("198.51.100.1"), self.come(), self.come("198.51.100.2")
+        first.slot.prove()
+        for each in (second, first):
+            each.slot.retire()
+        self.assertEqual(self.counts, (0, 1, 0, 0))
+        self.come("198.51.100.2")
+        self.assertEqual((opened.aborted, first.aborted, second.aborted), (0, 0, 1))
+        self.come()
+        self.assertEqual((opened.aborted, first.aborted, self.counts), (0, 1, (0, 3, 0, 0)))
+        self.come("198.51.100.3")
+        self.assertEqual((opened.aborted, self.counts), (1, (0, 3, 1, 0)))
+
+    def test_retired_and_released(self) -> None:
+        """A retired slot can be released, and is free then."""
+        self.begin(1)
+        first = self.come()
+        first.slot.prove()
+        first.slot.retire()
+        first.slot.release()
+        first.slot.release()
+        self.assertEqual(self.counts, (0, 0, 0, 0))
+        self.assertFalse(self.slots.evict())
+
     def test_without_owner(self) -> None:
         """A slot without owner can be evicted."""
         self.begin(1)

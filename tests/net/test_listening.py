@@ -283,14 +283,14 @@ class SlotsTests(PortTestCase):
         self.come()
         self.port.doRead()
         self.taken[0].close()
-        self.assertEqual(self.slots.unproven, 1)
         self.assertTrue(self.slots.evict())
         self.assertEqual((self.slots.unproven, self.reactor.getDelayedCalls()), (0, []))
         self.come()
         self.port.doRead()
         self.taken[1].close()
         self.reactor.advance(LINGER)
-        self.assertEqual((self.slots.unproven, self.slots.ended), (0, 1))
+        self.assertFalse(self.slots.evict())
+        self.assertEqual((self.slots.unproven, self.slots.ended), (0, 0))
 
     def test_not_wanted(self) -> None:
         """A rejected connection has no slot."""

@@ -5,6 +5,9 @@ presented an accepted credential.  If no slot is free, the oldest unproven conne
 one, so an attacker that holds connections open locks no user out: while attackers open F connections a
 second, a user or agent has C / F seconds to authenticate, where C is the number of slots without a proven
 connection.  Proven connections are never aborted.
+
+A connection that is over may keep its slot as *retired* until its socket is closed.  Retired slots are
+evicted first, and are not counted as connections.
 """
 
 from __future__ import annotations
@@ -36,20 +39,26 @@ class Slot:
     :ivar owner: aborted when the slot is needed; set by the code that took the slot.
     :ivar source: the source that the slot counts for; None: unknown.
     :ivar proven: whether the peer has presented an accepted credential.
+    :ivar retired: whether the connection is over.
     """
 
-    __slots__ = ("_slots", "owner", "proven", "source")
+    __slots__ = ("_slots", "owner", "proven", "retired", "source")
 
     def __init__(self, slots: Slots) -> None:
         self._slots: Slots | None = slots
         self.owner: Owner | None = None
         self.source: Source | None = None
-        self.proven = False
+        self.proven = self.retired = False
 
     def prove(self) -> None:
         """Protect this connection from eviction; may be called more than once."""
         if not self.proven and self._slots is not None:
             self._slots.prove(self)
+
+    def retire(self) -> None:
+        """Let this slot be evicted before all connections: only its socket is left; called once."""
+        if self._slots is not None:
+            self._slots.retire(self)
 
     def count_for(self, source: Source) -> None:
         """Count this slot for *source*, which was unknown when it was taken."""
@@ -81,6 +90,7 @@ class Slots:
         self._limit = limit
         self._share = share
         self._unproven: OrderedDict[Slot, None] = OrderedDict()
+        self._retired: OrderedDict[Slot, None] = OrderedDict()
         self._sources: dict[Source, OrderedDict[Slot, None]] = {}
         self._logged: float | None = None
         self._logged_counts = (0, 0)
@@ -94,11 +104,13 @@ class Slots:
     def take(self, source: Source | None) -> Slot | None:
         """Return a slot for a new connection, or None if all slots are proven.
 
-        Abort the oldest unproven connection if needed.  *source* is None while it is not known.
+        Evict the oldest retired slot or unproven connection if needed.  *source* is None while it
+        is not known.
         """
         if source is not None:
             self._leave_room_for(source)
-        if self._limit and self.proven + len(self._unproven) >= self._limit and not self.evict():
+        taken = self.proven + len(self._unproven) + len(self._retired)
+        if self._limit and taken >= self._limit and not self.evict():
             self.refused += 1
             return None
         slot = Slot(self)
@@ -108,7 +120,10 @@ class Slots:
         return slot
 
     def evict(self) -> bool:
-        """Abort the oldest unproven connection; return whether there was one."""
+        """Free the oldest retired slot, or abort the oldest unproven connection; return if there was one."""
+        if self._retired:
+            self._end(next(iter(self._retired)))
+            return True
         if not self._unproven:
             return False
         self._abort(next(iter(self._unproven)))
@@ -131,9 +146,17 @@ class Slots:
         slot.proven = True
         self.proven += 1
 
+    def retire(self, slot: Slot) -> None:
+        """See `Slot.retire`."""
+        self.release(slot)
+        slot.retired = True
+        self._retired[slot] = None
+
     def release(self, slot: Slot) -> None:
         """See `Slot.release`."""
-        if slot.proven:
+        if slot.retired:
+            del self._retired[slot]
+        elif slot.proven:
             self.proven -= 1
         else:
             self._forget(slot)
@@ -149,6 +172,9 @@ class Slots:
 
     def _abort(self, slot: Slot) -> None:
         self.ended += 1
+        self._end(slot)
+
+    def _end(self, slot: Slot) -> None:
         owner = slot.owner
         slot.release()
         if owner is not None:

@@ -11,8 +11,9 @@ from zope.interface import implementer
 from tower.net.connection_slots import Slot
 from tower.reactor.interfaces import ISocketReactor
 
-#: Longest wait for the end of the peer's stream, s.
-LINGER = 2.0
+#: Longest wait for the end of the peer's stream, s.  The peer may be slow or suspended for a while, with
+#: megabytes in its socket that it has not read; kubectl sends a ping every 5 s meanwhile.
+LINGER = 10.0
 
 #: Of SO_LINGER: struct linger {1, 0}.
 _RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
@@ -50,6 +51,7 @@ class Lingering:
         self._slot = slot
         if slot is not None:
             slot.owner = self
+            slot.retire()
         self._timer = reactor.callLater(LINGER, self._finish)
         reactor.addReader(self)
 
