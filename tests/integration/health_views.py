@@ -11,9 +11,11 @@ from typing import Any, Final
 from tests.integration.harness import Tower
 from tests.integration.health_subjects import CLUSTERS, KINDS, NODES, OLD, OurAgent, Subject
 from tests.integration.member import kubectls
-from tests.integration.programs import Program, run, wait_for
+from tests.integration.own_time import OwnTime
+from tests.integration.programs import NotInTimeError, Program, run, wait_for
 
 NOTICED = 30.0  # s until a change shows everywhere
+PATIENCE = 120.0  # s for the same on a loaded machine
 
 CONDITION: Final = "condition"
 PROXY_LOG: Final = "log of the proxy"
@@ -114,13 +116,18 @@ class Views:
     def wait(self, what: str, cases: Sequence[Case]) -> None:
         """Return when all views of *cases* are right, in time."""
         wrong: list[str] = []
+        agents = (case.subject.program for case in cases if isinstance(case.subject, OurAgent))
+        own = OwnTime(self._tower.proxy, *agents)
 
         def is_shown() -> bool:
+            passed = own.passed()
             wrong[:] = self._wrong(cases)
+            if wrong and passed > NOTICED:
+                raise NotInTimeError(f"not within {passed:.0f} s: {what}")
             return not wrong
 
         try:
-            wait_for(what, is_shown, NOTICED, 0.5)
+            wait_for(what, is_shown, PATIENCE, 0.5)
         except AssertionError as e:
             raise AssertionError("\n".join([str(e), *wrong])) from e
 

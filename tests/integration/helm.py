@@ -14,7 +14,7 @@ from tests.integration.programs import run
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHARTS = ROOT / "charts"
 PACKAGE = "helm.sh/helm/v4/cmd/helm"
-PATIENCE = 120.0  # s, for a run of helm
+PATIENCE = 200.0  # s, for a run of helm
 
 
 def helm() -> Path:

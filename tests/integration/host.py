@@ -22,6 +22,7 @@ IMAGES = ("tower", "tower-proxy", "tower-agent")  # last part of the names of im
 CAPABILITIES = (12, 21)  # CAP_NET_ADMIN, CAP_SYS_ADMIN
 _FEW = 20  # requests; a proxy sends more when it starts
 ABSENT: dict[str, Any] = {}
+LONG = 180.0  # s for what starts or ends pods, on a loaded machine
 
 
 def missing_rights() -> str:
@@ -82,9 +83,18 @@ class HostCluster:
         """URL of an HTTP proxy (CONNECT) into its network: it knows Services' names and pods' addresses."""
         return str(self._running.member.info["network"])
 
-    def kubectl(self, *arguments: str, stdin: bytes = b"") -> str:
+    def kubectl(self, *arguments: str, stdin: bytes = b"", timeout: float = PATIENCE) -> str:
         """Run the newest kubectl as the administrator; return its output."""
-        return self._running.member.kubectl(*arguments, stdin=stdin)
+        return self._running.member.kubectl(*arguments, stdin=stdin, timeout=timeout)
+
+    def delete(self, *arguments: str, stdin: bytes = b"") -> None:
+        """Delete objects, with ``kubectl delete``; wait until they do not exist."""
+        self.kubectl("delete", *arguments, stdin=stdin, timeout=LONG)
+
+    def roll_out(self, name: str, namespace: str) -> None:
+        """Wait until all pods of the present version of a Deployment or StatefulSet are ready."""
+        words = ("rollout", "status", name, "-n", namespace, f"--timeout={LONG:g}s")
+        self.kubectl(*words, timeout=LONG)
 
     def apply(self, *manifests: Path | dict[str, Any]) -> None:
         """Apply files, directories of files, and objects; wait until kinds among them can be used."""

@@ -30,7 +30,7 @@ from tower.kube.rest.well_known import NAMESPACES
 
 reactor: Any = _reactor
 
-PATIENCE = 60.0  # s for any expected event
+PATIENCE = 100.0  # s for any expected event
 
 _REVIEWS = ResourceType(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False

@@ -117,7 +117,9 @@ class HostScale:
         began = time.monotonic()
         self.fleet.start()
         self._wait_for("AgentAvailable", self.names)
-        return time.monotonic() - began
+        took = time.monotonic() - began
+        self._wait_for("Available", self.names)  # after the first checks
+        return took
 
     def _arguments(self, name: str, number: int) -> list[str]:
         """Return the arguments of a cluster's agent."""

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.integration.member import Member
 from tests.integration.person import Answer, Person
-from tests.integration.programs import LOOPBACK
+from tests.integration.programs import LOOPBACK, wait_for
 from tower.trust.pki import self_signed
 
 DAY = 86400.0
@@ -195,21 +195,32 @@ class KubeSphereController:
 
     def join(self) -> None:
         """Add its finalizer, and what it learns from the member."""
-        cluster = self.get()
+        wait_for("the finalizer", lambda: self._replaced(self._joined(self.get())))
+
+    def clean_up(self) -> None:
+        """Read the member of a deleted cluster, and remove its finalizer."""
+        wait_for("the end of the finalizer", lambda: self._replaced(self._cleaned_up(self.get())))
+
+    def _joined(self, cluster: dict[str, Any]) -> dict[str, Any]:
         cluster["metadata"].setdefault("finalizers", []).append(FINALIZER)
         ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "Cluster is available now"}
         status = cluster.setdefault("status", {})
         status |= {"uid": uid_of_member(cluster), "kubernetesVersion": "v1.36.3", "nodeCount": 1}
         status.setdefault("conditions", []).append(ready)
-        self._replace(cluster)
+        return cluster
 
-    def clean_up(self) -> None:
-        """Read the member of a deleted cluster, and remove its finalizer."""
-        cluster = self.get()
+    def _cleaned_up(self, cluster: dict[str, Any]) -> dict[str, Any]:
         assert "deletionTimestamp" in cluster["metadata"], cluster["metadata"]
         assert ask_member(cluster, "/api/v1/namespaces/kubesphere-system").status in (200, 404)
         cluster["metadata"]["finalizers"].remove(FINALIZER)
-        self._replace(cluster)
+        return cluster
 
-    def _replace(self, cluster: dict[str, Any]) -> None:
-        self._host.kubectl("replace", "-f", "-", stdin=json.dumps(cluster).encode())
+    def _replaced(self, cluster: dict[str, Any]) -> bool:
+        """Write the object; return whether no other program has changed it in between."""
+        try:
+            self._host.kubectl("replace", "-f", "-", stdin=json.dumps(cluster).encode())
+        except AssertionError as e:
+            if "(Conflict)" not in str(e):
+                raise
+            return False
+        return True

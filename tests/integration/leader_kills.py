@@ -25,7 +25,13 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from tests.integration.leader_terms import audited_writes, changes_of_leader, is_of_lease, late_writes
+from tests.integration.leader_terms import (
+    audited_writes,
+    changes_of_leader,
+    is_of_lease,
+    late_writes,
+    lease_times,
+)
 from tests.integration.member import Member, Running
 from tests.integration.own_time import OwnTime
 from tests.integration.ports import free_port, free_ports
@@ -162,6 +168,7 @@ class Report:
     """Results of a run.
 
     :ivar passed: times until a proxy served again by kind of fault, s, as `OwnTime` measures them.
+    :ivar expired: ages of the Leases of killed leaders when another proxy took them, s.
     :ivar late: writes that must not be.
     """
 
@@ -169,6 +176,7 @@ class Report:
     changes: int = 0
     faults: int = 0
     late: list[str] = field(factory=list)
+    expired: list[float] = field(factory=list)
     passed: dict[str, list[float]] = field(factory=lambda: defaultdict(list))
     tracebacks: list[str] = field(factory=list)
 
@@ -251,7 +259,7 @@ class Kills:
         leader, standby = self._pair()
         time.sleep(self._chance.uniform(SOONEST, LATEST))
         self._report.faults += 1
-        self._own = OwnTime(leader.program, standby.program)
+        self._own = OwnTime(leader.program, standby.program, servers=self._member.info["pids"].values())
         fault(leader, standby)
         self._report.passed[kind].append(self._own.passed())
         self._restart(self._candidates)
@@ -290,10 +298,13 @@ class Kills:
 
     def kill(self, leader: Candidate, standby: Candidate) -> None:
         """End the leader with SIGKILL."""
+        _, renewed = lease_times(self._member, NAMESPACE)
         leader.program.kill()
-        wait_for("the end of the Lease", lambda: standby.role() != "standby", PATIENCE)
+        time.sleep(self._times.lease - self._times.retry)
         self._own.skip()
         self._served(leader)
+        acquired, _ = lease_times(self._member, NAMESPACE)
+        self._report.expired.append(acquired - renewed)
 
     def terminate(self, leader: Candidate, standby: Candidate) -> None:
         """End the leader with SIGTERM."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
@@ -9,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from attrs import frozen
+
+from tests.integration.member import Member
 
 _WRITES = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 
@@ -59,6 +62,12 @@ def changes_of_leader(writes: Iterable[AuditedWrite]) -> list[AuditedWrite]:
     leases = sorted((each for each in writes if is_of_lease(each)), key=lambda each: each.done)
     holders = [None, *(each.user for each in leases)]
     return [each for before, each in zip(holders, leases, strict=False) if before != each.user]
+
+
+def lease_times(host: Member, namespace: str) -> tuple[float, float]:
+    """Return when the Lease was acquired, and renewed last, s since the epoch."""
+    lease = json.loads(host.kubectl("-n", namespace, "get", "lease", "tower", "-o", "json"))
+    return _seconds(lease["spec"]["acquireTime"]), _seconds(lease["spec"]["renewTime"])
 
 
 def late_writes(writes: Collection[AuditedWrite], renew: float, slack: float) -> list[str]:

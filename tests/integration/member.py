@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.integration.programs import Program, run, wait_for
+from tests.integration.programs import PATIENCE, Program, run, wait_for
 
 HERE = Path(__file__).resolve().parent
 REALCLUSTER = HERE / "realcluster" / "realcluster"
 AGENT_RIGHTS = HERE.parent.parent / "deploy" / "agent-rbac.yaml"
 OLDEST = "1.27"  # kubectl that users may have
 BUILD_PATIENCE = 900.0  # s, on a machine that never built it
-START_PATIENCE = 90.0  # s
+START_PATIENCE = 150.0  # s
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubject"
 CHECKS = {
     *("/version", "/readyz", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
@@ -128,11 +128,11 @@ class Member:
         """The ``host:port`` of the API server."""
         return str(self.info["server"]).removeprefix("https://")
 
-    def kubectl(self, *arguments: str, stdin: bytes = b"") -> str:
+    def kubectl(self, *arguments: str, stdin: bytes = b"", timeout: float = PATIENCE) -> str:
         """Run the newest kubectl as the administrator, not through Tower; return its output."""
         argv = [str(kubectls()[-1]), f"--kubeconfig={self.admin}", *arguments]
         environment = {"KUBECACHEDIR": str(self.folder / "kubectl")}
-        done = run(argv, environment=environment, stdin=stdin)
+        done = run(argv, environment=environment, stdin=stdin, timeout=timeout)
         if done.returncode:
             raise AssertionError(f"{arguments}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()

@@ -137,7 +137,9 @@ class OldInstallation:
         for relay in (self._agents, self._users):
             relay.close()
         crd, *_ = self._objects
-        self._member.kubectl("delete", "crd", crd["metadata"]["name"])
+        name = crd["metadata"]["name"]
+        self._member.kubectl("get", name)  # a kind that was never read may stay for minutes
+        self._member.kubectl("delete", "crd", name)
         self._member.remove_namespace(SYSTEM)
 
     def settle(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0  # s for any expected event; the actual time depends on the machine
+PATIENCE = 100.0  # s for any expected event; the actual time depends on the machine
 STOP_PATIENCE = 40.0  # s between SIGTERM and SIGKILL
 _PAUSE, _PAUSES = 0.05, 10  # s without output after which all of it counts as written, and most of them
 PR_SET_PDEATHSIG = 1

@@ -28,7 +28,7 @@ from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import BINARY, Control, FrameReader, FrameWriter
 from tower.websocket.subprotocols import TOWER_V2
 
-PATIENCE = 40.0  # s, for anything that the other side does sooner or later
+PATIENCE = 100.0  # s, for anything that the other side does sooner or later
 CHUNK = 256 * 1024  # B
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 DISCONNECT = 1

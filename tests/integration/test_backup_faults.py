@@ -112,14 +112,17 @@ class BackupFaultTests(TowerTestCase):
         return Path("node-files", "large")
 
     def kill_when(self, seen: Path, pattern: str, *arguments: str, state: Path | None = None) -> bool:
-        """Run a command, and kill it as soon as a file matches *pattern* in *seen*; return whether it was."""
+        """Run a command, and kill it as soon as a file matches *pattern* in *seen*.
+
+        :return: whether it was killed, and the file is still present.
+        """
         process = subprocess.Popen(
             self.command(*arguments, state=state), env=clean_environment(), stdout=subprocess.DEVNULL
         )
         while process.poll() is None and not (seen.is_dir() and any(seen.glob(pattern))):
             time.sleep(0.0005)
         process.kill()
-        return process.wait(PATIENCE) == -signal.SIGKILL
+        return process.wait(PATIENCE) == -signal.SIGKILL and any(seen.glob(pattern))
 
     def on_tiny_disk(self, mount: Path, *arguments: str, state: Path | None = None) -> tuple[str, list[str]]:
         """Run a command while *mount* is a disk of `TINY` B; return its line and the files on this disk."""

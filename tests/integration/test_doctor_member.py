@@ -58,7 +58,7 @@ class DoctorMemberTests(harness.TowerTestCase):
     def test_sound(self) -> None:
         """A cluster, its agent and its user have no findings."""
         state = ("--state-dir", str(self.tower.state))
-        wait_for("the doctor's consent", lambda: not self.doctor("alpha", *state), 30.0)
+        wait_for("the doctor's consent", lambda: not self.doctor("alpha", *state))
         self.assertEqual(self.on_agent(), [])
         user = self.tower.kubeconfig("alpha", "jane")
         self.assertEqual(self.doctor("--kubeconfig", str(user)), [])

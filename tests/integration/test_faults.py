@@ -27,6 +27,7 @@ MIB = 2**20
 GIB = 2**30
 BUDGET = 32 * MIB  # for the buffers of one program
 RECONNECTS = 2000
+ATTEMPTS = 5  # for a pause that a busy machine may make longer
 AT_REST = 3.0  # s for the other sides to close
 LOADED = 600.0  # s for anything that moves much, among all the rest
 STREAM = "openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c {size}"
@@ -131,14 +132,20 @@ class FaultTests(harness.TowerTestCase):
 
     def test_short_pause(self) -> None:
         """A pause shorter than three keepalives breaks nothing."""
-        before = self.relay.accepted
-        with Following(self.jane) as log:
-            log.lines(1)
-            self.relay.stall()
-            time.sleep(harness.KEEPALIVE)
-            self.relay.flow()
-            log.lines(20)
-        self.assertEqual(self.relay.accepted, before)
+        for _ in range(ATTEMPTS):
+            before = self.relay.accepted
+            with Following(self.jane) as log:
+                log.lines(1)
+                began = time.monotonic()
+                self.relay.stall()
+                time.sleep(harness.KEEPALIVE)
+                self.relay.flow()
+                if time.monotonic() - began < 1.5 * harness.KEEPALIVE:
+                    log.lines(20)
+                    self.assertEqual(self.relay.accepted, before)
+                    return
+            self.recovered()
+        self.fail("this machine is too slow")
 
     def test_handover(self) -> None:
         """One of two replicas is stopped while requests run, and none of them fails."""

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.helm import CHARTS, helm, run_helm
-from tests.integration.host import host, missing_rights
+from tests.integration.host import LONG, host, missing_rights
 from tests.integration.member import kubectls
 from tests.integration.programs import run, wait_for
 from tower.kube.crds.manifests import crds
@@ -40,11 +40,11 @@ class InstalledChartTests(SynchronousTestCase):
         self.folder = Path(self.mktemp()).resolve()
         self.folder.mkdir()
         self.space, self.pod = PROXY, "deploy/tower"
-        self.addCleanup(self.host.kubectl, "delete", "namespace", PROXY, HOSTED, AGENT, "--ignore-not-found")
+        self.addCleanup(self.host.delete, "namespace", PROXY, HOSTED, AGENT, "--ignore-not-found")
 
     def helm(self, action: str, release: str, namespace: str, *arguments: str) -> None:
         """Change a release and wait for its pods."""
-        words = (action, release, *arguments, f"--namespace={namespace}", "--wait", "--timeout=60s")
+        words = (action, release, *arguments, f"--namespace={namespace}", "--wait", "--timeout=150s")
         done = run_helm(*words, f"--kubeconfig={self.host.kubeconfig}", home=self.folder)
         if done.returncode:
             events = self.host.kubectl("get", "events", "-n", namespace)
@@ -89,9 +89,13 @@ class InstalledChartTests(SynchronousTestCase):
 
     def leader(self) -> str:
         """Return the name of the leader's pod."""
-        (pod,) = wait_for("one leader", lambda: self.host.objects("pods", self.space, LEADER), every=0.3)
-        name: str = pod["metadata"]["name"]
-        return name
+
+        def labeled() -> str:
+            """Return nothing while a new leader has its label and the former one has not lost it."""
+            names = [pod["metadata"]["name"] for pod in self.host.objects("pods", self.space, LEADER)]
+            return names[0] if len(names) == 1 else ""
+
+        return wait_for("one leader", labeled, every=0.3)
 
     def pods(self, namespace: str) -> dict[str, bool]:
         """Return the names of a namespace's pods, and whether they are ready."""
@@ -106,13 +110,13 @@ class InstalledChartTests(SynchronousTestCase):
     def replace(self, namespace: str) -> None:
         """Delete the pods of a namespace; wait until as many others are ready."""
         old = self.pods(namespace)
-        self.host.kubectl("delete", "pods", "-n", namespace, *old)
+        self.host.delete("pods", "-n", namespace, *old)
 
         def replaced() -> bool:
             new = self.pods(namespace)
             return len(new) == len(old) and all(new.values()) and not set(new) & set(old)
 
-        wait_for(f"other pods in {namespace}", replaced, every=0.3)
+        wait_for(f"other pods in {namespace}", replaced, LONG, every=0.3)
 
     def remaining(self, namespace: str) -> set[str]:
         """Return the objects of a namespace that Kubernetes has not made itself."""
@@ -120,6 +124,10 @@ class InstalledChartTests(SynchronousTestCase):
         kinds = "all,pvc,secrets,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,pdb,leases"
         found = self.host.kubectl("get", ",".join((kinds, *own)), "-n", namespace, "-o", "name")
         return set(found.split()) - KEPT
+
+    def wait_for_remaining(self, namespace: str, names: set[str]) -> None:
+        """Wait until a namespace has these objects only: some are removed after the pods."""
+        wait_for(f"the rest of {namespace}", lambda: self.remaining(namespace) == names, every=0.3)
 
     def make_older(self, name: str) -> None:
         """Make a CRD as if of an earlier Tower."""
@@ -152,7 +160,7 @@ class InstalledChartTests(SynchronousTestCase):
         self.tower("cluster", "add", "alpha")
         self.install("tower-agent", "agent", AGENT, self.joined())
         listed = self.listed()
-        self.assertEqual(listed(), set(self.pods(AGENT)))
+        wait_for("answers", lambda: listed() == set(self.pods(AGENT)), every=0.3)
         doctor = ("exec", "deploy/agent-tower-agent", "-n", AGENT, "--", "tower", "doctor", "--agent")
         self.assertIn("is enrolled for cluster alpha", self.host.kubectl(*doctor))
         # another pod of the proxy has the same keys and records; other agents do not need a token
@@ -164,24 +172,24 @@ class InstalledChartTests(SynchronousTestCase):
         self.helm("uninstall", "agent", AGENT)
         self.helm("uninstall", "tower", PROXY)
         wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(PROXY), every=0.3)
-        self.assertEqual(self.remaining(AGENT), set())
-        self.assertEqual(self.remaining(PROXY), {"persistentvolumeclaim/tower-state"})
+        self.wait_for_remaining(AGENT, set())
+        self.wait_for_remaining(PROXY, {"persistentvolumeclaim/tower-state"})
         # another release of the same name continues with the volume
         self.install("tower", "tower", PROXY, address)
         self.assertIn("alpha", self.tower("cluster", "list"))
 
     def test_replicas(self) -> None:
         """With records in the cluster, a standby takes over, and the release is upgraded and removed."""
-        self.addCleanup(self.host.kubectl, "delete", "clusters", "--all", "--timeout=20s")
+        self.addCleanup(self.host.delete, "clusters", "--all", "--timeout=60s")
         self.space, self.pod = HOSTED, "svc/tower"
         values = {"store": "kubernetes", "replicas": 2, "service": {"type": "ClusterIP"}}
         self.install("tower", "tower", HOSTED, {"publishServiceAddress": f"tower.{HOSTED}.svc", **values})
         self.tower("cluster", "add", "alpha")
         self.install("tower-agent", "agent", AGENT, self.joined())
         listed, agents = self.listed(), set(self.pods(AGENT))
-        self.assertEqual(listed(), agents)
+        wait_for("answers", lambda: listed() == agents, every=0.3)
         leader = self.leader()
-        self.host.kubectl("delete", "pod", leader, "-n", HOSTED)
+        self.host.delete("pod", leader, "-n", HOSTED)
         wait_for("answers through the other pod", lambda: listed() == agents, every=0.3)
         self.assertNotEqual(self.leader(), leader)
         self.make_older("credentials.tower.kubesphere.io")
@@ -190,16 +198,14 @@ class InstalledChartTests(SynchronousTestCase):
         wait_for("the end of the old pods", lambda: not set(self.pods(HOSTED)) & set(old), every=0.3)
         wait_for("answers through new pods", lambda: listed() == agents, every=0.3)
         self.assertEqual(self.differing_crds(), set())
-        left = self.host.kubectl("get", "clusterroles,jobs,serviceaccounts", "-n", HOSTED, "-o", "name")
-        self.assertNotIn("crds", left)
+        left = ("get", "clusterroles,jobs,serviceaccounts", "-n", HOSTED, "-o", "name")
+        wait_for("the end of the job", lambda: "crds" not in self.host.kubectl(*left), every=0.3)
         self.tower("cluster", "remove", "alpha")
         self.assertEqual(self.host.refused(f"system:serviceaccount:{HOSTED}:tower"), set())
         self.helm("uninstall", "agent", AGENT)
         self.helm("uninstall", "tower", HOSTED)
         wait_for("the end of all pods", lambda: not self.pods(AGENT) and not self.pods(HOSTED), every=0.3)
-        self.assertEqual(self.remaining(AGENT), set())
+        self.wait_for_remaining(AGENT, set())
         records = {name for name in self.remaining(HOSTED) if ".tower.kubesphere.io/" in name}
-        self.assertEqual(
-            self.remaining(HOSTED) - records, {"lease.coordination.k8s.io/tower", "secret/tower-state"}
-        )
         self.assertTrue(records)
+        self.wait_for_remaining(HOSTED, {"lease.coordination.k8s.io/tower", "secret/tower-state", *records})

@@ -40,9 +40,15 @@ class KilledTests(harness.TowerTestCase):
         kubeconfig = self.backend.kubeconfig("alpha")
         text = kubeconfig.read_text().replace(str(self.way.target), str(self.way.port))
         kubeconfig.write_text(text)
-        self.agent = self.tower.add("alpha", kubeconfig)
+        self.agent = self.tower.add("alpha", kubeconfig, harness.PATIENT)
         self.jane = self.tower.person("alpha", "jane")
         self.assertTrue(self.works())
+
+    def new_tower(self) -> harness.Tower:
+        """Return one whose keepalives detect nothing within the time of a test."""
+        tower = super().new_tower()
+        tower.proxy = tower.proxy_program(harness.PATIENT)
+        return tower
 
     def works(self) -> bool:
         """Return whether a request gets through."""

@@ -35,13 +35,13 @@ PAGE = "migrating-from-kubesphere-tower.md"
 PREPARE, REPLACE, CONSOLE, BACK = HOST_HEADINGS
 LIFETIME = "45s"  # of kubeconfigs
 QUIET = 2.0  # s
-SLACK = 40.0  # s for a loaded machine
+SLACK = 90.0  # s for a loaded machine
 
 
 class KubeSphereHostTests(TowerTestCase):
     """One API server is the host, with KubeSphere's CRD and webhook, and all members."""
 
-    timeout = 400  # s; it waits for grace periods and renewals
+    timeout = 800  # s; it waits for grace periods and renewals
 
     def new_tower(self) -> Tower:
         """Start the API server and the webhook; return the proxy."""
@@ -129,15 +129,18 @@ class KubeSphereHostTests(TowerTestCase):
     def steady(self) -> None:
         """Nothing is written while nothing happens; changes of a user and their results are admitted."""
         self.wait_for_condition("Available")
-        time.sleep(QUIET)
-        count = len(self.webhook.denials)
-        time.sleep(QUIET)
-        self.assertEqual(self.webhook.denials[count:], [])
+        wait_for("a time without writes", self.is_calm, SLACK)  # a renewal may be due
         patch = json.dumps({"spec": {"externalKubeAPIEnabled": True}})
         self.member.kubectl("patch", "cluster", "gamma", "--type=merge", "-p", patch)
         self.wait_for_condition("ExternalAccessReady", "False")
         self.named()
         self.assertEqual(self.webhook.denied, 0)
+
+    def is_calm(self) -> bool:
+        """Return whether no program writes the object for a while."""
+        count = len(self.webhook.denials)
+        time.sleep(QUIET)
+        return len(self.webhook.denials) == count
 
     def named(self) -> None:
         """The port has the names that kubeconfigs of KubeSphere Tower use, and those of a load balancer."""
@@ -166,7 +169,7 @@ class KubeSphereHostTests(TowerTestCase):
         patch = json.dumps({"spec": {"externalKubeAPIEnabled": False}})
         wait_for("a change", lambda: self.patched(patch), SLACK, 0.5)
         self.wait_for_condition("ExternalAccessReady", "")
-        self.assertEqual(self.condition("AgentAvailable"), "True")
+        self.wait_for_condition("AgentAvailable")
         renewed = self.renewed(self.first)  # in two thirds of its lifetime
         self.assertEqual(ask_member(renewed, "/api/v1/namespaces/demo").status, 200)
 

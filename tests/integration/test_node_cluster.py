@@ -79,6 +79,8 @@ class LifeTests(NodeClusterTestCase):
         impostor.change_host_keys()
         impostor.start()
         self.tower.start()
+        second = self.fleet.nodes[1]
+        wait_for_states(self.tower, {impostor.address: "failed", second.address: "open"})
         wait_for("the pinned key to count", lambda: "host key" in self.error(), CAME_UP, 0.1)
         self.assertEqual(self.node()["state"], "failed")
         self.assertTrue(works(jane))
@@ -91,7 +93,7 @@ class LifeTests(NodeClusterTestCase):
         key.unlink()
         self.tower.start()
         wait_until_up(self.tower, self.fleet.nodes)
-        self.assertIn("secrets.key", ssh_status(self.tower)["lastError"])
+        wait_for("the error", lambda: "secrets.key" in ssh_status(self.tower).get("lastError", ""), CAME_UP)
         self.assertIn("secrets.key", message(self.refused(jane).body))
         self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
@@ -289,9 +291,9 @@ class WatchedTests(NodeClusterTestCase):
         wait_for(
             "the loss", lambda: states(self.tower)[self.fleet.nodes[0].address] == "failed", CAME_UP, 0.1
         )
-        text = page(self.metrics, "/metrics").decode()
         for name in ("ssh_tunnel_open_count", "ssh_tunnel_open_fail_count"):
-            self.assertGreater(metric(text, name), 0)
+            wait_for(name, lambda: metric(page(self.metrics, "/metrics").decode(), name) > 0)  # noqa: B023
+        text = page(self.metrics, "/metrics").decode()
         for name in (
             "apiserver_proxy_tunnel_sync_duration_seconds",
             "apiserver_proxy_tunnel_sync_latency_secs",
@@ -314,7 +316,7 @@ class WatchedTests(NodeClusterTestCase):
         limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
         second.cut()
-        wait_for("the second login", lambda: logins(second) == 2, CAME_UP)
+        wait_for("the second login", lambda: logins(second) >= 2, CAME_UP)
         for _ in range(5):
             self.assertTrue(works(jane))
         wait_for("the first node", lambda: works_by(self.tower, self.fleet.nodes[0]), CAME_UP)

@@ -224,7 +224,7 @@ class RealProxyTests(OldProxyTestCase):
         self.wait_until_ready()
         self.api.token.write_text("the-next-bearer-0123456789")
         self.wait_for_line("reconnecting to send the changed credential to the proxy")
-        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") == 2)
+        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") > 1)
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
         self.assertEqual(self.api.seen, ["Bearer the-next-bearer-0123456789"])
@@ -238,14 +238,14 @@ class RealProxyTests(OldProxyTestCase):
         first, second, third = (pod_token(now + 3600 * hour) for hour in range(3))
         self.proxy.start()
         self.api.token.write_text(first)
-        self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1")
+        self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", harness.PATIENT)
         self.wait_until_ready()
         self.api.token.write_text(second)
         time.sleep(1.5 * REFRESH)
         self.assertEqual(self.proxy.program.output().count("agent connected"), 1)
         self.api.rejected = f"Bearer {first}"
         self.api.token.write_text(third)
-        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") == 2)
+        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") > 1)
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
         self.assertEqual(self.api.seen[-1], f"Bearer {third}")
@@ -509,6 +509,34 @@ class RawProxyTests(RawProxyTestCase):
         self.serve()
 
 
+class RotatedTests(RawProxyTestCase):
+    """A proxy that the agent gives up only after a while."""
+
+    options = ("--keepalive=6s",)
+
+    def test_credential_rotated_with_a_stream(self) -> None:
+        """A running stream may end before the tunnel is closed and replaced."""
+        peer = self.registered()
+        peer.open(f"{LOOPBACK}:{self.service.port}".encode(), ours=5, window=64 * MIB)
+        stream = int.from_bytes(peer.next(CONFIRM)[5:9], "big")
+        self.api.token.write_text("the-next-bearer-0123456789")
+        deadline = time.monotonic() + 60
+        while "when all streams have ended" not in self.agent.output():
+            self.assertLess(time.monotonic(), deadline)
+            peer.next(80)
+            peer.answer(good=True)
+        peer.data(stream, b"still here")
+        peer.say(bytes((END,)) + number(stream))
+        got = 0
+        while (message := peer.next(DATA, END))[0] == DATA:
+            got += len(message) - 9
+        self.assertEqual((self.heard, got), ([b"still here"], len(self.tail)))
+        peer.say(bytes((CLOSE,)) + number(stream))
+        self.assertIn("is reconnecting", peer.end())
+        peer.close()
+        self.assertEqual(self.accept().config().bearer, b"the-next-bearer-0123456789")
+
+
 class WatchedRawProxyTests(RawProxyTestCase):
     """A proxy that the agent probes often."""
 
@@ -526,28 +554,6 @@ class WatchedRawProxyTests(RawProxyTestCase):
         self.assertEqual(peer.next(80)[1:], NS(b"ping") + b"\1")
         peer.answer(good=True)
         self.assertEqual(peer.next(80)[1:], NS(b"ping") + b"\1")
-
-    def test_credential_rotated_with_a_stream(self) -> None:
-        """A running stream may end before the tunnel is closed and replaced."""
-        peer = self.registered()
-        peer.open(f"{LOOPBACK}:{self.service.port}".encode(), ours=5, window=64 * MIB)
-        stream = int.from_bytes(peer.next(CONFIRM)[5:9], "big")
-        self.api.token.write_text("the-next-bearer-0123456789")
-        deadline = time.monotonic() + 20
-        while "when all streams have ended" not in self.agent.output():
-            self.assertLess(time.monotonic(), deadline)
-            peer.next(80)
-            peer.answer(good=True)
-        peer.data(stream, b"still here")
-        peer.say(bytes((END,)) + number(stream))
-        got = 0
-        while (message := peer.next(DATA, END))[0] == DATA:
-            got += len(message) - 9
-        self.assertEqual((self.heard, got), ([b"still here"], len(self.tail)))
-        peer.say(bytes((CLOSE,)) + number(stream))
-        self.assertIn("is reconnecting", peer.end())
-        peer.close()
-        self.assertEqual(self.accept().config().bearer, b"the-next-bearer-0123456789")
 
     def test_frozen(self) -> None:
         """A peer that answers no ping and takes nothing is given up within three intervals."""

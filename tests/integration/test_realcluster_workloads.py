@@ -79,8 +79,9 @@ def given(kind: str, version: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 def probe(failures: int) -> dict[str, Any]:
-    """Return a probe of the program's page."""
-    return {"httpGet": {"path": "/", "port": "page"}, "periodSeconds": 1, "failureThreshold": failures}
+    """Return a probe of the program's page; its timeout is long enough for a loaded machine."""
+    page = {"path": "/", "port": "page"}
+    return {"httpGet": page, "periodSeconds": 1, "timeoutSeconds": 20, "failureThreshold": failures}
 
 
 def field(path: str) -> dict[str, Any]:
@@ -236,7 +237,7 @@ class WorkloadTests(SynchronousTestCase):
         self.host.apply(deployment(self.exchange))
         self.check_that_pods_wait_for_their_secret()
         self.host.apply(secret("first"))
-        self.host.kubectl("rollout", "status", "deployment/reader", "-n", SPACE, "--timeout=60s")
+        self.host.roll_out("deployment/reader", SPACE)
         self.host.wait_for_condition("deployment", "reader", "Available", SPACE)
         names = [pod["metadata"]["name"] for pod in self.check_pods()]
         self.check_service(names)
@@ -249,10 +250,10 @@ class WorkloadTests(SynchronousTestCase):
         port = {"port": 80, "targetPort": 8080}
         spec = {"type": "NodePort", "selector": {"app": "store"}, "ports": [port]}
         self.host.apply(stateful_set(), given("Service", "v1", "store", spec=spec))
-        self.host.kubectl("rollout", "status", "statefulset/store", "-n", SPACE, "--timeout=60s")
+        self.host.roll_out("statefulset/store", SPACE)
         printed = self.host.kubectl("logs", "store-0", "-n", SPACE, "-c", "serve")
         self.assertTrue(printed.startswith("store-0\n"), printed)
-        self.host.kubectl("delete", "pod", "store-0", "-n", SPACE)
+        self.host.delete("pod", "store-0", "-n", SPACE)
         self.host.wait("pod", "store-0", lambda pod: pod, SPACE)
         self.host.wait_for_condition("pod", "store-0", "Ready", SPACE)
         number = self.host.get("service", "store", SPACE)["spec"]["ports"][0]["nodePort"]
@@ -292,6 +293,7 @@ class WorkloadTests(SynchronousTestCase):
 
     def check_service(self, names: list[str]) -> None:
         """The endpoints are the pods, and the Service's name leads to them, from here and from a pod."""
+        wait_for("the endpoints", lambda: len(self.host.endpoints("reader", SPACE)) == 2, every=0.3)
         endpoints = self.host.endpoints("reader", SPACE)
         self.assertEqual({self.page(*each) for each in endpoints}, {(200, name) for name in names})
         self.assertIn(self.page(f"reader.{SPACE}.svc", 80)[1], names)
@@ -324,8 +326,8 @@ class WorkloadTests(SynchronousTestCase):
         """The Deployment's deletion ends its pods by SIGTERM, and the namespace's deletion ends."""
         self.host.kubectl("delete", "deployment", "reader", "-n", SPACE)
         wait_for("the end of the pods", lambda: not self.pods(), every=0.3)
-        self.assertEqual(self.host.objects("replicasets", SPACE), [])
+        wait_for("the end of the set", lambda: not self.host.objects("replicasets", SPACE), every=0.3)
         self.assertEqual(sorted(path.name for path in self.exchange.iterdir()), sorted(names))
-        self.assertEqual(self.host.endpoints("reader", SPACE), [])
-        self.host.kubectl("delete", "namespace", SPACE, f"--timeout={PATIENCE:g}s")
+        wait_for("the end of the endpoints", lambda: not self.host.endpoints("reader", SPACE), every=0.3)
+        self.host.delete("namespace", SPACE)
         self.assertEqual(self.host.get("namespace", SPACE), ABSENT)

@@ -28,7 +28,7 @@ from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.kube.rest.well_known import CLUSTERS, CONFIG_MAPS, LEASES, NAMESPACES
 
-OBJECTS = 1200
+OBJECTS, WORKERS = 1200, 20
 EXEC_V1 = "client.authentication.k8s.io/v1"
 PLUGIN = '#!/bin/sh\necho "$KUBERNETES_EXEC_INFO" >> "$FOLDER/runs"\ncat "$FOLDER/credential"\n'
 
@@ -129,7 +129,13 @@ class ObjectTests(HostTestCase):
 
     async def test_many(self) -> None:
         """1,200 objects are listed in pages, and followed."""
-        await gatherResults([self.make(f"c{number}") for number in range(OBJECTS)])
+        waiting = iter(range(OBJECTS))
+
+        async def make() -> None:
+            for number in waiting:
+                await self.make(f"c{number}")
+
+        await gatherResults([Deferred.fromCoroutine(make()) for _ in range(WORKERS)])
         found = await self.admin.list(CONFIG_MAPS, self.namespace)
         self.assertEqual(len({item["metadata"]["name"] for item in found.items}), OBJECTS)
         self.assertEqual({(item["apiVersion"], item["kind"]) for item in found.items}, {("v1", "ConfigMap")})
@@ -366,7 +372,7 @@ class CredentialTests(HostTestCase):
         """A plugin's token is used until it expires, and then that of its next run."""
         self.patch(exec_plugin, "PAUSE", 0.5)
         least, mighty = self.host.member.least, self.host.member.cluster_admin
-        expiry = datetime.now(UTC) + timedelta(seconds=6)
+        expiry = datetime.now(UTC) + timedelta(seconds=10)
         self.plugin(token=least.token, expirationTimestamp=expiry.isoformat())
         api = self.with_plugin()
         self.assertEqual([await self.user(api) for _ in range(3)], [least.user] * 3)

@@ -19,7 +19,7 @@ from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, script, wait_for
 
 SIZE = 64 << 20  # B; more than all buffers in between
-PIECE = 1 << 20  # B
+PIECE = 32 << 20  # B, read before the stop; the rest must arrive within its 10 s
 LARGE = 1 << 30  # B, of the download that survives SIGHUP
 SHARES = 8  # in which it is read
 
@@ -33,6 +33,7 @@ class LoggedTestCase(harness.TowerTestCase):
         self.log, self.levels = self.folder / "tower.log", self.folder / "levels"
         self.accesses = self.folder / "access.log"
         tower.proxy = tower.proxy_program(
+            harness.PATIENT,
             f"--log-file={self.log}",
             "--log-format=json",
             f"--log-levels={self.levels}",
@@ -58,7 +59,7 @@ class HangUpTests(LoggedTestCase):
         source = BlockServer(LARGE)
         self.addCleanup(source.close)
         self.agent_log = self.folder / "agent.log"
-        options = (source.option, f"--log-file={self.agent_log}")
+        options = (source.option, f"--log-file={self.agent_log}", harness.PATIENT)
         self.agent = self.tower.add("alpha", member().agent, *options)
         self.jane = self.tower.person("alpha", "jane", "--group", "dev")
         port = self.tower.kubeconfig("alpha", "jane", "--group", "dev", "--via", "port")
@@ -216,7 +217,7 @@ class StopTests(LoggedTestCase):
         proxy.signal(signal.SIGTERM)
         wait_for("the first line", lambda: "for requests in progress and streams: 1" in self.messages()[-1])
         proxy.signal(signal.SIGTERM)
-        self.assertEqual(proxy.wait(5), 128 + signal.SIGTERM)
+        self.assertEqual(proxy.wait(), 128 + signal.SIGTERM)
         self.assertIn("second SIGTERM", self.messages()[-1])
 
 

@@ -268,12 +268,16 @@ class ControllerTests(ToolsTestCase):
         }
         self.assertIn(("example-controller", ""), owners)
         self.check_events(newest, controller)
-        quiet = found["metadata"]["resourceVersion"]
-        time.sleep(1)
-        self.assertEqual(self.cluster(newest)["metadata"]["resourceVersion"], quiet)  # it has settled
+        wait_for("the last change", lambda: self.has_settled(newest))
         self.kubectl(newest, "delete", "cluster", "alpha", "--timeout=60s")
         wait_for("the end of alpha", lambda: self.steps(controller, "alpha")[-1] == "gone")
         self.assertIn("finalized", self.steps(controller, "alpha"))
+
+    def has_settled(self, kubectl: Path) -> bool:
+        """Return whether no program changes the cluster for a while."""
+        before = self.cluster(kubectl)["metadata"]["resourceVersion"]
+        time.sleep(1)
+        return bool(self.cluster(kubectl)["metadata"]["resourceVersion"] == before)
 
     def check_events(self, kubectl: Path, controller: Program) -> None:
         """Check that the events of both recorders are listed, counted, and selected by the cluster."""

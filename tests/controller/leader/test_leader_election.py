@@ -8,7 +8,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
-from tower.controller.leader.leader_election import ElectionTimes, LeaderElection
+from tower.controller.leader.leader_election import RELEASE_TIMEOUT, ElectionTimes, LeaderElection
 from tower.controller.leader.lease_lock import UNKNOWN
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.well_known import LEASES
@@ -76,7 +76,7 @@ class ElectionTestCase(SynchronousTestCase):
         """Release the Lease."""
         done: list[object] = []
         Deferred.fromCoroutine(election.release()).addCallback(done.append)
-        self.advance(3.0)
+        self.advance(RELEASE_TIMEOUT + 1)
         self.assertEqual(done, [None])
 
 
@@ -349,7 +349,7 @@ class LeaderTests(ElectionTestCase):
         self.assertEqual(self.lease["spec"]["holderIdentity"], "a")
 
     def test_release_without_answer(self) -> None:
-        """A release without an answer ends after 2 s, with a warning."""
+        """A release without an answer ends after a while, with a warning."""
         first = self.candidate("a")
         self.host.freeze()
         with capturedLogs() as events:

@@ -51,7 +51,7 @@ LATE = 2.0
 SETTLE = 2.0
 
 #: Timeout of the release of the Lease, s.
-RELEASE_TIMEOUT = 2.0
+RELEASE_TIMEOUT = 5.0
 
 
 @frozen

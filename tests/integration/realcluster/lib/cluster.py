@@ -16,7 +16,7 @@ from pathlib import Path
 from .api import HOST, Api, StartError
 from .authority import Authority, encoded, write_private
 
-START_TIMEOUT = 60.0  # seconds until a part must be ready
+START_TIMEOUT = 120.0  # seconds until a part must be ready
 STOP_TIMEOUT = 5.0  # seconds that a part gets after SIGTERM
 PARTS = ("etcd", "kube-apiserver", "kubelet-standin", "network")  # what has a port
 SERVICES = "10.0.0.0/20"  # 4,093 of them
