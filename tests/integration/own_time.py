@@ -37,7 +37,12 @@ class OwnTime:
         self, what: str, ready: Callable[[], object], timeout: float = PATIENCE, every: float = 0.02
     ) -> float:
         """Wait until *ready* returns something true; return the time since the start, s."""
-        wait_for(what, lambda: self.passed() and ready(), timeout, every)
+
+        def is_ready() -> object:
+            self.passed()
+            return ready()
+
+        wait_for(what, is_ready, timeout, every)
         return self.passed()
 
     def _sample(self) -> float:
