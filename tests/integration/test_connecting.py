@@ -108,6 +108,16 @@ class ConnectTests(TestCase):
         number: int = port.getHost().port
         return number
 
+    def serve_one(self) -> tuple[int, Deferred[Connection]]:
+        """Listen; return the port, and the first connection."""
+        accepted: Deferred[Connection] = Deferred()
+
+        def accept(connection: Connection) -> Recorder:
+            reactor.callLater(0, accepted.callback, connection)
+            return Recorder()
+
+        return self.serve(accept), accepted
+
     def silent(self) -> int:
         """Return the port of a server that accepts connections and sends nothing."""
         sock = socket.create_server(("127.0.0.1", 0))
@@ -224,13 +234,7 @@ class ConnectTests(TestCase):
 
     async def test_reset_is_no_end(self) -> None:
         """Data before a reset is delivered, but the reset is not an end of the stream."""
-        accepted: Deferred[Connection] = Deferred()
-
-        def accept(connection: Connection) -> Recorder:
-            reactor.callLater(0, accepted.callback, connection)
-            return Recorder()
-
-        port = self.serve(accept)
+        port, accepted = self.serve_one()
         with socket.create_connection(("127.0.0.1", port)) as sock:
             connection = await accepted
             connection.receiver = recorder = Waiting()
@@ -242,13 +246,7 @@ class ConnectTests(TestCase):
 
     async def test_abort_resets(self) -> None:
         """An abort arrives as a reset."""
-        accepted: Deferred[Connection] = Deferred()
-
-        def accept(connection: Connection) -> Recorder:
-            reactor.callLater(0, accepted.callback, connection)
-            return Recorder()
-
-        port = self.serve(accept)
+        port, accepted = self.serve_one()
         with socket.create_connection(("127.0.0.1", port)) as sock:
             connection = await accepted
             connection.abort()
@@ -257,13 +255,7 @@ class ConnectTests(TestCase):
     async def test_late_reader(self) -> None:
         """A peer that is suspended, and sends something before it reads, receives all that was sent."""
         data = os.urandom(MUCH)
-        accepted: Deferred[Connection] = Deferred()
-
-        def accept(connection: Connection) -> Recorder:
-            reactor.callLater(0, accepted.callback, connection)
-            return Recorder()
-
-        port = self.serve(accept)
+        port, accepted = self.serve_one()
         with socket.create_connection(("127.0.0.1", port)) as sock:
             connection = await accepted
             connection.send(data)

@@ -158,6 +158,22 @@ class ShareTests(SlotsTestCase):
             users.append(self.come())
         self.assertEqual(self.counts[2], 0)
 
+    def test_retired_count(self) -> None:
+        """Closed connections of an address that never authenticated count for its share; others do not."""
+        self.begin(0, 2)
+        first, second, user = self.come(), self.come(), self.come("198.51.100.1")
+        user.slot.prove()
+        for each in (first, second, user):
+            each.slot.retire()
+        self.come("198.51.100.1")
+        self.come("198.51.100.1")
+        self.assertEqual((first.aborted, second.aborted, user.aborted), (0, 0, 0))
+        third = self.come()
+        self.come()
+        self.come()
+        self.assertEqual((first.aborted, second.aborted, third.aborted, user.aborted), (1, 1, 1, 0))
+        self.assertEqual(self.counts, (0, 4, 1, 0))
+
     def test_known_later(self) -> None:
         """A connection whose source is set later counts from then on."""
         self.begin(0, 2)

@@ -7,7 +7,7 @@ second, a user or agent has C / F seconds to authenticate, where C is the number
 connection.  Proven connections are never aborted.
 
 A connection that is over may keep its slot as *retired* until its socket is closed.  Retired slots are
-evicted first, and are not counted as connections.
+evicted first, and are not counted as connections; if they were unproven, they still count for their source.
 """
 
 from __future__ import annotations
@@ -121,13 +121,10 @@ class Slots:
 
     def evict(self) -> bool:
         """Free the oldest retired slot, or abort the oldest unproven connection; return if there was one."""
-        if self._retired:
-            self._end(next(iter(self._retired)))
-            return True
-        if not self._unproven:
-            return False
-        self._abort(next(iter(self._unproven)))
-        return True
+        oldest = next(iter(self._retired or self._unproven), None)
+        if oldest is not None:
+            self._abort(oldest)
+        return oldest is not None
 
     def count_for(self, slot: Slot, source: Source) -> None:
         """See `Slot.count_for`; beyond the share, abort the oldest one of *source*."""
@@ -142,13 +139,17 @@ class Slots:
 
     def prove(self, slot: Slot) -> None:
         """See `Slot.prove`."""
-        self._forget(slot)
+        del self._unproven[slot]
+        self._forget_source(slot)
         slot.proven = True
         self.proven += 1
 
     def retire(self, slot: Slot) -> None:
         """See `Slot.retire`."""
-        self.release(slot)
+        if slot.proven:
+            self.proven -= 1
+        else:
+            del self._unproven[slot]
         slot.retired = True
         self._retired[slot] = None
 
@@ -159,11 +160,11 @@ class Slots:
         elif slot.proven:
             self.proven -= 1
         else:
-            self._forget(slot)
+            del self._unproven[slot]
+        self._forget_source(slot)
 
-    def _forget(self, slot: Slot) -> None:
-        del self._unproven[slot]
-        source = slot.source
+    def _forget_source(self, slot: Slot) -> None:
+        source, slot.source = slot.source, None
         if source is not None:
             own = self._sources[source]
             del own[slot]
@@ -171,10 +172,8 @@ class Slots:
                 del self._sources[source]
 
     def _abort(self, slot: Slot) -> None:
-        self.ended += 1
-        self._end(slot)
-
-    def _end(self, slot: Slot) -> None:
+        if not slot.retired:
+            self.ended += 1
         owner = slot.owner
         slot.release()
         if owner is not None:
