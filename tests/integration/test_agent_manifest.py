@@ -17,7 +17,7 @@ from tests.integration.programs import run, wait_for
 
 NAMESPACE = "tower-system"
 AGENTS = "app.kubernetes.io/name=tower-agent"
-LIMIT = 180.0  # s, from nothing to a request through Tower, on a loaded machine
+LIMIT = 90.0  # s, from nothing to a request through Tower
 
 
 class ManifestTests(harness.TowerTestCase):

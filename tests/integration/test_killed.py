@@ -162,14 +162,17 @@ class KilledTests(harness.TowerTestCase):
             self.backend.program.pause()
             kept.request("GET", f"{self.jane.prefix}/ping", headers=self.jane.headers())
             time.sleep(BETWEEN)
-            self.assertIn("alpha", self.refusal())
+            refusal = self.refusal()
+            self.assertIn("alpha", refusal)
             self.assertTrue(self.agent.ready())
             self.backend.program.resume()
             answer = kept.getresponse().read()
             wait_for("requests", self.recovered, RECOVERY)
             if answer == b"pong":
                 return
-        self.fail(f"the request did not reach the API server: {answer!r}")
+            text = refusal.partition(" (request ")[0]
+            self.assertTrue(json.loads(answer)["message"].startswith(text), answer)  # it was not sent
+        self.fail("no request has reached the API server")
 
     def test_backend_killed(self) -> None:
         """Without an API server the Status names its address, and the tunnel stays."""

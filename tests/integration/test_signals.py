@@ -217,7 +217,7 @@ class StopTests(LoggedTestCase):
         proxy.signal(signal.SIGTERM)
         wait_for("the first line", lambda: "for requests in progress and streams: 1" in self.messages()[-1])
         proxy.signal(signal.SIGTERM)
-        self.assertEqual(proxy.wait(), 128 + signal.SIGTERM)
+        self.assertEqual(proxy.wait(5), 128 + signal.SIGTERM)
         self.assertIn("second SIGTERM", self.messages()[-1])
 
 

@@ -25,7 +25,7 @@ REASON = re.compile(
     r"check that the API server runs, and its address in the kubeconfig of the agent "
     r"\(request [0-9a-f-]{36}\)"
 )
-SOON = 20.0  # s, on a loaded machine
+SOON = 8.0  # s
 
 
 class StreamErrorTests(harness.TowerTestCase):

@@ -268,7 +268,7 @@ class ControllerTests(ToolsTestCase):
         }
         self.assertIn(("example-controller", ""), owners)
         self.check_events(newest, controller)
-        wait_for("the last change", lambda: self.has_settled(newest))
+        wait_for("the last change", lambda: self.has_settled(newest), 10)
         self.kubectl(newest, "delete", "cluster", "alpha", "--timeout=60s")
         wait_for("the end of alpha", lambda: self.steps(controller, "alpha")[-1] == "gone")
         self.assertIn("finalized", self.steps(controller, "alpha"))
