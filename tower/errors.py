@@ -16,6 +16,8 @@ POLICY_REFUSALS = (
     "not-administrator",
     "reserved-identity",
     "impersonation",
+    "access-policy",
+    "authorization-mode",
     "other",
 )
 
@@ -60,6 +62,10 @@ class Unauthorized(TowerError):
         super().__init__(message)
         self.reason = reason or message
         self.kind = kind
+
+
+class Outdated(Unauthorized):
+    """The user of an identity has changed: authenticate the request again; requests in progress end."""
 
 
 class Forbidden(TowerError):

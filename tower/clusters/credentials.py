@@ -32,12 +32,13 @@ from tower.store.records import (
     Update,
     check_fields,
 )
+from tower.trust.session_tokens import BEARER_PREFIX
 
 #: The group whose members may use Tower's own API.
 ADMINS = "tower:admins"
 
 #: Prefix of all bearer tokens, which scanners for leaked secrets can detect.
-PREFIX = "towerk-"
+PREFIX = BEARER_PREFIX
 
 #: Most credentials at a time.
 CREDENTIAL_LIMIT = 100_000

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from attrs import define
-from twisted.logger import Logger
 
 from tower.clusters.cluster import Cluster, MemberFacts
 from tower.errors import ConfigurationError, Invalid
@@ -17,21 +16,10 @@ from tower.kube.apiserver import APIServer
 from tower.kube.connection_settings import bearer_token, end_of_token
 from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
-from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.kinds import MEMBER_ACCESS
-from tower.store.records import (
-    Create,
-    Event,
-    Operation,
-    Record,
-    RecordChanged,
-    RecordMissing,
-    StoreFailed,
-    Update,
-    Value,
-    Watch,
-)
+from tower.store.records import Create, Event, Operation, Record, Update, Value, Watch
+from tower.store.sealed_records import SealedRecords
 from tower.trust.pki import load_certificates
 from tower.trust.vault import UnsealFailed, Vault, VaultError
 
@@ -45,8 +33,6 @@ class MemberCredentials:
 
     :ivar vault: seals them.
     """
-
-    _log = Logger()
 
     _store: IStore
     vault: Vault
@@ -119,50 +105,10 @@ class MemberCredentials:
 
         return self._store.watch(MEMBER_ACCESS, changed)
 
-    def sealed_with_old_keys(self) -> int:
-        """Return the number of credentials that are not sealed with the vault's first key.
-
-        Those that no key of the vault opens do not count: no key makes them readable again.
-        """
-        return sum(map(self._is_old, self._store.snapshot(MEMBER_ACCESS).values()))
-
-    def _is_old(self, record: Record) -> bool:
-        sealed = record.value["sealed"]
-        try:
-            return not self.vault.is_current(sealed) and bool(self.vault.open(sealed, record.name))
-        except VaultError:
-            return False
-
-    @deferred
-    async def reseal(self) -> int:
-        """Seal all credentials with the vault's first key, so that its other keys can be removed.
-
-        Credentials that cannot be opened or written are unchanged.
-
-        :return: number of credentials sealed again.
-        """
-        count = 0
-        for record in list(self._store.snapshot(MEMBER_ACCESS).values()):
-            try:
-                if self.vault.is_current(record.value["sealed"]):
-                    continue
-                plain = self.vault.open(record.value["sealed"], record.name)
-                sealed = self.vault.seal(plain, record.name)
-            except VaultError:
-                continue  # `get` raises this error, too
-            try:
-                await self._store.update(
-                    MEMBER_ACCESS, record.name, {**record.value, "sealed": sealed}, record.version
-                )
-            except (RecordChanged, RecordMissing):
-                continue  # it was replaced or removed concurrently
-            except StoreFailed as e:
-                self._log.warn("credentials are still sealed with old keys: {reason}", reason=str(e))
-                break
-            count += 1
-        if count:
-            self._log.info("sealed {count} credentials with the first key", count=count)
-        return count
+    @property
+    def sealed(self) -> SealedRecords:
+        """The records, to be sealed with a new key."""
+        return SealedRecords(self._store, MEMBER_ACCESS, self.vault)
 
 
 def revision(record: Record) -> int:

@@ -10,8 +10,11 @@ from tower.clusters.cluster_events import ClusterEvents
 from tower.clusters.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.login.login_sessions import LoginSessions
 from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.policies.access_policies import AccessPolicies
+from tower.clusters.policies.rbac_objects import RbacObjects
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
 from tower.trust.vault import Vault
@@ -30,6 +33,9 @@ class Records:
     v1_tokens: V1Tokens
     agent_keys: AgentKeys
     events: ClusterEvents
+    policies: AccessPolicies
+    rbac: RbacObjects
+    login_sessions: LoginSessions
 
     @classmethod
     def of(
@@ -43,7 +49,7 @@ class Records:
     ) -> Records:
         """Return the records in *store*.
 
-        :param vault: encrypts the members' credentials.
+        :param vault: encrypts the members' credentials and providers' refresh tokens.
         :param ports: those of clusters; None: clusters have no ports.
         :param clock: its ``seconds()`` are since the epoch.
         :param max_ttl: longest validity of users' credentials, s.
@@ -60,9 +66,12 @@ class Records:
             V1Tokens(store, clock),
             AgentKeys(store, clock),
             ClusterEvents(store, clock),
+            AccessPolicies(store, clock),
+            RbacObjects(store, clock),
+            LoginSessions(store, clock, vault),
         )
 
     def stop(self) -> None:
         """Stop to follow the store."""
-        for each in (self.credentials, self.clusters, self.v1_tokens):
+        for each in (self.credentials, self.clusters, self.v1_tokens, self.login_sessions):
             each.stop()

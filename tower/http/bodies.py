@@ -62,6 +62,11 @@ class ChunkedBody:
         self._state = _SIZE
         self._trailers = 0
 
+    @property
+    def is_between_chunks(self) -> bool:
+        """Whether a chunk has ended and no other one has begun."""
+        return self._state is _SIZE and not self._line and not self._left
+
     def feed(self, data: Buffer, start: int = 0) -> int:
         """Follow *data* from index *start*; return the index after the body, or -1 while it continues.
 

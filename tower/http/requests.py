@@ -9,10 +9,12 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Callable, Iterator
 
 from tower.errors import PeerError
 from tower.http.bodies import CHUNKED
 from tower.http.field_lines import TOKEN, field_lines, field_pairs
+from tower.http.identity_fields import STANDARD, IdentityFields
 from tower.http.paths import has_dot_segment
 
 #: Longest head of a request or a response, B.
@@ -31,9 +33,6 @@ _PROTOCOL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-
 
 # `bytes` are searched for an integer a good deal faster than for one byte.
 _PERCENT, _BACKSLASH, _SEMICOLON = b"%\\;"
-
-# Fields that claim an identity.  Some servers read "_" as "-".
-_IDENTITY = re.compile(rb"(?:\A|\n)((?:impersonate|x[-_]remote)[-_][^:\n]*):", re.IGNORECASE)
 
 # Fields that a head may have only once.
 _SINGLE = frozenset(
@@ -86,15 +85,18 @@ class Fields:
     :ivar close: the client wants the connection closed after the response.
     :ivar upgrade: the requested protocol; empty without ``Connection: upgrade``.
     :ivar expects: the client waits for ``100 Continue`` before the body.
-    :ivar foreign: the first field that claims an identity (``Impersonate-*``, ``X-Remote-*``), or empty.
+    :ivar foreign: the first field that claims an identity (such as ``Impersonate-*``, ``X-Remote-*``), or
+        empty.
     :ivar bearer: the bearer token, from Authorization or from a WebSocket subprotocol, or None.
     :ivar onward: the lines for the next hop.
     """
 
     __slots__ = (
+        "_claims",
         "_found",
         "_lines",
         "_named",
+        "_others",
         "bearer",
         "body",
         "close",
@@ -106,9 +108,10 @@ class Fields:
         "upgrade",
     )
 
-    def __init__(self, block: bytes) -> None:
+    def __init__(self, block: bytes, claims: IdentityFields = STANDARD) -> None:
         """Parse *block*: the field lines and the empty line that ends them.
 
+        :param claims: the fields that claim an identity.
         :raise BadHead: they are malformed or ambiguous.
         """
         lines = field_lines(block)
@@ -117,7 +120,9 @@ class Fields:
             raise BadHead(_fault_of_fields(block))
         self._lines = lines
         self._found: dict[bytes, bytes | None] = {}
-        self.foreign = _foreign(block)
+        self._claims = claims
+        self._others: Fields | None = None
+        self.foreign = claims.first(block)
         special: dict[bytes, bytes] = {}
         onward = []
         for name, value in pairs:
@@ -159,6 +164,19 @@ class Fields:
                 return value.strip(b"\t ")
         return None
 
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield name (lower case) and value of each field."""
+        for line in self._lines:
+            name, _, value = line.partition(b":")
+            yield name.lower(), value.strip(b"\t ")
+
+    def without(self, drop: Callable[[bytes], bool]) -> Fields:
+        """Return the fields but those whose name (lower case) *drop* accepts; remembered, for any *drop*."""
+        if self._others is None:
+            kept = (line for line in self._lines if not drop(line.partition(b":")[0].lower()))
+            self._others = Fields(b"".join(b"%b\r\n" % line for line in kept) + b"\r\n", self._claims)
+        return self._others
+
     def end_to_end(self, *, bearer: bool) -> bytes:
         """Return the lines for a next hop that authenticates users itself: all but those of this connection.
 
@@ -184,7 +202,7 @@ class Fields:
         claims: list[tuple[bytes, bytes]] = []
         others = []
         for line in self.onward.splitlines(keepends=True):
-            if _IDENTITY.match(line):
+            if self._claims.matches(line):
                 name, _, value = line.partition(b": ")
                 claims.append((name, value.rstrip(b"\r\n")))
             else:
@@ -201,15 +219,6 @@ class Fields:
         return f"Fields(host={self.host!r}, body={self.body})"
 
 
-def _foreign(block: bytes) -> bytes:
-    """Return the name of the first field that claims an identity."""
-    lower = block.lower()
-    if b"impersonate" not in lower and b"remote" not in lower:
-        return b""
-    match = _IDENTITY.search(block)
-    return match[1] if match else b""
-
-
 def _joined(name: bytes, lower: bytes, first: bytes, second: bytes) -> bytes:
     """Return the value of a repeated field.
 
@@ -221,11 +230,15 @@ def _joined(name: bytes, lower: bytes, first: bytes, second: bytes) -> bytes:
 
 
 class HeadReader:
-    """Parses the request heads of one connection; field lines equal to the last are parsed once."""
+    """Parses the request heads of one connection; field lines equal to the last are parsed once.
 
-    __slots__ = ("_block", "_fields")
+    :param claims: the fields that claim an identity.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_block", "_claims", "_fields")
+
+    def __init__(self, claims: IdentityFields = STANDARD) -> None:
+        self._claims = claims
         self._block = b""
         self._fields: Fields | None = None
 
@@ -246,7 +259,7 @@ class HeadReader:
         if block == self._block and self._fields is not None:
             fields = self._fields
         else:
-            fields = Fields(block)
+            fields = Fields(block, self._claims)
             self._block, self._fields = block, fields
         if minor == b"1":
             if not fields.host:

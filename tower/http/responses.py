@@ -11,6 +11,7 @@ import re
 from tower.errors import PeerError
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE
 from tower.http.field_lines import field_lines, field_pairs
+from tower.http.paths import has_dot_segment
 from tower.http.requests import HEAD_LIMIT
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -38,6 +39,7 @@ PLAIN = re.compile(
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: (" + _VALUE + rb"))?\r\n")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
+_SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*:")
 _HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -156,10 +158,27 @@ def rewritten_location(location: bytes, prefix: bytes, host: bytes, server: byte
     authority, slash, path = rest.partition(b"/")
     path = slash + path
     if authority.lower() == host.lower():
-        return b"%b://%b%b%b" % (scheme, authority, prefix, path)
+        return prefix + path or b"/"  # by the scheme that the user uses
     if own and authority.lower() == own.lower() and (inside := _below(path or b"/", root)):
         return prefix + inside
     return location
+
+
+def leads_away(location: bytes, path: bytes, prefix: bytes) -> bool:
+    """Return whether a client that follows *location*, rewritten, leaves the cluster.
+
+    :param path: of the request.
+    :param prefix: as in `rewritten_location`; empty: this server has no other cluster.
+    """
+    if location.startswith((b"//", b"/\\", b"\\")) or b"\t" in location or _SCHEME.match(location):
+        return True
+    if not prefix:
+        return False
+    if location.startswith(b"/"):
+        return has_dot_segment(location.partition(b"#")[0])
+    if location[:1] in (b"", b"?", b"#"):
+        return False
+    return not path.startswith(prefix + b"/") or has_dot_segment(b"/" + location.partition(b"#")[0])
 
 
 def _below(path: bytes, root: bytes) -> bytes:

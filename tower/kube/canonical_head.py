@@ -9,7 +9,8 @@ caller replace its own identity, or a token of the member's does, as ``Authoriza
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 from tower.errors import Forbidden, Invalid
 from tower.http.requests import Fields
@@ -23,6 +24,9 @@ _CANONICAL = {_USER: b"Impersonate-User", _GROUP: b"Impersonate-Group", _UID: b"
 
 _FORWARDED_FOR = re.compile(rb"^x-forwarded-for: ([^\r\n]*)\r\n", re.IGNORECASE | re.MULTILINE)
 
+# Characters of a field's name, in addition to letters, digits and "_.-~".
+_KEY_CHARACTERS = "!#$&'+*^`|"
+
 # Prefix of Tower's own names.
 _RESERVED = b"tower:"
 
@@ -32,13 +36,22 @@ _SHOWN = 100
 _TWO_CLAIMS = "the request has a bearer token and impersonates a user (Impersonate-*): send only one of them"
 
 
-def identity_lines(user: str, groups: Sequence[str]) -> bytes:
+def identity_lines(
+    user: str, groups: Sequence[str], uid: str = "", extra: Iterable[tuple[str, Iterable[str]]] = ()
+) -> bytes:
     """Return the impersonation lines of a user.
+
+    :param extra: further facts, by key.
 
     :raise Invalid: a name does not fit a header field.
     """
     lines = [b"Impersonate-User: %b\r\n" % _name(user)]
     lines += [b"Impersonate-Group: %b\r\n" % _name(group) for group in groups]
+    if uid:
+        lines.append(b"Impersonate-Uid: %b\r\n" % _name(uid))
+    for key, values in extra:
+        name = quote(key.lower(), safe=_KEY_CHARACTERS).encode("ascii")
+        lines += [b"Impersonate-Extra-%b: %b\r\n" % (name, _name(value)) for value in values]
     return b"".join(lines)
 
 
@@ -59,9 +72,15 @@ def write_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
             f"the request has a {fields.foreign.decode()} field: users of Tower cannot impersonate others; "
             "omit --as and --as-group, or request a kubeconfig for that user"
         )
-    upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
-    host = b"" if fields.host else b"Host: kubernetes\r\n"
-    return b"".join((fields.framing, identity, fields.onward, host, forwarding, upgrade, b"\r\n"))
+    return _written(fields, identity, fields.onward, forwarding)
+
+
+def write_acting_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
+    """Do the same for a request that acts as another user, in place of its own claims.
+
+    :param identity: of that user, from `identity_lines`.
+    """
+    return _written(fields, identity, fields.split_claims()[1], forwarding)
 
 
 def write_trusted_fields(fields: Fields, identity: bytes, forwarding: bytes, token: bytes | None) -> bytes:
@@ -80,6 +99,10 @@ def write_trusted_fields(fields: Fields, identity: bytes, forwarding: bytes, tok
         identity = b"Authorization: Bearer %b\r\n" % token
     elif claims:
         identity = claimed_lines(claims)
+    return _written(fields, identity, others, forwarding)
+
+
+def _written(fields: Fields, identity: bytes, others: bytes, forwarding: bytes) -> bytes:
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: kubernetes\r\n"
     return b"".join((fields.framing, identity, others, host, forwarding, upgrade, b"\r\n"))
@@ -134,5 +157,8 @@ def _with_client(lines: bytes, client: bytes) -> bytes:
 def _name(name: str) -> bytes:
     encoded = name.encode("utf-8", "surrogatepass")
     if _NAME.fullmatch(encoded) is None:
-        raise Invalid(f"the name {name!r} cannot be sent to a cluster")
+        raise Invalid(
+            f"the name {name!r} cannot be sent to a cluster: use printable characters, without blanks at the "
+            "ends"
+        )
     return encoded

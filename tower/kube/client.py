@@ -291,9 +291,10 @@ def retry_after(response: IResponse) -> float:
     return float(delay) if _SECONDS.fullmatch(delay) else 0
 
 
-def value_of(method: str, path: str, answer: APIResponse) -> Any:
+def value_of(method: str, path: str, answer: APIResponse, server: str = "the API server") -> Any:
     """Return the object in *answer*.
 
+    :param server: names the sender in the error.
     :raise APIError: it is an error, or not JSON.
     """
     try:
@@ -304,7 +305,7 @@ def value_of(method: str, path: str, answer: APIResponse) -> Any:
         return value
     message = value.get("message") if isinstance(value, dict) else None
     text = message if isinstance(message, str) else answer.body
-    detail = reported("the API server", text) if text else "an empty body"
+    detail = reported(server, text) if text else "an empty body"
     reason = value.get("reason") if isinstance(value, dict) else None
     raise APIError(
         method,

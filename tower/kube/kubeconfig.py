@@ -277,6 +277,7 @@ def kubeconfig(
 
     Its names are unique per cluster and endpoint, so that files can be merged.
 
+    :param ca_pem: CAs that verify the server; empty: those of the user's system.
     :param cluster: its name; empty for Tower's own API.
     :param certificate: certificate and key in PEM; or set *token*.
     :param by_port: *server* is the cluster's own port, not the front door.
@@ -291,16 +292,14 @@ def kubeconfig(
         credential["client-key-data"] = base64.b64encode(certificate[1]).decode("ascii")
     if token is not None:
         credential["token"] = token
+    authority = {"certificate-authority-data": base64.b64encode(ca_pem).decode("ascii")} if ca_pem else {}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
             {
                 "name": name,
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": base64.b64encode(ca_pem).decode("ascii"),
-                },
+                "cluster": {"server": server, **authority},
             }
         ],
         "users": [{"name": context, "user": credential}],

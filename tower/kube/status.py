@@ -54,8 +54,10 @@ _ENCODED_WORD = re.compile(r"=\?")
 _FIELD = re.compile(r"((?:metadata|spec|status)[.\[][^\s:]+|[a-z][A-Za-z]*): (.+)", re.DOTALL)
 _NAME = "cluster name "
 
+_UNAUTHORIZED = "Unauthorized"
+
 _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
-    (Unauthorized, 401, "Unauthorized"),
+    (Unauthorized, 401, _UNAUTHORIZED),
     (Forbidden, 403, "Forbidden"),
     (NotFound, 404, "NotFound"),
     (AlreadyExists, 409, "AlreadyExists"),
@@ -73,6 +75,7 @@ class StatusError(TowerError):
 
     :ivar reason: machine-readable reason of the Status; by default the usual one for *code*.
     :ivar details: details of the Status, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
+    :ivar kind: of the reason why Tower denies a user's request, for metrics: one of `POLICY_REFUSALS`.
     :ivar close: whether the user's connection must close after this answer.
     """
 
@@ -83,6 +86,7 @@ class StatusError(TowerError):
         *,
         reason: str = "",
         details: dict[str, Any] | None = None,
+        kind: str = "other",
         close: bool = False,
     ) -> None:
         message = escaped(message)
@@ -91,7 +95,13 @@ class StatusError(TowerError):
         self.message = message
         self.reason = reason or _REASONS.get(code, "Unknown")
         self.details = details or {}
+        self.kind = kind
         self.close = close
+
+
+def _begun(text: str, code: int) -> str:
+    """Return the message; that of a 401 begins with kube-apiserver's, which has no more."""
+    return text if code != 401 or text.startswith(_UNAUTHORIZED) else f"{_UNAUTHORIZED}: {text}"
 
 
 def refusal_of(error: BaseException) -> StatusError:
@@ -103,7 +113,7 @@ def refusal_of(error: BaseException) -> StatusError:
         return error
     for kind, code, reason in _ERRORS:
         if isinstance(error, kind):
-            return StatusError(code, str(error), reason=reason)
+            return StatusError(code, _begun(str(error), code), reason=reason)
     if isinstance(error, TowerError):
         return StatusError(500, str(error))
     return StatusError(500, "Tower failed to serve the request; the proxy's log has the reason")

@@ -7,6 +7,7 @@ administrators.  The right to impersonate any of them is equivalent to cluster-a
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from attrs import field, frozen
 
@@ -14,6 +15,9 @@ from tower.errors import Invalid
 
 #: Prefix reserved by Kubernetes.
 PREFIX = "system:"
+
+#: Prefix reserved by Tower.
+OWN_PREFIX = "tower:"
 
 #: Administrators' names without that prefix: names that a distribution binds to cluster-admin or treats as
 #: administrators, and that are unlikely for other users or groups.
@@ -44,11 +48,23 @@ ADMINISTRATORS = frozenset(
 #: The group that the API server adds to all impersonated users; requesting it grants nothing.
 AUTHENTICATED = "system:authenticated"
 
+#: Kubernetes' names for the user and the group of a client without a credential.
+ANONYMOUS_USER = "system:anonymous"
+UNAUTHENTICATED_GROUP = "system:unauthenticated"
+
 #: Longest allowed name, characters, and most allowed names.
 NAME_LIMIT = 253
 ALLOWED_LIMIT = 100
 
 _BLANKS = " \t"
+
+
+@lru_cache(maxsize=1024)
+def all_groups(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the groups of *user* as rules name them: with the one of all authenticated users."""
+    if user == ANONYMOUS_USER or AUTHENTICATED in groups or UNAUTHENTICATED_GROUP in groups:
+        return groups
+    return (*groups, AUTHENTICATED)
 
 
 def is_system(name: str) -> bool:
@@ -105,3 +121,8 @@ class SystemIdentities:
 
 #: No system identity is allowed.
 NONE_ALLOWED = SystemIdentities()
+
+
+def is_reserved(name: str, identities: SystemIdentities = NONE_ALLOWED) -> bool:
+    """Return whether users of a cluster with these rules must not have *name*."""
+    return name.strip(_BLANKS).startswith(OWN_PREFIX) or identities.refuses(name)

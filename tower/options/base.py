@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from twisted.logger import ILogObserver
 from twisted.python import usage
@@ -24,7 +24,7 @@ from tower.logs.levels import Levels, read_modules, read_verbosity
 from tower.logs.program_log import ProgramLog, twistd_output
 from tower.net.addresses import is_wildcard
 from tower.options.command_line import CommandLine
-from tower.options.errors import OptionError, OptionErrors, one_line, one_line_errors
+from tower.options.errors import OptionError, one_line_errors, raise_all
 from tower.options.values import FileSecret, read_secret_file
 from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
 
@@ -114,19 +114,20 @@ class EnvironmentOptions(usage.Options):
         self.log: ProgramLog | None = None
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Run `parse`; on errors, end the program with exit code 1 and one line for each."""
-        try:
-            self.parse(sys.argv[1:] if options is None else options)
-        except usage.UsageError as e:
-            errors = e.errors if isinstance(e, OptionErrors) else (e,)
-            raise SystemExit("\n".join(f"{self._program}: {one_line(each)}" for each in errors)) from None
+        """Run `read`; on errors, end the program with exit code 1 and one line for each."""
+        with one_line_errors(self._program):
+            self.read(sys.argv[1:] if options is None else options)
 
     def parse(self, arguments: Sequence[str]) -> None:
-        """Read the command line and the environment, then run every `check`.
+        """Run `read`, `complete` and `validate`; raise the errors."""
+        self.read(arguments)
+        raise_all(self.complete().validate())
+
+    def read(self, arguments: Sequence[str]) -> None:
+        """Read the command line and the environment.
 
         :raise UsageError: with option, value and cure.
-        :raise OptionErrors: the same for several options: all that are unknown or cannot be read, or else all
-            failed checks.
+        :raise OptionErrors: the same for several options: all that are unknown or cannot be read.
         """
         self._errors.clear()
         command_line = self._command_line()
@@ -136,12 +137,23 @@ class EnvironmentOptions(usage.Options):
         self.given.update(dict.fromkeys(variables, "environment"))
         words = [word for option in variables.values() for word in option]
         self.check(super().parseOptions, [*words, *line])
-        errors = [self._by_source(each) for each in self._errors]
-        if errors:
-            raise errors[0] if len(errors) == 1 else OptionErrors(errors)
+        raise_all(self._found())
+
+    def complete(self) -> Self:
+        """Set the defaults that depend on other options or on this machine; return the options."""
+        return self
+
+    def validate(self) -> list[Exception]:
+        """Return the errors of options that do not go together: all of them."""
+        self._errors.clear()
+        self.check_rules()
+        return self._found()
+
+    def check_rules(self) -> None:
+        """Run every `check`; overrides call this first."""
 
     def check(self, rule: Callable[..., object], *arguments: object) -> None:
-        """Call *rule*; collect an error that it raises, for `parse` to raise with all others."""
+        """Call *rule*; collect an error that it raises, with all others."""
         try:
             rule(*arguments)
         except (usage.UsageError, ConfigurationError, Invalid) as e:
@@ -149,6 +161,9 @@ class EnvironmentOptions(usage.Options):
 
     def _command_line(self) -> CommandLine:
         return CommandLine(self._program, self.shortOpt, self.longOpt, self._errors)
+
+    def _found(self) -> list[Exception]:
+        return [self._by_source(each) for each in self._errors]
 
     def _by_source(self, error: Exception) -> usage.UsageError:
         """Return *error* as a usage error that names the variable if the value is from one."""
@@ -167,11 +182,11 @@ class EnvironmentOptions(usage.Options):
         return str(super().getSynopsis())
 
     def postOptions(self) -> None:
-        """Raise the errors of all values, then set up logging by ``--v``; overrides call this first."""
+        """Raise the errors of all values, then set up logging by ``--v``."""
         self._errors += [value for value in self.values() if isinstance(value, OptionError)]
         self._errors += map(usage.UsageError, unknown_variables(self._environ, self._command_line().names))
         if self._errors:
-            raise self._errors.pop()  # `parse` collects it again, with the others
+            raise self._errors.pop()  # `read` collects it again, with the others
         parent: Any = self.parent
         if parent is None or parent.get("logger"):
             return

@@ -12,6 +12,7 @@ from twisted.python import usage
 
 from tower.options.errors import OptionError, OptionErrors
 from tower.options.nearest import nearest_name
+from tower.options.upstream_names import hint
 from tower.options.variables import OPTIONS
 
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
@@ -134,6 +135,8 @@ class CommandLine:
     def _meant(self, name: str) -> str:
         if name in OPTIONS:
             return f"it is an option of {'tower-proxy' if self._program == 'tower-agent' else 'tower-agent'}"
+        if self._program == "tower-proxy" and (cure := hint(name)):
+            return cure
         nearest = nearest_name(name, self.names)
         return f"did you mean --{nearest}?" if nearest else "--help lists the options"
 

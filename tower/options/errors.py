@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from twisted.internet.error import CannotListenError
 from twisted.python import usage
 
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, Invalid
 from tower.escaping import escaped
 
 
@@ -32,16 +32,36 @@ class OptionErrors(usage.UsageError):
         self.errors = tuple(errors)
 
 
+def errors_of(*rules: Callable[[], object]) -> list[Exception]:
+    """Return the errors that *rules* raise: all of them."""
+    found: list[Exception] = []
+    for rule in rules:
+        try:
+            rule()
+        except OptionErrors as e:
+            found += e.errors
+        except (usage.UsageError, ConfigurationError, Invalid) as e:
+            found.append(e)
+    return found
+
+
+def raise_all(errors: Sequence[Exception]) -> None:
+    """Raise the errors, if there are any."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else OptionErrors(errors)
+
+
 @contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """End the program with one line and exit code 1 on a configuration error.
+    """End the program with one line for each configuration error, and exit code 1.
 
     Also a decorator: ``@one_line_errors("tower-proxy")`` before a ``makeService``.
     """
     try:
         yield
     except (ConfigurationError, usage.UsageError, CannotListenError) as e:
-        raise SystemExit(f"{program}: {one_line(e)}") from None
+        errors = e.errors if isinstance(e, OptionErrors) else (e,)
+        raise SystemExit("\n".join(f"{program}: {one_line(each)}" for each in errors)) from None
 
 
 def one_line(error: BaseException) -> str:

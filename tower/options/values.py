@@ -124,6 +124,8 @@ def read_budget(text: str) -> int:
 
 def read_count(text: str) -> int:
     """Return a whole number, 0 or more."""
+    if text.startswith("-") and _DIGITS.fullmatch(text[1:]):
+        raise ValueError("can not be negative value: give 0 or more")
     if not _DIGITS.fullmatch(text):
         raise ValueError("is not a whole number: give 0 or more")
     return int(text)
@@ -169,6 +171,17 @@ def read_host(text: str) -> str:
         if _HOST.fullmatch(text) and not re.fullmatch(r"[0-9.]+", text):
             return text
     raise ValueError("is not a host: give a name such as tower.example.com or an IP address, without port")
+
+
+def read_ip_address(text: str) -> str:
+    """Return an IP address of one machine."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f'failed to parse IP: "{text}": give an address such as 192.0.2.10') from None
+    if address.is_unspecified:
+        raise ValueError("is not the address of a machine: give one such as 192.0.2.10")
+    return str(address)
 
 
 def read_address(text: str) -> tuple[str, int]:

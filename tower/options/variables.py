@@ -10,19 +10,39 @@ from tower.options.nearest import nearest_name
 _PREFIX = "TOWER_"
 
 _OPTIONS = """
-access-log allow-core-dumps allow-member-tokens allow-system-identities allow-system-identity audit-log-format
-audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-path buffer-budget ca-cert ca-hash ca-key
-cloud-config cloud-provider cluster-ports grace health-address health-port host host-key
+access-log advertise-address allow-core-dumps allow-member-tokens allow-system-identities
+allow-system-identity anonymous-auth api-audiences audit-log-format audit-log-maxage audit-log-maxbackup
+audit-log-maxsize audit-log-mode audit-log-path audit-log-truncate-enabled audit-log-truncate-max-batch-size
+audit-log-truncate-max-event-size audit-log-version audit-policy-file audit-webhook-batch-buffer-size
+audit-webhook-batch-max-size audit-webhook-batch-max-wait audit-webhook-batch-throttle-burst
+audit-webhook-batch-throttle-enable audit-webhook-batch-throttle-qps audit-webhook-config-file
+audit-webhook-initial-backoff audit-webhook-mode audit-webhook-truncate-enabled
+audit-webhook-truncate-max-batch-size audit-webhook-truncate-max-event-size audit-webhook-version
+authentication-config authentication-kubeconfig authentication-token-webhook-cache-ttl
+authentication-token-webhook-config-file authentication-token-webhook-version authorization-kubeconfig
+authorization-mode authorization-policy-file authorization-webhook-cache-authorized-ttl
+authorization-webhook-cache-unauthorized-ttl authorization-webhook-config-file authorization-webhook-version
+buffer-budget ca-cert ca-hash ca-key cert-dir client-ca-file cloud-config cloud-provider cluster-ports
+cors-allowed-origins external-hostname grace health-address health-port host host-key
 insecure-skip-kubelet-tls-verify insecure-v1-any-host-key install-crds keepalive key-secret
 keys-from-state-dir kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat
 kubesphere-host kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration
-leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels max-connections
-max-connections-per-address max-credential-ttl max-requests-inflight max-retry max-retry-interval
-max-tunnels-per-cluster max-tunnels-per-key member-kubeconfig metrics-host metrics-port name namespace new-ca
-new-host-key no-impersonation node-files nodes nodes-file nodes-from-api port protocol proxy-protocol-from
-proxy-server publish-service-address rekey-bytes require-v2 secrets-key-file secure-port ssh-cluster
-ssh-host-keys ssh-key-type ssh-keyfile ssh-known-hosts ssh-port ssh-user state-dir store target token
-token-file v v1-no-impersonation v1-open-ports vmodule
+leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels login-client-id
+login-client-secret-file login-session-ttl login-without-refresh-token login-workload-ttl
+max-connections max-connections-per-address
+max-credential-ttl max-mutating-requests-inflight max-requests-inflight max-requests-inflight-per-cluster
+max-requests-inflight-per-user max-retry max-retry-interval max-streams-per-user max-tunnels-per-cluster
+max-tunnels-per-key member-kubeconfig metrics-host metrics-port min-request-timeout name namespace new-ca
+new-host-key no-impersonation node-files nodes nodes-file nodes-from-api oidc-ca-file oidc-client-id
+oidc-groups-claim oidc-groups-prefix oidc-issuer-url oidc-required-claim oidc-signing-algs oidc-username-claim
+oidc-username-prefix policy-config-map policy-file port profiling protocol proxy-protocol-from proxy-server
+publish-service-address rekey-bytes request-timeout requestheader-allowed-names requestheader-client-ca-file
+requestheader-extra-headers-prefix requestheader-group-headers requestheader-uid-headers
+requestheader-username-headers require-v2 secrets-key-file secure-port service-account-issuer
+service-account-jwks-uri service-account-key-file shutdown-delay-duration ssh-cluster ssh-host-keys
+ssh-key-type ssh-keyfile ssh-known-hosts ssh-port ssh-user state-dir store target tls-cert-file
+tls-cipher-suites tls-min-version tls-private-key-file tls-sni-cert-key token token-auth-file token-file v
+v1-no-impersonation v1-open-ports vmodule
 """
 
 #: Options of tower-proxy and tower-agent.  Each ignores the other's variables: both may share an environment.

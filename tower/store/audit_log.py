@@ -7,13 +7,14 @@ dropped, counted and logged.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -25,7 +26,7 @@ from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import STANDARD_OUTPUT, AuditBackend, RotatingFile, StandardOutput
 
 #: Delay after which queued lines are written, s.
-BATCH_DELAY = 0.1
+BATCH_DELAY = 0.05
 
 #: Delay after a failed write, s.
 RETRY_DELAY = 1.0
@@ -36,12 +37,14 @@ LOSS_PERIOD = 60.0
 #: Most bytes of lines that wait for the disk.
 QUEUE_LIMIT = 4 * 1024 * 1024
 
+#: Longest time for which a request waits until its line is written, s.
+WAIT_LIMIT = 5.0
+
 #: Timeout of each of the last two writes, s.
 STOP_TIMEOUT = 5.0
 
-#: Metric names of kube-apiserver.
-EVENTS = "apiserver_audit_event_total"
-ERRORS = "apiserver_audit_error_total"
+#: Unit of ``--audit-log-maxsize``, B.
+MEGABYTE = 1_000_000
 
 
 class AuditLog:
@@ -73,20 +76,48 @@ class AuditLog:
         self._size = 0
         self._next_write: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
-        self._failing = self._stopped = False
+        self._waiting: list[Deferred[bool]] = []
+        self._failing = self._stopped = self._hanging = False
+        self._accepted = True  # the last line
         self._loss_logged: float | None = None
         self.lines = self.lost = 0
 
     def put(self, line: bytes, count: int = 1) -> None:
         """Queue *line*, which ends with a line feed; it consists of *count* lines."""
         self.lines += count
-        if self._stopped or self._size + len(line) > QUEUE_LIMIT:
+        self._accepted = not self._stopped and self._size + len(line) <= QUEUE_LIMIT
+        if not self._accepted:
             self._lose(count)
             return
         self._queue.append(line)
         self._size += len(line)
         if self._next_write is None and self._writing is None:
             self._next_write = self._reactor.callLater(BATCH_DELAY, self._write)
+
+    def flush(self) -> Deferred[bool]:
+        """Write at once; return whether the last line, and those before it, are in the file.
+
+        While the file cannot be written the result is False, without delay; the lines stay queued.
+        """
+        is_writable = self._accepted and not (self._failing or self._hanging)
+        if not is_writable or (self._next_write is None and self._writing is None):
+            return succeed(is_writable)
+        if self._next_write is not None:
+            self._next_write.reset(0)
+        done: Deferred[bool] = Deferred()
+        self._waiting.append(done)
+        return done.addTimeout(WAIT_LIMIT, self._reactor, self._not_in_time)
+
+    def _not_in_time(self, _failure: bool | Failure, _limit: float) -> bool:
+        if not self._hanging:
+            self._hanging = True
+            self._log.error(
+                "{kind} {name}: not written within {limit:g} s: the disk or reader is too slow",
+                kind=self._kind,
+                name=self._name,
+                limit=WAIT_LIMIT,
+            )
+        return False
 
     def _lose(self, count: int) -> None:
         """Count lost lines, and log it from time to time."""
@@ -134,11 +165,13 @@ class AuditLog:
         """Write the queued lines in the thread."""
         self._next_write = None
         lines, self._queue = self._queue, []
+        waiting, self._waiting = self._waiting, []
         self._writing = self._thread.defer(self._file.write, b"".join(lines))
-        self._writing.addCallbacks(self._written, self._not_written, errbackArgs=(lines,))
+        self._writing.addCallbacks(self._written, self._not_written, (waiting,), errbackArgs=(lines, waiting))
 
-    def _written(self, _: None) -> None:
+    def _written(self, _: None, waiting: list[Deferred[bool]]) -> None:
         self._writing = None
+        self._hanging = False
         if self._failing:
             self._failing = False
             self._log.info(
@@ -149,11 +182,16 @@ class AuditLog:
             )
         self._size = sum(map(len, self._queue))
         if self._queue:
-            self._next_write = self._reactor.callLater(BATCH_DELAY, self._write)
+            delay = 0 if self._waiting else BATCH_DELAY
+            self._next_write = self._reactor.callLater(delay, self._write)
+        _answer(waiting, is_stored=True)
 
-    def _not_written(self, failure: Failure, lines: list[bytes]) -> None:
+    def _not_written(self, failure: Failure, lines: list[bytes], waiting: list[Deferred[bool]]) -> None:
         """Requeue the lines and retry."""
         self._writing = None
+        self._hanging = False
+        waiting += self._waiting
+        self._waiting = []
         self._queue[:0] = lines
         if not self._failing:
             self._failing = True
@@ -166,6 +204,13 @@ class AuditLog:
                 limit=QUEUE_LIMIT >> 20,
             )
         self._next_write = self._reactor.callLater(RETRY_DELAY, self._write)
+        _answer(waiting, is_stored=False)
+
+
+def _answer(waiting: list[Deferred[bool]], *, is_stored: bool) -> None:
+    for each in waiting:
+        if not each.called:
+            each.callback(is_stored)
 
 
 def open_audit_log(
@@ -184,7 +229,7 @@ def open_audit_log(
         return AuditLog(reactor, thread, StandardOutput(), "on standard output")
     file = RotatingFile(
         Path(path).absolute(),
-        options["audit-log-maxsize"],
+        options["audit-log-maxsize"] * MEGABYTE or sys.maxsize,
         options["audit-log-maxbackup"],
         options["audit-log-maxage"],
         seconds,
@@ -207,6 +252,15 @@ def open_access_log(path: str | None, reactor: IReactor, seconds: Callable[[], f
     file = RotatingFile(Path(path).absolute(), sys.maxsize, 0, 0, seconds)
     _check("access-log", file, path)
     return AuditLog(reactor, thread, file, path, kind)
+
+
+def check_log(option: str, path: str | None) -> None:
+    """Check that the file *path* of *option* can be written, if it is a file.
+
+    :raise OptionError: it cannot; names *option* and the cure.
+    """
+    if path and path != STANDARD_OUTPUT:
+        _check(option, RotatingFile(Path(path).absolute(), sys.maxsize, 0, 0, time.time), path)
 
 
 def _check(option: str, file: RotatingFile, path: str) -> None:
@@ -234,18 +288,3 @@ class AccessLogCollector(Collector):
         yield counter("tower_access_log_lines_total", "Lines of the access log.", self._log.lines)
         text = "Lines of the access log that were lost because it was not written fast enough."
         yield counter("tower_access_log_lost_lines_total", text, self._log.lost)
-
-
-class AuditCollector(Collector):
-    """Prometheus metrics of the audit log, with kube-apiserver's names."""
-
-    def __init__(self, log: AuditLog) -> None:
-        self._log = log
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the two counters."""
-        events = Metric(EVENTS, "Counter of audit events generated and sent to the audit backend.", "counter")
-        errors = Metric(ERRORS, "Counter of audit events that failed to be audited properly.", "counter")
-        events.add_sample(EVENTS, {}, self._log.lines)
-        errors.add_sample(ERRORS, {"plugin": "log"}, self._log.lost)
-        return events, errors

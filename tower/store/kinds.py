@@ -14,6 +14,9 @@ MEMBER_ACCESS = "memberaccess"
 NODES = "nodes"
 HOST_KEYS = "hostkeys"
 EVENTS = "events"
+ACCESS_POLICIES = "accesspolicies"
+RBAC_OBJECTS = "rbacobjects"
+LOGIN_SESSIONS = "loginsessions"
 
 #: Kinds whose records belong to the cluster with uid ``cluster_uid`` and are removed with it.
 CLUSTER_KINDS = (
@@ -30,4 +33,4 @@ CLUSTER_KINDS = (
 )
 
 #: All kinds of record.
-KINDS = (CLUSTERS, SETTINGS, *CLUSTER_KINDS)
+KINDS = (CLUSTERS, SETTINGS, ACCESS_POLICIES, RBAC_OBJECTS, LOGIN_SESSIONS, *CLUSTER_KINDS)

@@ -47,7 +47,7 @@ class SQLiteStore(IStore):
         self._waiting = 0
         self._stopped: Deferred[None] | None = None
 
-    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
             return fail(StoreStopped())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
@@ -38,6 +39,11 @@ from tower.store.records import (
     detached,
     encode,
 )
+
+#: See `IStore.observe`.
+Observe: TypeAlias = Callable[
+    [Sequence[Operation]], "Callable[[list[Record | None]], list[Record | None]] | None"
+]
 
 #: Number of events of each kind that are kept for `IStore.changes`.
 EVENT_LIMIT = 1000
@@ -123,6 +129,8 @@ class IStore:
     :ivar quiet_period: shortest time between two writes of a fact that changes often and may be lost in a
         crash, such as the time when an agent was last seen, s.
     :ivar write_times: of transactions, with their wait for earlier ones.
+    :ivar observe: called before each transaction; returns None, or a function that is called with its answers
+        after the commit.
     """
 
     _log = Logger()
@@ -140,6 +148,7 @@ class IStore:
         self._undelivered: deque[Event] = deque()
         self._delivering = False
         self.write_times = Histogram(DELAY_BOUNDS)
+        self.observe: Observe | None = None
 
     @property
     def version(self) -> int:
@@ -187,6 +196,12 @@ class IStore:
         Fires when the commit is durable and in the snapshot, with one result per operation: the record
         written or removed, or None.  Fails with the operations' errors and with `StoreFailed`.
         """
+        committed = None if self.observe is None else self.observe(operations)
+        answer = self._begin(operations)
+        return answer if committed is None else answer.addCallback(committed)
+
+    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """Do it, without observation."""
         raise NotImplementedError
 
     def stop(self) -> Deferred[None]:
@@ -249,8 +264,7 @@ class MemoryStore(IStore):
         super().__init__()
         self._stopped = False
 
-    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """See `IStore.transact`."""
+    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
         if self._stopped:
             return fail(StoreStopped())
         plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())

@@ -16,16 +16,20 @@ class RotatingAuthority:
 
     :ivar current: signs.
     :ivar other: certificates of the other CA, its own first; empty: no rotation is in progress.
+    :ivar also: a CA that signs the certificate for one name only, and that clients must trust, too; may be
+        empty.
     """
 
     def __init__(self, current: Authority, other: Sequence[x509.Certificate] = ()) -> None:
         self.current = current
         self.other = tuple(other)
+        self.also: tuple[x509.Certificate, ...] = ()
 
     @property
     def pem(self) -> bytes:
-        """The certificates of both CAs, which clients need for verification."""
-        return self.current.pem + b"".join(each.public_bytes(Encoding.PEM) for each in self.other)
+        """The certificates of all CAs, which clients need for verification."""
+        others = (*self.other, *self.also)
+        return self.current.pem + b"".join(each.public_bytes(Encoding.PEM) for each in others)
 
     @property
     def hash(self) -> str:
@@ -35,7 +39,8 @@ class RotatingAuthority:
     @property
     def hashes(self) -> tuple[str, ...]:
         """The hashes that pin the CAs, that of the CA that signs first."""
-        return (self.hash, *("sha256:" + public_key_hash(each) for each in self.other[:1]))
+        others = (*self.other[:1], *self.also)
+        return (self.hash, *("sha256:" + public_key_hash(each) for each in others))
 
     def client_certificate(
         self, user: str, groups: Iterable[str], cluster_name: str, cluster_uid: str, ttl: float, now: float

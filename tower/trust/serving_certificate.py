@@ -1,9 +1,11 @@
 """The serving certificate of the front door and the cluster ports, and their TLS context.
 
-One `ssl.SSLContext` lives as long as the process.  A renewed certificate is loaded into it, so new
-connections get it and no port is reopened.
+A renewed certificate is loaded into the `ssl.SSLContext` in use, so new connections get it and no port is
+reopened.  Other CAs of ``--client-ca-file`` require another context: one cannot forget a CA, or the sessions
+that it may resume.
 
-A client certificate is requested, not required.  TLS verifies only that the users' CA signed it.
+A client certificate is requested, not required.  TLS verifies only that the users' CA, or one of
+``--client-ca-file``, signed it.
 `tower.web.access.authentication` checks its expiry for each request, so an expired credential is answered
 with a readable `Status` instead of a TLS alert.  TLS session resumption does not bypass this check: resumed
 sessions carry the client's certificate, with TLS 1.2 and 1.3.
@@ -19,6 +21,9 @@ from cryptography import x509
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError, TowerError
+from tower.net.tls.cipher_suites import ServerSettings
+from tower.net.tls.client_certificate import load_pair
+from tower.trust.named_certificates import NamedCertificate, by_name, wildcard_of
 from tower.trust.pki import Authority, general_names, load_certificates
 from tower.trust.rotating_authority import AnyAuthority
 from tower.trust.statedir import StateDir
@@ -35,6 +40,9 @@ STATE_FILE = "serving.pem"
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not define.
 _NO_CHECK_TIME = 0x200000
 
+#: Settings of TLS without options.
+DEFAULTS = ServerSettings()
+
 _WILDCARDS = ("0.0.0.0", "::", "*")
 
 
@@ -45,7 +53,8 @@ class ServingCertificate:
     :param users: CAs of client certificates.
     :param names: host names and IP addresses that clients may use; see `serving_names`.
     :param now: returns the time, s since the epoch.
-    :ivar context: for all listeners; always has the current certificate.
+    :param settings: of TLS.
+    :ivar context: for new connections; has the current certificate.
     :ivar open_context: same, for ports that request no client certificate.
     :ivar generation: increases when contexts of `context_for` should be replaced, because a CA changed.
     :raise ConfigurationError: a name does not fit a certificate, or the state directory cannot be written.
@@ -60,15 +69,21 @@ class ServingCertificate:
         users: AnyAuthority,
         names: Sequence[str],
         now: Callable[[], float],
+        settings: ServerSettings = DEFAULTS,
     ) -> None:
         self._state = state
         self._authority = authority
         self._names = names
         self._now = now
         self._users = users
+        self._clients = b""
+        self._settings = settings
+        self._shown: Sequence[NamedCertificate] = ()
+        self._reserved: Sequence[str] = ()
+        self._named: dict[str, ssl.SSLContext] = {}
         self.generation = 0
-        self.context = _server_context(users)
-        self.open_context = _server_context(None)
+        self.context = self._server_context()
+        self.open_context = self._server_context(is_open=True)
         stored = self._stored()
         if stored is not None and not self._due(stored) and self._load():
             self._certificate = stored
@@ -124,8 +139,34 @@ class ServingCertificate:
 
     def trust_users(self, users: Authority) -> None:
         """Also accept client certificates of another CA."""
-        self.context.load_verify_locations(cadata=users.pem.decode("ascii"))
+        for context in (self.context, *self._named.values()):
+            context.load_verify_locations(cadata=users.pem.decode("ascii"))
         self.generation += 1
+
+    def trust_clients(self, authorities: bytes) -> None:
+        """Also accept client certificates of these CAs (PEM), in place of those of the last call.
+
+        Sessions of earlier connections cannot be resumed.
+
+        :raise ConfigurationError: the state directory cannot be read or written.
+        """
+        self._clients = authorities
+        self._replace_contexts()
+
+    def show_for_names(self, certificates: Sequence[NamedCertificate], reserved: Sequence[str]) -> None:
+        """Show these certificates to clients that request their names, in place of those of the last call.
+
+        :param reserved: names for which Tower's certificate is shown, also if one of these has them.
+        :raise ValueError: a certificate and its key do not fit together; the last ones stay in use.
+        :raise ConfigurationError: the state directory cannot be read or written.
+        """
+        previous = self._shown, self._reserved
+        self._shown, self._reserved = certificates, reserved
+        try:
+            self._replace_contexts()
+        except ValueError:
+            self._shown, self._reserved = previous
+            raise
 
     def context_for(self, names: Sequence[str], *, is_open: bool) -> tuple[ssl.SSLContext, float]:
         """Return a context with a new certificate for more *names*, and the time to replace it.
@@ -136,12 +177,46 @@ class ServingCertificate:
         """
         now = self._now()
         issued = self._authority.server_certificate([*self._names, *names], LIFETIME, now)
-        context = _server_context(None if is_open else self._users)
+        context = self._server_context(is_open=is_open)
         with open(os.memfd_create("certificate"), "wb") as file:  # only files can be loaded
             file.write(issued.key_pem + issued.certificate_pem + self._authority.pem)
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
         return context, now + max((issued.not_after - now) * 2 / 3, RENEWAL_PERIOD)
+
+    def _replace_contexts(self) -> None:
+        """Replace all contexts; on an error with a named certificate nothing changes."""
+        loaded: dict[NamedCertificate, ssl.SSLContext] = {}
+        for each in self._shown:
+            loaded[each] = context = self._server_context()
+            try:
+                load_pair(context, each.certificate, each.key)
+            except ValueError:
+                raise ValueError(
+                    f"the certificate and key for {', '.join(each.names) or 'no name'} are not an "
+                    "unencrypted, matching pair in PEM: correct the files"
+                ) from None
+        found = by_name(self._shown, self._reserved)
+        self._named = {name: loaded[each] for name, each in found.items()}
+        self.context = self._server_context()
+        self.open_context = self._server_context(is_open=True)
+        if not self._load():
+            self._issue()
+        self.generation += 1
+
+    def _server_context(self, *, is_open: bool = False) -> ssl.SSLContext:
+        context = _server_context(b"" if is_open else self._users.pem + self._clients)
+        self._settings.apply(context)
+        if self._shown:
+            context.sni_callback = self._choose
+        return context
+
+    def _choose(self, session: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        """Set the certificate for the name that a client requests."""
+        lower = (name or "").lower()
+        found = self._named.get(lower) or self._named.get(wildcard_of(lower))
+        if found is not None:
+            session.context = found
 
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())
@@ -197,16 +272,16 @@ def serving_names(*hosts: str | None) -> list[str]:
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
 
 
-def _server_context(users: AnyAuthority | None) -> ssl.SSLContext:
+def _server_context(authorities: bytes) -> ssl.SSLContext:
+    """Return a context; *authorities*: CAs of client certificates, PEM; empty: it requests no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     # All offered ciphers are strong, and clients know which is fast for them: mostly AES-128, as for us.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     context.num_tickets = 1
-    if users is not None:
+    if authorities:
         context.verify_mode = ssl.CERT_OPTIONAL
-        context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
-        context.load_verify_locations(cadata=users.pem.decode("ascii"))
+        context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME) | ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=authorities.decode("ascii"))
     return context

@@ -53,6 +53,7 @@ class Reflector:
     :param namespace: None: all namespaces.
     :param chance: returns a random number from 0 to 1.
     :param group: of all reflectors of this host; None: it is alone.
+    :param describe: returns the text of a failure.
     :ivar synced: whether the follower has had a complete list.
     :ivar failure: why the objects are not followed now, with the cure; empty if they are.
     """
@@ -71,6 +72,7 @@ class Reflector:
         label_selector: str = "",
         field_selector: str = "",
         group: ReflectorGroup | None = None,
+        describe: Callable[[APIError, ResourceType], str] = describe,
     ) -> None:
         self.resource = resource
         self.counts = ReflectorCounts()
@@ -83,6 +85,7 @@ class Reflector:
         self._chance = chance
         self._labels = label_selector
         self._fields = field_selector
+        self._describe = describe
         self._group = ReflectorGroup(reactor) if group is None else group
         self._retry: IDelayedCall | None = None
         self._version = ""
@@ -236,7 +239,7 @@ class Reflector:
             if not self._is_expired:
                 self._is_expired = True
                 return 0.0
-        delay = self._delay_after(describe(error, self.resource), error.code)
+        delay = self._delay_after(self._describe(error, self.resource), error.code)
         return max(delay, min(error.retry_after, LONGEST_DELAY))
 
     def _delay_after(self, failure: str, code: int) -> float:

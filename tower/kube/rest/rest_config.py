@@ -37,6 +37,7 @@ class RestConfig:
 
     :param load: returns the current access, which may have a plugin and a proxy.
     :param environ: may name an HTTP proxy, and is the environment of plugins.
+    :param service: address of the API server, instead of that in the access; may be empty.
     :raise ConfigurationError: one line with the file or option and the cure.
     """
 
@@ -46,6 +47,7 @@ class RestConfig:
         reactor: IReactor,
         environ: Mapping[str, str] = os.environ,
         *,
+        service: str = "",
         connect: Callable[..., Deferred[Connection]] = connect,
     ) -> None:
         self._load = load
@@ -55,7 +57,7 @@ class RestConfig:
         self._plugin: ExecPlugin | None = None
         self._credential: ExecCredential | None = None
         self._checked = reactor.seconds()
-        self._server = APIServer(self._access, allow_proxy=True)
+        self._server = APIServer(self._access, service, allow_proxy=True)
         self._adopt()
         self._proxy(self._url())
 

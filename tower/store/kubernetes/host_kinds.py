@@ -26,13 +26,18 @@ NAMES = {
     kinds.NODES: "ClusterNodes",
     kinds.HOST_KEYS: "HostKey",
     kinds.EVENTS: "ClusterEvent",
+    kinds.ACCESS_POLICIES: "AccessPolicy",
+    kinds.RBAC_OBJECTS: "RbacObject",
+    kinds.LOGIN_SESSIONS: "LoginSession",
 }
+
+_PLURALS = {"AccessPolicy": "accesspolicies"}
 
 
 def own_type(kind: str) -> ResourceType:
     """Return the type of objects of one of Tower's own kinds of records."""
     name = NAMES[kind]
-    plural = name.lower() if name.endswith("s") else f"{name.lower()}s"
+    plural = _PLURALS.get(name) or (name.lower() if name.endswith("s") else f"{name.lower()}s")
     return ResourceType(GROUP, VERSION, plural, name)
 
 

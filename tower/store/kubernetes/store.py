@@ -126,7 +126,7 @@ class KubernetesStore(IStore):
         self._forget_past()
         self._orphans.sweep()
 
-    def transact(self, operations: Sequence[Operation]) -> Deferred[Answers]:
+    def _begin(self, operations: Sequence[Operation]) -> Deferred[Answers]:
         """See `IStore.transact`.  Canceling the answer does not undo the write.
 
         After `StoreFailed` without an answer of the API server, the write may still happen.

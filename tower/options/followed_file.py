@@ -1,0 +1,110 @@
+"""Files that options name, read again when their content changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from twisted.logger import Logger
+
+from tower.errors import ConfigurationError
+from tower.files import read_plain
+
+#: Interval of `FollowedFile.check`, s.
+PERIOD = 2.0
+
+#: Largest file, B.
+LIMIT = 4 << 20
+
+T = TypeVar("T")
+
+
+class FollowedFile(Generic[T]):
+    """The value in a file; while a changed file cannot be used, the last value stays in use.
+
+    The content is compared, so links, renames and times do not matter: Kubernetes replaces the files of a
+    Secret by a symbolic link to another directory.
+
+    :param option: names the file.
+    :param parse: returns the value of a content; raises `ValueError` with the problem and the cure.
+    :raise ConfigurationError: the file cannot be used; names option and file.
+    :ivar option: its name.
+    :ivar value: the current value.
+    :ivar problem: why the last check could not use the file; empty if it could.
+    :ivar on_change: called after `value` has changed.
+    :ivar on_failure: called once for each problem of a changed file.
+    """
+
+    _log = Logger()
+
+    def __init__(self, option: str, path: Path, parse: Callable[[bytes], T]) -> None:
+        self.option = option
+        self._name = f"--{option} {path}"
+        self._given, self._path = path, path.absolute()
+        self._parse = parse
+        self.problem = ""
+        self._content = self._read()
+        self.value = self._parsed(self._content)
+        self.on_change: Callable[[], object] = lambda: None
+        self.on_failure: Callable[[], object] = lambda: None
+
+    def check(self) -> None:
+        """Use the current content; log once why it cannot be used."""
+        try:
+            changed = self._update()
+        except ConfigurationError as e:
+            if self._is_new(e):
+                self._log.error("{problem}; its last content stays in use", problem=self.problem)
+            return
+        self.problem = ""
+        if changed:
+            self._log.info("{file}: using its new content", file=self._name)
+
+    def reload(self) -> str:
+        """Do the same for `tower.reactor.signals.Reloads`.
+
+        :raise ConfigurationError: the file cannot be used, and the last value stays in use.
+        """
+        try:
+            changed = self._update()
+        except ConfigurationError as e:
+            self._is_new(e)
+            raise
+        self.problem = ""
+        return "changed" if changed else "unchanged"
+
+    def _is_new(self, problem: ConfigurationError) -> bool:
+        """Return whether this is not the last problem."""
+        if str(problem) == self.problem:
+            return False
+        self.problem = str(problem)
+        self.on_failure()
+        return True
+
+    def _update(self) -> bool:
+        content = self._read()
+        if content == self._content:
+            return False
+        self.value = self._parsed(content)
+        self._content = content
+        self.on_change()
+        return True
+
+    def _read(self) -> bytes:
+        try:
+            content = read_plain(self._path, LIMIT + 1)
+        except OSError as e:
+            verb = "read" if isinstance(e, IsADirectoryError) else "open"
+            raise ConfigurationError(
+                f"--{self.option}: {verb} {self._given}: {str(e.strerror).lower()}: name a readable file"
+            ) from e
+        if len(content) > LIMIT:
+            raise ConfigurationError(f"{self._name}: larger than {LIMIT} B: name another file")
+        return content
+
+    def _parsed(self, content: bytes) -> T:
+        try:
+            return self._parse(content)
+        except ValueError as e:
+            raise ConfigurationError(f"{self._name}: {e}") from e
