@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tower.escaping import json_text
@@ -25,6 +26,9 @@ from tower.net.pipes import Pipe
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 JSON_TYPE = (b"Content-Type", b"application/json")
+
+#: For answers that caches must not keep.
+NOT_CACHED = (b"Cache-Control", b"no-cache, private")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,10 @@ class Response:
     headers: Headers = (JSON_TYPE,)
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any], code: int = 200) -> Response:
-        """Return *value* as an ``application/json`` answer."""
-        return cls(code, json_text(value, separators=(",", ":")).encode() + b"\n")
+    def of_json(cls, value: Mapping[str, Any], code: int = 200, *headers: tuple[bytes, bytes]) -> Response:
+        """Return *value* as an ``application/json`` answer with more *headers*."""
+        body = json_text(value, separators=(",", ":")).encode() + b"\n"
+        return cls(code, body, (JSON_TYPE, *headers))
 
 
 class BodyStream(Protocol):
@@ -119,3 +124,9 @@ class ResponseRecord(NamedTuple):
     code: int
     reason: str = ""
     message: str = ""
+
+
+@lru_cache(maxsize=256)
+def plain_record(code: int) -> ResponseRecord:
+    """Return the status of an answer that Tower did not make."""
+    return ResponseRecord(code)

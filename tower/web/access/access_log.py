@@ -16,9 +16,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tower.escaping import quoted
 from tower.kube.request_info import parse_request_info
+from tower.kube.system_identities import ANONYMOUS_USER
 from tower.store.audit_log import AuditLog
-from tower.web.access.audit import ANONYMOUS_USER
-from tower.web.access.audit_formats import TRUSTED_CALLER, moment
+from tower.web.access.audit.formats import TRUSTED_CALLER, moment
+from tower.web.access.authentication.identity import AnyIdentity, Identity
 from tower.web.access.trusted_callers import Acting, acting
 from tower.web.gateway.measurements import Observation
 from tower.web.request_kind import request_kind
@@ -92,7 +93,7 @@ class AccessLog:
                 request.fields.get(b"traceparent"),
                 (
                     observation.address,
-                    None if identity is None else identity.user,
+                    None if identity is None else _sender(identity),
                     request.cluster,
                     observation.target,
                     request.method,
@@ -142,6 +143,10 @@ class AccessLog:
             return
         for line in lines:  # so that a full queue does not lose a large batch as a whole
             self._log.put(line.encode("utf-8", "replace"), 1)
+
+
+def _sender(identity: AnyIdentity) -> str:
+    return identity.sender.user if isinstance(identity, Identity) else identity.user
 
 
 def _line(entry: _Entry, offset: float) -> str:

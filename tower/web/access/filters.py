@@ -7,34 +7,49 @@ it (raises), or decides later (returns a `Deferred` that fires with None or fail
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from tower.clusters import Cluster
-from tower.errors import Forbidden, NotFound
+from tower.errors import Forbidden, NotFound, Outdated
 from tower.kube.canonical_head import write_trusted_fields
 from tower.kube.status import StatusError
+from tower.web.access.authentication.anonymous import ANONYMOUS_METHOD
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.presented import Presented
+from tower.web.access.authentication.request_header import FrontProxyFields
 from tower.web.access.authentication.reserved_names import authorize_identity
 from tower.web.access.authentication.union import AuthenticatorUnion
-from tower.web.access.authorization.credential_scope import authorize_api, authorize_cluster
+from tower.web.access.authorization.cluster_entry import ClusterEntry, FindCluster
+from tower.web.access.authorization.credential_scope import (
+    authorize_api,
+    authorize_cluster,
+    check_own_scope,
+    check_token_scope,
+)
+from tower.web.access.authorization.impersonation import Impersonation, act
+from tower.web.access.authorization.mode_filter import SELF_REVIEWS
+from tower.web.access.authorization.requested import asked_of
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
+from tower.web.gateway.user_session import Claimed
 from tower.web.outcome import Outcome
 
-#: Returns the cluster of a name, or None.
-FindCluster: TypeAlias = Callable[[str], Cluster | None]
 #: Takes the request and the cluster's name, empty for Tower's own API.
 Filter: TypeAlias = Callable[[Request, str], "Deferred[None] | None"]
 
 
 class FilterChain:
-    """Filters in their order."""
+    """Filters in their order.
 
-    def __init__(self, *filters: Filter) -> None:
+    :ivar rules: the one of *filters* that decides on each request, also if another one of the connection was
+        admitted; None: there is none.
+    """
+
+    def __init__(self, *filters: Filter, rules: Filter | None = None) -> None:
         self._filters = filters
+        self.rules = rules
 
     def __call__(
         self, request: Request, cluster: str, end: Callable[[], Outcome | Deferred[Outcome]]
@@ -65,53 +80,132 @@ class FilterChain:
 
 
 class Authentication:
-    """Authenticates the user, caches the identity on the connection, and checks it again for each request."""
+    """Authenticates the user, caches the identity on the connection, and checks it again for each request.
 
-    def __init__(self, authenticator: AuthenticatorUnion) -> None:
+    :param front_proxies: the fields that front proxies set; None: there are no such proxies.
+    """
+
+    def __init__(
+        self, authenticator: AuthenticatorUnion, front_proxies: FrontProxyFields | None = None
+    ) -> None:
         self._authenticator = authenticator
+        self._front_proxies = front_proxies
 
     def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
         """Set the request's identity, or reject the request."""
+        claimed = request.channel.claimed
+        if self._front_proxies is not None and (
+            request.fields.foreign or (claimed is not None and claimed.onward is request.fields)
+        ):
+            return self._by_fields(request, claimed, self._front_proxies)
         bearer, cached = request.fields.bearer, request.channel.authenticated
-        if cached is not None and cached[0] == bearer:
-            identity = cached[1]
-            self._authenticator.check(identity)
-            request.identity = identity
+        if cached is not None and cached[0] == bearer and self._is_known(cached[1]):
+            request.identity = cached[1]
             return None
-        found = self._authenticator.authenticate(Presented(request.certificate, bearer, request.fields))
-        if isinstance(found, Deferred):
-            return Deferred.fromCoroutine(self._wait(found, request, bearer))
-        _authenticated(found, request, bearer)
+        return self._authenticate(request, partial(_authenticated, request, bearer))
+
+    def _by_fields(
+        self, request: Request, claimed: Claimed | None, front_proxies: FrontProxyFields
+    ) -> Deferred[None] | None:
+        """Do the same for a request with fields that claim an identity, so that the user depends on them."""
+        if (
+            claimed is None
+            or request.fields not in (claimed.fields, claimed.onward)
+            or not self._is_known(claimed.identity)
+        ):
+            return self._authenticate(request, partial(_claimed, request, front_proxies))
+        request.identity, request.fields = claimed.identity, claimed.onward
         return None
 
-    async def _wait(self, found: Deferred[Identity], request: Request, bearer: bytes | None) -> None:
-        _authenticated(await found, request, bearer)
+    def _is_known(self, identity: Identity) -> bool:
+        """Return whether a cached identity is still valid; False: it must be found again.
+
+        :raise Unauthorized: it is not valid.
+        """
+        try:
+            self._authenticator.check(identity)
+        except Outdated:
+            return False
+        return True
+
+    def _authenticate(self, request: Request, accept: Callable[[Identity], object]) -> Deferred[None] | None:
+        fields = request.fields
+        found = self._authenticator.authenticate(
+            Presented(request.certificate, fields.bearer, fields, request.certificate_chain, request.path)
+        )
+        if isinstance(found, Deferred):
+            return Deferred.fromCoroutine(_wait(found, request, accept))
+        _accept(request, found, accept)
+        return None
 
 
-def _authenticated(identity: Identity, request: Request, bearer: bytes | None) -> None:
+async def _wait(found: Deferred[Identity], request: Request, accept: Callable[[Identity], object]) -> None:
+    _accept(request, await found, accept)
+
+
+def _accept(request: Request, identity: Identity, accept: Callable[[Identity], object]) -> None:
+    """Use *identity*; an anonymous one proves nothing, and depends on the path."""
+    if identity.method == ANONYMOUS_METHOD:
+        request.identity = identity
+    else:
+        accept(identity)
+
+
+def _claimed(request: Request, front_proxies: FrontProxyFields, identity: Identity) -> None:
+    fields = request.fields
+    onward = fields.without(front_proxies.includes) if front_proxies.authenticated(identity) else fields
+    request.channel.claimed = Claimed(fields, onward, identity)
+    request.channel.prove()
+    request.identity, request.fields = identity, onward
+
+
+def _authenticated(request: Request, bearer: bytes | None, identity: Identity) -> None:
     request.channel.authenticated = (bearer, identity)  # the certificate cannot change within a connection
     request.channel.prove()
     request.identity = identity
 
 
 class Authorization:
-    """Admits a credential to the cluster, or to Tower's own API, that it was issued for."""
+    """Admits a credential to the cluster, or to Tower's own API, that it was issued for.
 
-    def __init__(self, find: FindCluster) -> None:
+    Users without such a credential enter the clusters that access policies admit them to.
+
+    :param entry: None: no user enters by policies.
+    :param has_roles: whether roles decide about Tower's own API; if not, only administrators may use it.
+    """
+
+    def __init__(
+        self, find: FindCluster, entry: ClusterEntry | None = None, *, has_roles: bool = False
+    ) -> None:
         self._find = find
+        self._entry = entry
+        self._check_own = check_own_scope if has_roles else authorize_api
 
     def __call__(self, request: Request, cluster: str) -> None:
         """Reject other requests; only administrators learn that a cluster does not exist."""
         identity: Any = request.identity
+        if identity.begins_sessions:
+            raise Forbidden(
+                f"the ID token of {identity.user} can only begin a session: log in with 'tower login'",
+                "access-policy",
+            )
         if not cluster:
-            authorize_api(identity)
+            is_self_review = request.method == b"POST" and request.path in SELF_REVIEWS
+            if not is_self_review or identity.method == ANONYMOUS_METHOD:
+                self._check_own(identity)
             return
         found = self._find(cluster)
-        if found is None:
+        if identity.credential is None and self._entry is not None:
+            check_token_scope(identity, cluster)
+            request.identity = self._entry.admit(identity, found, cluster, asked_of(request))
+            if request.entry is not None:
+                request.entry.admitted(request.identity)
+        elif found is None:
             raise self._missing(identity, cluster)
-        authorize_cluster(identity, found.name, found.uid)
-        authorize_identity(identity, cluster, found.identities, is_ours=found.type == "ssh")
-        if not found.enabled:
+        else:
+            authorize_cluster(identity, found.name, found.uid)
+            authorize_identity(identity, cluster, found.identities, is_ours=found.type == "ssh")
+        if not (found is not None and found.enabled):
             raise StatusError(
                 503, f"cluster {cluster} is disabled: ask an administrator ('tower cluster enable {cluster}')"
             )
@@ -126,6 +220,74 @@ class Authorization:
                 "unknown-cluster",
             )
         return NotFound(f"cluster {cluster} not found: 'tower cluster list' shows all")
+
+
+class Impersonating:
+    """Lets users act as others; after a decision that took time, the filters *before* are applied again."""
+
+    def __init__(self, impersonation: Impersonation, *before: Filter) -> None:
+        self._impersonation = impersonation
+        self._before = before
+
+    def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
+        """Set the request's identity to that of the other user, or reject the request."""
+        identity = request.identity
+        if not request.fields.foreign or not isinstance(identity, Identity) or identity.is_trusted_caller:
+            return None
+        waiting = self._impersonation.check(request, cluster)
+        if waiting is not None:
+            return Deferred.fromCoroutine(self._wait(waiting, request, cluster))
+        act(request)
+        return None
+
+    async def _wait(self, waiting: Deferred[None], request: Request, cluster: str) -> None:
+        await waiting
+        for admit in self._before:
+            more = admit(request, cluster)
+            if more is not None:
+                await more
+        act(request)
+
+
+class Rules:
+    """Applies *rules*; after a decision that took time, the filters *before* it are applied again."""
+
+    def __init__(self, rules: Filter, *before: Filter) -> None:
+        self._rules = rules
+        self._before = before
+
+    def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
+        """Reject a request that the rules do not allow."""
+        waiting = self._rules(request, cluster)
+        return None if waiting is None else Deferred.fromCoroutine(self._wait(waiting, request, cluster))
+
+    async def _wait(self, waiting: Deferred[None], request: Request, cluster: str) -> None:
+        await waiting
+        for admit in self._before:
+            more = admit(request, cluster)
+            if more is not None:
+                await more
+
+
+class Auditing:
+    """Writes each request to the audit log before it has any effect.
+
+    If the log blocks, the user is authenticated again afterwards.
+    """
+
+    def __init__(self, authentication: Filter) -> None:
+        self._authentication = authentication
+
+    def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
+        """Reject a request that the log has to store, and does not."""
+        waiting = request.audit(cluster)
+        return None if waiting is None else Deferred.fromCoroutine(self._wait(waiting, request, cluster))
+
+    async def _wait(self, waiting: Deferred[None], request: Request, cluster: str) -> None:
+        await waiting
+        more = self._authentication(request, cluster)
+        if more is not None:
+            await more
 
 
 def check_claims(request: Request, _cluster: str) -> None:
@@ -155,7 +317,7 @@ def check_claims(request: Request, _cluster: str) -> None:
             )
         write_trusted_fields(fields, b"", b"", token)
         return
-    if foreign := fields.foreign:
+    if (foreign := fields.foreign) and not identity.is_acting:
         name = foreign.decode("latin-1")
         raise Forbidden(
             f"the header {name} is not accepted: only trusted callers impersonate users "
@@ -164,15 +326,38 @@ def check_claims(request: Request, _cluster: str) -> None:
         )
 
 
-def authentication_chain(authenticator: AuthenticatorUnion) -> FilterChain:
-    """Return the chain that only authenticates."""
-    return FilterChain(Authentication(authenticator))
+def authentication_chain(
+    authenticator: AuthenticatorUnion, front_proxies: FrontProxyFields | None = None
+) -> FilterChain:
+    """Return the chain that only authenticates; see `Authentication`."""
+    return FilterChain(Authentication(authenticator, front_proxies))
 
 
-def user_chain(authenticator: AuthenticatorUnion, find: FindCluster) -> FilterChain:
-    """Return the chain of the front door and of the clusters' own ports."""
-    return FilterChain(Authentication(authenticator), _audit, Authorization(find), check_claims)
+def user_chain(
+    authenticator: AuthenticatorUnion,
+    find: FindCluster,
+    front_proxies: FrontProxyFields | None = None,
+    entry: ClusterEntry | None = None,
+    rules: Filter | None = None,
+    own_rules: Filter | None = None,
+    impersonation: Impersonation | None = None,
+    door_tokens: Filter | None = None,
+) -> FilterChain:
+    """Return the chain of the front door and of the clusters' own ports.
 
-
-def _audit(request: Request, cluster: str) -> None:
-    request.audit(cluster)  # before the request has any effect
+    :param entry: admits users without a credential that Tower issued; None: they enter no cluster.
+    :param rules: of ``--authorization-mode``; None: all requests into the cluster are allowed.
+    :param own_rules: of Tower's own API; None: only administrators may use it.
+    :param impersonation: lets users act as others; None: only trusted callers do.
+    :param door_tokens: see `tower.web.access.door_tokens`; None: there are no such tokens.
+    """
+    authentication = Authentication(authenticator, front_proxies)
+    admission = Authorization(find, entry, has_roles=own_rules is not None)
+    before: list[Filter] = [authentication, admission]
+    if impersonation is not None:
+        before.append(Impersonating(impersonation, authentication, admission))
+    ruled = [Rules(each, *before) for each in (own_rules, rules) if each is not None]
+    chain: list[Filter] = [authentication, Auditing(authentication), *before[1:], *ruled, check_claims]
+    if door_tokens is not None:
+        chain.append(door_tokens)
+    return FilterChain(*chain, rules=ruled[-1] if rules is not None else None)

@@ -9,22 +9,23 @@ from attrs import frozen
 
 from tower.reactor.interfaces import IReactor
 from tower.reactor.signals import Reloads
-from tower.store.audit_log import AuditLog, open_access_log, open_audit_log
+from tower.store.audit_log import AuditLog, open_access_log
 from tower.web.access.access_log import AccessLog
-from tower.web.access.audit import Audit
-from tower.web.access.audit_formats import FORMATS
+from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.opening import open_audit
+from tower.web.access.audit.policy_file import AuditPolicyFile
 
 
 @frozen
 class RequestLogs:
     """The logs that were opened; the others are None.
 
-    :ivar audit_log: writes the file of *audit*.
+    :ivar audit_policy: the file with the policy of *audit*.
     :ivar access_log: writes the file of *accesses*.
     """
 
-    audit_log: AuditLog | None
     audit: Audit | None
+    audit_policy: AuditPolicyFile | None
     access_log: AuditLog | None
     accesses: AccessLog | None
 
@@ -32,26 +33,32 @@ class RequestLogs:
     def open(
         cls, options: Mapping[str, Any], reactor: IReactor, epoch: Callable[[], float], reloads: Reloads
     ) -> RequestLogs:
-        """Return the logs of ``--audit-log-…`` and ``--access-log``; *reloads* opens their files again.
+        """Return the logs of ``--audit-…`` and ``--access-log``; *reloads* opens their files again.
 
         :param epoch: returns the time of day, s since the epoch.
         :raise OptionError: a file cannot be written; the text names the cure.
+        :raise ConfigurationError: the audit policy, or the webhook's file, is wrong.
         """
-        audit_log = open_audit_log(options, reactor, epoch)
+        audit, policy = open_audit(options, reactor, epoch, reloads)
         access_log = open_access_log(options["access-log"], reactor, epoch)
-        audit = accesses = None
-        if audit_log is not None:
-            reloads.add("audit log", audit_log.reopen)
-            audit = Audit(audit_log, FORMATS[options["audit-log-format"]](), epoch)
+        accesses = None
         if access_log is not None:
             reloads.add("access log", access_log.reopen)
             accesses = AccessLog(reactor, access_log, epoch)
-        return cls(audit_log, audit, access_log, accesses)
+        return cls(audit, policy, access_log, accesses)
+
+    def check_files(self) -> None:
+        """Use the current content of the policy file."""
+        if self.audit_policy is not None:
+            self.audit_policy.file.check()
 
     async def stop(self) -> None:
         """Write the last lines and close the files."""
         if self.accesses is not None:
             self.accesses.write()
-        for log in (self.audit_log, self.access_log):
-            if log is not None:
-                await log.stop()
+        if self.audit is not None:
+            self.audit.write()
+            for destination in self.audit.destinations:
+                await destination.backend.stop()
+        if self.access_log is not None:
+            await self.access_log.stop()

@@ -78,6 +78,14 @@ RESOURCES = (
     Resource("nodes", "node", "Node", ("list",)),
     Resource("hostkeys", "hostkey", "HostKey", ("list",)),
     Resource("rotations", "rotation", "Rotation", ("create", "delete", "get", "list")),
+    Resource(
+        "accesspolicies",
+        "accesspolicy",
+        "AccessPolicy",
+        ("create", "delete", "get", "list", "patch", "update", "watch"),
+    ),
+    Resource("loginsessions", "loginsession", "LoginSession", ("delete", "get", "list")),
+    Resource("accessreviews", "accessreview", "AccessReview", ("create",)),
 )
 _EVENTS = (
     Resource(
@@ -94,6 +102,17 @@ _SELF_REVIEW = Resource("selfsubjectreviews", "selfsubjectreview", "SelfSubjectR
 TOWER = GroupVersion(GROUP, VERSION, RESOURCES)
 CORE = GroupVersion("", "v1", _EVENTS)
 EVENTS = GroupVersion("events.k8s.io", "v1", _EVENTS)
+_ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+RBAC = GroupVersion(
+    "rbac.authorization.k8s.io",
+    "v1",
+    (
+        Resource("clusterrolebindings", "clusterrolebinding", "ClusterRoleBinding", _ALL_VERBS),
+        Resource("clusterroles", "clusterrole", "ClusterRole", _ALL_VERBS),
+        Resource("rolebindings", "rolebinding", "RoleBinding", _ALL_VERBS, is_namespaced=True),
+        Resource("roles", "role", "Role", _ALL_VERBS, is_namespaced=True),
+    ),
+)
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 GROUP_VERSIONS = (
@@ -114,6 +133,7 @@ GROUP_VERSIONS = (
             ),
         ),
     ),
+    RBAC,
 )
 
 

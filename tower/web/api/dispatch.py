@@ -14,6 +14,7 @@ from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 from tower.escaping import json_text
 from tower.kube.status import StatusError
 from tower.store.records import Expired, StoreFailed
+from tower.web.access.audit.changes import by_author
 from tower.web.api import discovery, openapi
 from tower.web.api.calls.call import Call, call_of, method_not_allowed, not_found
 from tower.web.api.selectors import BadSelector
@@ -44,8 +45,8 @@ class Api:
         self._groups = groups or {}
 
     def __call__(self, request: Request) -> Deferred[Outcome]:
-        """Return the answer to *request*."""
-        return Deferred.fromCoroutine(self.answer(call_of(request)))
+        """Return the answer to *request*, which is the author of its changes."""
+        return by_author(request, self.answer(call_of(request)))
 
     async def answer(self, call: Call) -> Outcome:
         """Return the answer to *call*.

@@ -47,11 +47,12 @@ class EventsApi:
     _events: ClusterEvents
     _version: Callable[[], int]
     _clock: IReactorTime
+    _limits: WatchLimits
     _watching: Watching[ClusterEvent] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._watching = Watching(
-            self._events, self._version, self.show, self._clock, WatchLimits(), (self._group.name, "Event")
+            self._events, self._version, self.show, self._clock, self._limits, (self._group.name, "Event")
         )
 
     def show(self, event: ClusterEvent) -> Object:

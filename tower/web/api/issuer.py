@@ -40,17 +40,19 @@ class Published:
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
     :ivar plain_port: the port without TLS, for agents; None without one.
+    :ivar external: `--external-hostname`, in the URLs for users; None: the address.
     """
 
     host: str
     address: str | None
     secure_port: int
     plain_port: int | None
+    external: str | None = None
 
     @property
     def is_known(self) -> bool:
-        """Whether the address is known."""
-        return bool(self.address) or not is_wildcard(self.host)
+        """Whether the address for users is known."""
+        return bool(self.external or self.address) or not is_wildcard(self.host)
 
     def authority(self, port: int | None = None) -> str:
         """Return host and port of the front door, or of another *port*.
@@ -63,9 +65,18 @@ class Published:
             raise Conflict(str(e)) from e
         return join_address(host, port or self.secure_port)
 
+    def user_url(self, port: int | None = None) -> str:
+        """Return the URL of the front door for users, or of another *port*.
+
+        :raise Conflict: as `authority`.
+        """
+        if self.external is None:
+            return f"https://{self.authority(port)}"
+        return f"https://{join_address(self.external, port or self.secure_port)}"
+
     def cluster_url(self, name: str) -> str:
         """Return the URL of a cluster on the front door."""
-        return f"https://{self.authority()}/clusters/{name}"
+        return f"{self.user_url()}/clusters/{name}"
 
     @property
     def v1_url(self) -> str:
@@ -139,6 +150,7 @@ class Issuer:
     :param host_keys: returns the fingerprints of the proxy's SSH host keys, the one in use first.
     :param clock: its ``seconds()`` count from the epoch.
     :ivar imports: import URLs of agents' manifests.
+    :param kubeconfig_authority: returns the CAs for kubeconfigs (PEM), from the front door's; empty: none.
     """
 
     _clusters: Clusters
@@ -151,6 +163,7 @@ class Issuer:
     published: Published
     _clock: IReactorTime
     imports: ManifestImports
+    _kubeconfig_authority: Callable[[bytes], bytes] = bytes
 
     async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
         """Issue a token with which *uses* agents may join a cluster within *ttl* s.
@@ -234,7 +247,7 @@ class Issuer:
         :raise TowerError: a value is invalid.
         """
         check_grant(user, ())
-        return await self._grant(None, f"https://{self.published.authority()}", user, [ADMINS], ttl, auth)
+        return await self._grant(None, self.published.user_url(), user, [ADMINS], ttl, auth)
 
     async def _grant(
         self,
@@ -263,7 +276,7 @@ class Issuer:
             credential, token = await self._credentials.issue_token(name, user, groups, ttl, role)
         text = kubeconfig(
             server=server,
-            ca_pem=self._serving.pem,
+            ca_pem=self._kubeconfig_authority(self._serving.pem),
             cluster=name,
             user=user,
             certificate=certificate,
@@ -288,7 +301,7 @@ class Issuer:
                 f"cluster {cluster.name} has no own port: the proxy runs with --cluster-ports none; "
                 "use --via front-door"
             )
-        return f"https://{self.published.authority(port)}"
+        return self.published.user_url(port)
 
 
 def _check_ttl(ttl: float, limit: float, what: str) -> None:

@@ -1,33 +1,27 @@
-"""Reviews of the user's own identity and rights: `kubectl auth whoami` and `kubectl auth can-i`.
-
-All users of Tower's API are administrators, so they may do everything that it supports.
-"""
+"""Reviews of the user's own identity and rights: `kubectl auth whoami` and `kubectl auth can-i`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from tower.kube.access.rbac import Rule
+from tower.kube.request_info import RequestInfo
 from tower.kube.status import StatusError
+from tower.web.access.authorization.attributes import Attributes
+from tower.web.access.authorization.cluster_scope import OWN
+from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
 from tower.web.api.calls.media_types import PROTOBUF
 from tower.web.outcome import Outcome, Response
 
-_READ_PATHS = [
-    "/api",
-    "/api/*",
-    "/apis",
-    "/apis/*",
-    "/healthz",
-    "/livez",
-    "/openapi/*",
-    "/readyz",
-    "/version",
-]
-
 
 class ReviewsApi:
     """The resources of `authentication.k8s.io` and `authorization.k8s.io`: each is created only."""
+
+    def __init__(self, rights: OwnRights) -> None:
+        self._rights = rights
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
@@ -48,50 +42,111 @@ class ReviewsApi:
             raise StatusError(422, "spec: must be an object")
         status = {
             "SelfSubjectReview": _identity,
-            "SelfSubjectAccessReview": _access,
-            "SelfSubjectRulesReview": _rules,
+            "SelfSubjectAccessReview": self._access,
+            "SelfSubjectRulesReview": self._rules,
         }[resource.kind](call, spec)
         answer = {"kind": resource.kind, "apiVersion": found.name, "metadata": {"creationTimestamp": None}}
         return Response.of_json({**answer, "spec": spec, "status": status}, 201)
 
+    def _access(self, call: Call, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return whether Tower's API supports the operation in *spec*, and the user may do it."""
+        info = requested(spec)
+        if info.is_resource and not _is_supported(info):
+            reason = "Tower's own API does not support this; clusters have their own API"
+            return {"allowed": False, "reason": reason}
+        if not info.is_resource and info.verb not in ("get", "head", "*"):
+            return {"allowed": False, "reason": "only get is supported on such paths"}
+        decision = self._rights.authorize(Attributes(call.as_user, info, OWN))
+        status: dict[str, Any] = {"allowed": decision.is_allowed}
+        return {**status, "reason": decision.reason} if decision.reason else status
+
+    def _rules(self, call: Call, spec: dict[str, Any]) -> dict[str, Any]:
+        namespace = spec.get("namespace")
+        if not isinstance(namespace, str) or not namespace:
+            raise StatusError(400, "no namespace on request")
+        user, errors = call.as_user, list[str]()
+        if self._rights.is_privileged(user):
+            rules = _supported()
+        else:
+            rules, errors = self._rights.rbac.index.rules_for(user, namespace, OWN)
+        return rules_status(rules, errors)
+
 
 def _identity(call: Call, _spec: dict[str, Any]) -> dict[str, Any]:
-    return {"userInfo": {"username": call.user, "groups": list(call.groups)}}
+    info: dict[str, Any] = {"username": call.user}
+    if call.uid:
+        info["uid"] = call.uid
+    info["groups"] = list(call.as_user.groups)
+    if call.extra:
+        info["extra"] = {name: list(values) for name, values in call.extra}
+    return {"userInfo": info}
 
 
-def _access(_call: Call, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return whether Tower's API supports the operation in *spec*."""
+def requested(spec: dict[str, Any]) -> RequestInfo:
+    """Return the operation that the *spec* of an access review names.
+
+    :raise StatusError: it is invalid.
+    """
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if isinstance(resource, dict) == isinstance(path, dict):
         raise StatusError(
             422, "spec: exactly one of resourceAttributes and nonResourceAttributes is required"
         )
+    given: dict[str, Any] = resource if isinstance(resource, dict) else path or {}
+    if wrong := [key for key, part in given.items() if key in _TEXTS and not isinstance(part, str | None)]:
+        raise StatusError(400, f"spec: {wrong[0]}: must be a string")
+    texts = {key: given.get(key) or "" for key in _TEXTS}
     if isinstance(path, dict):
-        return _verdict(path.get("verb") in ("get", "head", "*"), "only get is supported on such paths")
-    assert isinstance(resource, dict)
-    group, verb = resource.get("group", ""), resource.get("verb", "")
-    name = "/".join(part for part in (resource.get("resource"), resource.get("subresource")) if part)
-    is_allowed = any(
-        (verb == "*" or verb in each.verbs)
+        return RequestInfo(texts["verb"], texts["path"])
+    return RequestInfo(
+        texts["verb"],
+        "",
+        texts["group"],
+        texts["version"],
+        texts["namespace"],
+        texts["resource"],
+        texts["subresource"],
+        texts["name"],
+        is_resource=True,
+    )
+
+
+_TEXTS = ("verb", "path", "group", "version", "namespace", "resource", "subresource", "name")
+
+
+def _supported() -> list[Rule]:
+    """Return a rule for each resource of the API, and one for other paths."""
+    rules = [
+        Rule(each.verbs, (found.group,), (each.name,))
         for found in discovery.GROUP_VERSIONS
-        if group in ("*", found.group)
+        for each in found.resources
+    ]
+    return [*rules, Rule(("get",), urls=("*",))]
+
+
+def _is_supported(info: RequestInfo) -> bool:
+    name = "/".join(part for part in (info.resource, info.subresource) if part)
+    return any(
+        info.verb in ("*", *each.verbs, *_FURTHER_VERBS)
+        for found in discovery.GROUP_VERSIONS
+        if info.group in ("*", found.group)
         for each in found.resources
         if name in ("*", each.name)
-    )
-    return _verdict(is_allowed, "Tower's own API does not support this; clusters have their own API")
+    ) or (info.verb == "impersonate")
 
 
-def _verdict(is_allowed: bool, reason: str) -> dict[str, Any]:
-    return {"allowed": True} if is_allowed else {"allowed": False, "reason": reason}
+#: Verbs of rights that no request has.
+_FURTHER_VERBS = ("bind", "escalate")
 
 
-def _rules(_call: Call, _spec: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "resourceRules": [
-            {"verbs": list(each.verbs), "apiGroups": [found.group], "resources": [each.name]}
-            for found in discovery.GROUP_VERSIONS
-            for each in found.resources
-        ],
-        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": _READ_PATHS}],
+def rules_status(rules: Iterable[Rule], errors: Iterable[str]) -> dict[str, Any]:
+    """Return the status of a rules review."""
+    found = [rule.as_object() for rule in rules]
+    status: dict[str, Any] = {
+        "resourceRules": [each for each in found if "nonResourceURLs" not in each],
+        "nonResourceRules": [each for each in found if "nonResourceURLs" in each],
         "incomplete": False,
     }
+    if text := ", ".join(errors):
+        status["evaluationError"] = text
+    return status

@@ -14,6 +14,9 @@ class Exchange:
     def abandon(self) -> None:
         """Release everything: the client disconnected, or the request has another answer."""
 
+    def conclude(self) -> None:
+        """End a watch early, as if its time were over, if the bytes that were sent allow that."""
+
     def complete(self) -> None:
         """Called when the whole body of the request was received."""
 

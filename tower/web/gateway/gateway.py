@@ -30,27 +30,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from tower.http.identity_fields import STANDARD, IdentityFields
 from tower.kube.status import StatusError
 from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.net.connection import Connection
 from tower.reactor.log_batch import Summary
 from tower.web.gateway.http_channel import HTTPChannel
-from tower.web.gateway.inflight import InFlight
 from tower.web.gateway.measurements import RequestMeter, RequestObserver
 from tower.web.gateway.request import Request
 from tower.web.gateway.round_robin import RoundRobin
 from tower.web.gateway.upstream.channel_pool import ChannelPool
+from tower.web.limits.door_limits import DoorLimits
 from tower.web.outcome import Outcome
+from tower.web.request_kind import SHORT, WATCH, request_kind
 
 if TYPE_CHECKING:
-    from tower.web.access.audit import Audit
+    from tower.web.access.audit.audit import Audit
     from tower.web.access.sessions import Sessions
 
 #: Memory for bytes that cannot be forwarded yet, for a gateway without a share in the process's budget, B.
@@ -70,7 +72,7 @@ class RequestLimits:
     :ivar head: from the first byte of a head to its last.
     :ivar idle: between an answer and the next request.
     :ivar body: for a body that Tower reads itself.
-    :ivar answer: for the first byte of the cluster's answer; not for long-running requests.
+    :ivar answer: for the first byte of an answer: ``--request-timeout``; not for long-running requests.
     :ivar stalled: for a client that does not read what was sent.
     :ivar unproven: lifetime of a connection without a valid credential.
     :ivar unproven_stalled: as `stalled`, for such a connection.
@@ -80,7 +82,7 @@ class RequestLimits:
     head: float = 10.0
     idle: float = 120.0
     body: float = 30.0
-    answer: float = 120.0
+    answer: float = 60.0
     stalled: float = 3600.0
     unproven: float = 120.0
     unproven_stalled: float = 10.0
@@ -112,18 +114,17 @@ class Gateway:
     :param router: decides how each request is answered.
     :param sessions: ends the requests of expired and revoked credentials.
     :param budget: lends memory for bytes that arrive faster than they can be forwarded; default: its own.
-    :param inflight: limit of concurrent requests.
+    :param inflight: limits of concurrent requests, shared by all gateways.
     :param observer: is notified of all requests.
     :param meter: counts all requests.
     :param shared: limits shared with other gateways; default: its own.
-    :ivar protocol: the class of the connections' receivers.
+    :param claims: the header fields that claim an identity.
+    :param protocol: the class of the connections' receivers.
     :ivar failures: number of requests answered with Tower's own Status.
     :ivar cut: number of requests in progress, streams included, that a stop has cut.
     :ivar date: the current ``Date`` line.
     :ivar farewell: the answer to requests that a stop cuts.
     """
-
-    protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
 
     clock: IReactorTime
     router: Router
@@ -131,11 +132,13 @@ class Gateway:
     sessions: Sessions
     limits: RequestLimits = field(factory=RequestLimits)
     budget: Budget = field(factory=lambda: Budget(UNPLACED))
-    inflight: InFlight | None = None
+    inflight: DoorLimits | None = None
     audit: Audit | None = None
     observer: RequestObserver | None = None
     meter: RequestMeter | None = None
     shared: SharedLimits | None = None
+    claims: IdentityFields = STANDARD
+    protocol: type[HTTPChannel] = HTTPChannel
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     cut: int = field(default=0, init=False)
@@ -143,6 +146,7 @@ class Gateway:
     stopping: bool = field(default=False, init=False)
     _channels: set[HTTPChannel] = field(factory=set, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
+    _patience: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared or SharedLimits.of(self.clock)
@@ -182,11 +186,14 @@ class Gateway:
         self.date = self._date()
         for channel in list(self._channels):
             channel.tick()
+        if self.stopping:
+            self._conclude_watches()
 
     def stop(self, grace: float) -> Deferred[None]:
         """Reject new connections and close idle ones; requests in progress may finish within *grace* s.
 
-        The result fires when all connections are closed.
+        Watches end once no short request is in progress, or after half of that time; their clients continue
+        them elsewhere.  Other streams have the whole time.  The result fires when all connections are closed.
         """
         self.stopping = True
         done: Deferred[None] = Deferred()
@@ -197,7 +204,20 @@ class Gateway:
         cut = self.clock.callLater(grace, self._cut)
         for channel in list(self._channels):
             channel.retire()
+        self._patience = self.clock.seconds() + grace / 2
+        self._conclude_watches()
         return done.addCallback(self._all_closed, cut)
+
+    def _conclude_watches(self) -> None:
+        kinds = {
+            request: request_kind(request.method, request.target, request.fields.upgrade)
+            for request in self.current
+        }
+        if SHORT in kinds.values() and self.clock.seconds() < self._patience:
+            return
+        for request, kind in kinds.items():
+            if kind == WATCH and request.exchange is not None:
+                request.exchange.conclude()
 
     def _all_closed(self, result: None, cut: IDelayedCall) -> None:
         if cut.active():

@@ -45,7 +45,7 @@ class HTTPChannel(UserConnection):
     def __init__(self, gateway: Gateway, connection: Connection) -> None:
         super().__init__(gateway, connection)
         self.full = False
-        self._reader = HeadReader()
+        self._reader = HeadReader(gateway.claims)
         self._request: Request | None = None
         self._waiting: Pipelined | None = None
         self._body: RequestBody | None = None  # while it is incomplete
@@ -354,9 +354,9 @@ class HTTPChannel(UserConnection):
         if self._request is None and not self._released:
             self.close()
 
-    def abort(self, reason: str) -> None:
-        """End the connection and its request: the credential is no longer valid."""
-        self.end(StatusError(401, reason, close=True))
+    def abort(self, reason: str, code: int = 401) -> None:
+        """End the connection and its request: the credential, or the user's admission, is no longer valid."""
+        self.end(StatusError(code, reason, close=True))
 
     def end(self, refusal: StatusError) -> None:
         """End the connection and its request; answer with *refusal* if no answer has begun."""

@@ -1,59 +1,103 @@
-"""Limit of concurrent requests for each cluster: kube-apiserver's ``--max-requests-inflight``."""
+"""Admission of requests in flight: see `tower.web.limits`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tower.kube.request_info import parse_request_info
-from tower.kube.status import StatusError
-from tower.web.gateway.proxy_client import relative_target
-from tower.web.outcome import Relay
+from tower.clusters.credentials import ADMINS
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT
+from tower.web.gateway.exchange import Exchange
+from tower.web.limits.seat_pool import PATIENCE
+from tower.web.request_kind import SHORT, WATCH, request_kind
 
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
+    from tower.web.limits.door_limits import DoorLimits
+    from tower.web.outcome import Relay
 
 
-class InFlight:
-    """Counts each cluster's requests in flight, up to *limit*."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.counts: dict[str, int] = {}
-
-    def enter(self, cluster: str) -> None:
-        """Count one request until `leave`.
-
-        :raise StatusError: 429 with upstream's text, if the limit is reached.
-        """
-        count = self.counts.get(cluster, 0)
-        if count >= self._limit:
-            details = {"retryAfterSeconds": 1}
-            raise StatusError(429, "Too many requests, please try again later.", details=details)
-        self.counts[cluster] = count + 1
-
-    def leave(self, cluster: str) -> None:
-        """Count one request less."""
-        left = self.counts[cluster] - 1
-        if left:
-            self.counts[cluster] = left
-        else:
-            del self.counts[cluster]
+_IMPERSONATED = b"impersonate-user"
 
 
-def count_in_flight(request: Request, relay: Relay, inflight: InFlight) -> None:
-    """Count *request* until `uncount`; long-running requests do not count.
+class Waiting(Exchange):
+    """A request that waits for its seat; nothing has been sent to the cluster."""
 
-    :raise StatusError: as `InFlight.enter`, or as `relative_target`.
+    __slots__ = ("_limits", "_relay", "_request")
+
+    def __init__(self, request: Request, relay: Relay, limits: DoorLimits) -> None:
+        self._request = request
+        self._relay = relay
+        self._limits = limits
+
+    def seated(self) -> None:
+        """See `tower.web.limits.seat_pool.Seated`."""
+        request = self._request
+        request.exchange = None
+        try:
+            request.send(self._relay)
+        except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
+            request.fail(e)
+
+    def tick(self, age: int) -> None:
+        """Reject the request if it waits for too long."""
+        limit = self._request.channel.gateway.limits.answer * PATIENCE
+        if age > limit:
+            self._request.fail(self._limits.timeout(limit))
+
+
+def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
+    """Admit *request* until `leave_place`; return whether it must wait.
+
+    :raise StatusError: 429, if a limit is reached.
     """
-    target = relative_target(request.target, relay.prefix)
-    if not (request.fields.upgrade or parse_request_info(request.method, target).is_long_running):
-        inflight.enter(relay.cluster)
-        request.counted = relay.cluster
+    user = _user_of(request)
+    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
+        request.place = limits.enter_stream(user)
+        return False
+    place = request.place = limits.enter(user, relay.cluster, request.method)
+    if place is None or place.ticket is None or not place.ticket.waits:
+        return False
+    request.exchange = place.ticket.waiter = Waiting(request, relay, limits)
+    return True
 
 
-def uncount(request: Request) -> None:
-    """Count one request less, if *request* counts."""
-    cluster, request.counted = request.counted, ""
-    inflight = request.channel.gateway.inflight
-    if cluster and inflight is not None:
-        inflight.leave(cluster)
+def take_stream_place(request: Request, limits: DoorLimits) -> None:
+    """Admit a raw stream until `leave_place`.
+
+    :raise StatusError: 429, if the limit is reached.
+    """
+    request.place = limits.enter_stream(_user_of(request))
+
+
+def take_watch_place(request: Request, limits: DoorLimits) -> None:
+    """Admit a watch of Tower's own API until `leave_place`; administrators have no limit.
+
+    :raise StatusError: 429, if the limit is reached.
+    """
+    identity = request.identity
+    is_watch = request_kind(request.method, request.target, request.fields.upgrade) == WATCH
+    if is_watch and identity is not None and ADMINS not in identity.groups:
+        take_stream_place(request, limits)
+
+
+def leave_place(request: Request) -> None:
+    """End the admission of *request*, if there is one."""
+    place, request.place = request.place, None
+    if place is not None:
+        place.leave()
+
+
+def _user_of(request: Request) -> str:
+    """Return the name by which a user is counted.
+
+    Clients without authentication are counted by address, and requests of a trusted caller by the user whose
+    name they claim.
+    """
+    identity = request.identity
+    if identity is None or identity is ANONYMOUS or identity is MEMBER_ACCOUNT:
+        return f"at {request.channel.peer.address}"
+    if identity.is_trusted_caller and request.fields.foreign:
+        for name, value in request.fields.split_claims()[0]:
+            if name.lower() == _IMPERSONATED:
+                return value.decode("utf-8", "replace")
+    return identity.user

@@ -11,6 +11,7 @@ from tower.http.bodies import CHUNKED, ChunkedBody
 from tower.kube.status import StatusError, request_id_lines, status_line
 from tower.net.pipes import Buffer
 from tower.web.gateway.exchange import Exchange
+from tower.web.gateway.refusals import request_timeout
 from tower.web.outcome import Headers, StreamingResponse
 
 if TYPE_CHECKING:
@@ -20,17 +21,25 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def response_head(
-    code: int, headers: Headers, date: bytes, *, framing: bytes, close: bool, request_id: str
+    code: int, headers: Headers, common: bytes, *, framing: bytes, close: bool, request_id: str
 ) -> bytes:
-    """Return the head of an answer; *framing* is the line that defines the body's end, or nothing."""
-    lines = [status_line(code), *(b"%b: %b\r\n" % header for header in headers), date, framing]
+    """Return the head of an answer; *framing* is the line that defines the body's end, or nothing.
+
+    :param common: the lines that all answers have.
+    """
+    lines = [status_line(code), *(b"%b: %b\r\n" % header for header in headers), common, framing]
     lines.append(request_id_lines(request_id))
     lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(lines)
 
 
 class BodyReading(Exchange):
-    """Reads the body of one request into memory; `done` fires with it, or fails with a `StatusError`."""
+    """Reads the body of one request into memory; `done` fires with it, or fails with a `StatusError`.
+
+    :ivar raw: the whole body, with framing.
+    """
+
+    raw = b""
 
     def __init__(self, request: Request, limit: int) -> None:
         self.done: Deferred[bytes] = Deferred()
@@ -68,7 +77,7 @@ class BodyReading(Exchange):
         """See `tower.web.gateway.exchange.Exchange.complete`."""
         if self.done.called:
             return
-        body = b"".join(self._pieces)
+        self.raw = body = b"".join(self._pieces)
         self._pieces.clear()
         if self._request.fields.body == CHUNKED:
             payload: list[bytes] = []
@@ -88,7 +97,7 @@ class BodyReading(Exchange):
                 text = f"the request body was not complete within {limits.body:.0f} s"
                 self._fail(StatusError(408, text, close=True))
         elif age > limits.answer:
-            self._request.fail(StatusError(504, f"Tower did not answer within {limits.answer:.0f} s"))
+            self._request.fail(request_timeout("Tower", limits.answer))
 
     def _fail(self, refusal: StatusError) -> None:
         if not self.done.called:
@@ -135,11 +144,11 @@ class StreamedAnswer(Exchange):
         """Send the head and start the producer."""
         request = self._request
         framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
-        date, close = request.channel.gateway.date, not self._keep
+        common, close = request.common_lines, not self._keep
         head = response_head(
             response.code,
             response.headers,
-            date,
+            common,
             framing=framing,
             close=close,
             request_id=request.request_id,
@@ -168,6 +177,10 @@ class StreamedAnswer(Exchange):
             self._request.channel.send(b"0\r\n\r\n")
         self._close()
         self._request.finish_with_body(keep=self._keep)
+
+    def conclude(self) -> None:
+        """End the answer here."""
+        self.finish()
 
     def drained(self) -> None:
         """Notify the producer."""

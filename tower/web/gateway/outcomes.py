@@ -9,6 +9,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError
+from tower.web.gateway.inflight import take_stream_place, take_watch_place
 from tower.web.gateway.local_answers import StreamedAnswer, response_head
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
@@ -57,11 +58,21 @@ def _undecided(failure: Failure, request: Request) -> None:
 
 
 def _respond(request: Request, response: Response) -> None:
-    keep, date = request.keep, request.channel.gateway.date
-    framing = b"Content-Length: %d\r\n" % len(response.body)
+    keep, common = request.keep, request.common_lines
+    framing = b"" if response.code == 204 else b"Content-Length: %d\r\n" % len(response.body)
     head = response_head(
-        response.code, response.headers, date, framing=framing, close=not keep, request_id=request.request_id
+        response.code,
+        response.headers,
+        common,
+        framing=framing,
+        close=not keep,
+        request_id=request.request_id,
     )
+    entry = request.entry
+    if entry is not None and entry.records_bodies:
+        record = entry.record_answer(len(response.body), dict(response.headers).get(b"Content-Type"), None)
+        if record is not None:
+            record.add(response.body)
     request.begun(response.code)
     request.channel.send(head if request.method == b"HEAD" else head + response.body)
     request.finish_with_body(keep=keep)
@@ -70,6 +81,9 @@ def _respond(request: Request, response: Response) -> None:
 def _stream(request: Request, response: StreamingResponse) -> None:
     if request.identity is not None:
         request.channel.enter(request.identity, "")
+        limits = request.channel.gateway.inflight
+        if limits is not None:
+            take_watch_place(request, limits)
     request.exchange = answer = StreamedAnswer(request)
     answer.begin(response)
 
@@ -78,6 +92,9 @@ def _open_stream(request: Request, stream: RawStream) -> None:
     if request.identity is None:
         raise Unauthorized(reason="the router accepted a request without an identity")
     request.channel.enter(request.identity, stream.cluster)
+    limits = request.channel.gateway.inflight
+    if limits is not None:
+        take_stream_place(request, limits)
     if request.observation is not None:
         request.observation.target = stream.target
     request.exchange = opening = StreamOpening(request, stream)

@@ -7,24 +7,31 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tower.errors import TowerError, Unauthorized
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
-from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.raw_streams import go_raw
 from tower.web.gateway.refusals import break_off
 from tower.web.gateway.upstream.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
+from tower.web.gateway.upstream.locations import REDIRECTED, leads_user_away, location_for_user
 from tower.web.gateway.upstream.member_errors import LONGEST, member_error
 
 if TYPE_CHECKING:
     from tower.web.gateway.relay import ProxyClientFactory
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
+# The end of a body in chunks.
+_LAST_CHUNK = b"0\r\n\r\n"
+
 # Methods that may be retried if the channel was just closing (RFC 9110 section 9.2.2; as Go's HTTP client).
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 #: Maximum number of interim answers (1xx) before the final one.
 _MOST_INTERIM = 100
+
+#: Longest Status of a member, for an error or a deletion, that the audit log has, B.
+STATUS_LIMIT = 8192
 
 # Answers that may be about the agent's credential, not about the user.
 _REJECTIONS = frozenset((401, 403))
@@ -174,6 +181,8 @@ class ProxyClient:
             self._left = left
             self._deliver_head(self._status, data, end)
             return
+        if request.entry is not None and (self._status >= 400 or request.method == b"DELETE"):
+            request.entry.member_status(self._status, bytes(data[end : end + STATUS_LIMIT]))
         request.begun_by_member(self._status, whole=True)
         channel = self.channel
         if not channel.connection.send(data):
@@ -239,6 +248,13 @@ class ProxyClient:
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Forward an answer whose head must be rewritten."""
         request = self.request
+        location = head.location
+        if location is not None:
+            relay = self.factory.relay
+            location = location_for_user(location, request, relay, self.upstream.tunnel.server)
+            if 300 <= head.code < 400 and leads_user_away(location, request, relay.prefix):
+                self._break(REDIRECTED)
+                return
         self._reusable = self._reusable and not head.close
         # a server that answers before the end of the request body does not read the rest
         keep = self._keep and not self.channel.body_pending
@@ -250,27 +266,20 @@ class ProxyClient:
             if not request.minor:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
                 self._chunks.pieces = []
-        if head.location is not None:
-            lines += b"Location: %b\r\n" % self._location(head.location)
+        if location is not None:
+            lines += b"Location: %b\r\n" % location
         self._keep = keep
         self._left = body
         self._status = head.code
         wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
         self._deliver_head(head.code, wire + rest, len(wire))
 
-    def _location(self, location: bytes) -> bytes:
-        """Return *location* as the user must request it."""
-        relay, host = self.factory.relay, self.request.fields.host
-        if relay.target == KUBERNETES:
-            return rewritten_location(location, relay.prefix, host, self.upstream.tunnel.server)
-        if not relay.prefix:
-            return location
-        # the target knows itself by Tower's host name, but not that Tower is served with TLS
-        return rewritten_location(location, relay.prefix, b"", host)
-
     def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
         """Forward *data*: *end* bytes of head, and the beginning of the body."""
-        self.request.begun_by_member(status)
+        request = self.request
+        if request.entry is not None and (status >= 400 or request.method == b"DELETE"):
+            request.entry.member_status(status, bytes(data[end : end + STATUS_LIMIT]))
+        request.begun_by_member(status)
         if self._hooked:
             head = self.handleResponseHead(status, bytes(data[:end]))
             data, end = head + bytes(self.handleResponsePart(data[end:])), len(head)
@@ -397,6 +406,15 @@ class ProxyClient:
         if self.upstream.channel.receiver is self:
             self.upstream.discard()
         break_off(self.request, error, self.factory.relay.cluster)
+
+    def conclude(self) -> None:
+        """End the answer if it comes in chunks, and a chunk has just ended."""
+        chunks = self._chunks
+        if self._over or self._paused or chunks is None or chunks.pieces is not None:
+            return
+        if self._status and chunks.is_between_chunks:
+            self._keep = self._reusable = False
+            self._deliver(_LAST_CHUNK, 0)
 
     def abandon(self) -> None:
         """Close the channel, which also ends the request at the far end."""

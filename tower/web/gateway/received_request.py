@@ -10,6 +10,7 @@ from tower.web.request_id import VALID_ID, new_request_id
 if TYPE_CHECKING:
     from tower.web.access.authentication.identity import AnyIdentity
     from tower.web.gateway.http_channel import HTTPChannel
+    from tower.web.outcome import RawStream, Relay
 
 #: Longest unread body that is discarded so that the connection can be kept, B.
 DISCARD_LIMIT = 64 * 1024
@@ -24,6 +25,7 @@ class ReceivedRequest:
     :ivar head: its bytes, including the empty line.
     :ivar early: the part of the body that arrived together with the head, including framing.
     :ivar identity: the user; set by the router.
+    :ivar destination: where the router is about to send the request; None: not known yet.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class ReceivedRequest:
         "_is_own_id",
         "_reads_body",
         "channel",
+        "destination",
         "early",
         "fields",
         "head",
@@ -48,6 +51,7 @@ class ReceivedRequest:
     head: bytes
     early: bytes
     identity: AnyIdentity | None
+    destination: Relay | RawStream | None
     _id: str
     _is_own_id: bool
     _reads_body: bool
@@ -67,6 +71,10 @@ class ReceivedRequest:
         """The client certificate that TLS verified, DER, or None."""
         return self.channel.peer.certificate
 
+    def certificate_chain(self) -> tuple[bytes, ...]:
+        """Return the certificates that the client sent, its own first, DER; a resumed session has none."""
+        return self.channel.peer.chain()
+
     @property
     def request_id(self) -> str:
         """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
@@ -82,6 +90,11 @@ class ReceivedRequest:
             self._id = new_request_id()
         else:
             self._id, self._is_own_id = given.decode("ascii"), False
+
+    def name(self) -> str:
+        """Make and return the ID of a request that has none of the client's."""
+        self._id = name = new_request_id()
+        return name
 
     @property
     def id_line(self) -> bytes:

@@ -14,6 +14,9 @@ from tower.kube.status import StatusError, status_response
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
+#: Text of a timeout, as kube-apiserver's.
+TIMEOUT = "Timeout: request did not complete within the allotted timeout"
+
 _CLUSTER = re.compile(rb"/clusters/[^/?]+")
 
 
@@ -31,6 +34,12 @@ def record_refusal(request: Request, error: BaseException, refusal: StatusError)
         channel.disprove()
     _log(request, refusal.code, reason or refusal.message)
     gateway.failures += 1
+
+
+def request_timeout(server: str, limit: float, cure: str = "") -> StatusError:
+    """Return the refusal of a request: *server* did not answer it within ``--request-timeout`` *limit*, s."""
+    end = f": {cure}" if cure else ""
+    return StatusError(504, f"{TIMEOUT}: {server} did not answer within {limit:g} s{end}")
 
 
 def break_off(request: Request, error: Exception, cluster: str) -> None:
@@ -72,7 +81,7 @@ def refusal_answer(request: Request, refusal: StatusError, *, close: bool) -> by
         close=close,
         without_body=request.method == b"HEAD",
         warn=_warns(request, refusal.code),
-        extra=request.channel.gateway.date,
+        extra=request.common_lines,
     )
 
 

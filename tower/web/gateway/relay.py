@@ -19,7 +19,7 @@ from tower.kube.status import StatusError
 from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
-from tower.web.gateway.refusals import break_off
+from tower.web.gateway.refusals import break_off, request_timeout
 from tower.web.gateway.upstream.channel_pool import Attempt
 from tower.web.gateway.upstream.open_failures import silent_text
 from tower.web.outcome import Relay
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
-_ONLY_KUBERNETES = "a trusted caller impersonates users at the API server only: omit Impersonate-* fields"
+_ONLY_KUBERNETES = "users are impersonated at the API server only: omit Impersonate-* fields (--as)"
 
 #: Cure of a failed request that the cluster may have received.
 _CHECK_EFFECT = "check whether the request had an effect, then retry"
@@ -69,7 +69,7 @@ class ProxyClientFactory(Exchange):
         if identity is not session.identity or relay.cluster != session.cluster:
             channel.enter(identity, relay.cluster)
         if plain:
-            if fields.foreign and identity.is_trusted_caller:
+            if identity.is_acting or (fields.foreign and identity.is_trusted_caller):
                 raise Forbidden(_ONLY_KUBERNETES, "impersonation")
             bearer = fields.bearer
             address = channel.peer.address if relay.names_client else ""
@@ -130,6 +130,11 @@ class ProxyClientFactory(Exchange):
         if self.client is not None:
             self.client.resume()
 
+    def conclude(self) -> None:
+        """End the answer after the last chunk."""
+        if self.client is not None:
+            self.client.conclude()
+
     def abandon(self) -> None:
         """Cancel the opening, or discard the channel."""
         opening, self._opening = self._opening, None
@@ -155,8 +160,7 @@ class ProxyClientFactory(Exchange):
             return
         limit = self.request.channel.gateway.limits.answer
         if age > limit and not (client is not None and self._is_long_running):
-            text = f"cluster {self.relay.cluster} did not answer within {limit:.0f} s: check its load"
-            self.request.fail(StatusError(504, text))
+            self.request.fail(request_timeout(f"cluster {self.relay.cluster}", limit, "check its load"))
 
     @property
     def _is_long_running(self) -> bool:

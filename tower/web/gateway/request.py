@@ -10,20 +10,23 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.http.requests import Fields
-from tower.kube.status import StatusError, refusal_of
+from tower.kube.status import refusal_of
+from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.exchange import Exchange
-from tower.web.gateway.inflight import count_in_flight, uncount
+from tower.web.gateway.inflight import leave_place, take_place
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading
 from tower.web.gateway.measurements import ABORTED, Observation, measure
 from tower.web.gateway.outcomes import carry_out, carry_out_later
 from tower.web.gateway.received_request import ReceivedRequest
-from tower.web.gateway.refusals import record_refusal, refusal_answer
+from tower.web.gateway.recording import RecordingFactory
+from tower.web.gateway.refusals import record_refusal, refusal_answer, request_timeout
 from tower.web.gateway.relay import ProxyClientFactory
-from tower.web.outcome import Outcome, Relay, ResponseRecord
+from tower.web.outcome import Outcome, Relay, ResponseRecord, plain_record
 
 if TYPE_CHECKING:
-    from tower.web.access.audit import Entry
+    from tower.web.access.audit.entry import Entry
     from tower.web.gateway.http_channel import HTTPChannel
+    from tower.web.limits.door_limits import Place
 
 #: Default limit of a body that Tower reads itself, B.
 BODY_LIMIT = 1024 * 1024
@@ -34,14 +37,15 @@ class Request(ReceivedRequest):
 
     :ivar proxyClientFactoryClass: relays it to a cluster.
     :ivar log: for events of requests.
-    :ivar entry: of the audit log; None without an audit log or before authentication.
+    :ivar entry: of the audit log; None without an audit log, before authentication, and if its policy records
+        nothing.
     :ivar observation: for the gateway's observer; None without one, and after the end.
     :ivar began: when the head was complete, monotonic, s; 0.0 without a meter, and after the end.
     :ivar answered_at: when the head of the member's answer was sent, likewise; 0.0 if it was sent whole.
     :ivar deciding: the router's decision, until it is made.
     :ivar exchange: makes the answer; None before and after that.
     :ivar cluster: the requested cluster, empty for Tower itself and before authentication.
-    :ivar counted: the cluster whose request in flight it is, or empty.
+    :ivar place: among the requests in flight; None: it has none, or there is no limit.
     :ivar code: HTTP status of the answer; 0: none was sent.
     :ivar by_member: whether the member made the answer, not Tower.
     :ivar started: whether the head of a final answer was sent.
@@ -55,12 +59,12 @@ class Request(ReceivedRequest):
         "by_member",
         "cluster",
         "code",
-        "counted",
         "deciding",
         "entry",
         "exchange",
         "observation",
         "over",
+        "place",
         "started",
     )
 
@@ -84,6 +88,7 @@ class Request(ReceivedRequest):
         self.head = head
         self.early = early
         self.identity = None
+        self.destination = None
         self.entry: Entry | None = None
         self.observation: Observation | None = None
         self.began = self.answered_at = 0.0
@@ -94,8 +99,13 @@ class Request(ReceivedRequest):
         self._is_own_id = True
         self.deciding: Deferred[Outcome] | None = None
         self.exchange: Exchange | None = None
-        self.counted = ""
+        self.place: Place | None = None
         self._reads_body = False
+
+    @property
+    def common_lines(self) -> bytes:
+        """The header lines that Tower's own answers have in common."""
+        return self.channel.gateway.date
 
     # For routers
 
@@ -108,14 +118,37 @@ class Request(ReceivedRequest):
         self._reads_body = True
         reading = BodyReading(self, limit)
         self.exchange = reading
+        if self.entry is not None and self.entry.records_bodies:
+            reading.done.addCallback(self._record_body)
         return reading.done
 
-    def audit(self, cluster: str) -> None:
-        """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API."""
+    def peek_body(self, limit: int) -> Deferred[bytes]:
+        """Return the whole body, as `body` does, for a request that may still be relayed."""
+        reading = BodyReading(self, limit)
+        self.exchange = reading
+
+        def read(body: bytes) -> bytes:
+            self.early, self.exchange = reading.raw, None
+            return body
+
+        return reading.done.addCallback(read)
+
+    def _record_body(self, body: bytes) -> bytes:
+        if self.entry is not None:
+            self.entry.record_request_body(self.fields, body)
+        return body
+
+    def audit(self, cluster: str) -> Deferred[None] | None:
+        """Begin the audit entry, after `identity` was set; *cluster* is empty for Tower's own API.
+
+        Return a Deferred if the request must wait until the log has stored it; it may fail.
+        """
         self.cluster = cluster
         audit = self.channel.gateway.audit
-        if audit is not None:
-            self.entry = audit.begin(self, cluster)
+        if audit is None or self.entry is not None:
+            return None
+        entry = self.entry = audit.begin(self, cluster)
+        return audit.stored(entry) if entry is not None and audit.blocks else None
 
     # The answer
 
@@ -141,14 +174,20 @@ class Request(ReceivedRequest):
             carry_out(self, outcome)
 
     def relay(self, relay: Relay) -> None:
-        """Send it to a cluster."""
+        """Send it to a cluster, once the limits of requests in flight admit it."""
         inflight = self.channel.gateway.inflight
-        if inflight is not None:
-            count_in_flight(self, relay, inflight)
+        if inflight is None or not take_place(self, relay, inflight):
+            self.send(relay)
+
+    def send(self, relay: Relay) -> None:
+        """Send it to a cluster."""
         if self.observation is not None:
             self.observation.target = relay.target
             self.make_id()
-        self.exchange = factory = self.proxyClientFactoryClass(self, relay)
+        make = self.proxyClientFactoryClass
+        if self.entry is not None and self.entry.records_bodies and relay.target == KUBERNETES:
+            make = RecordingFactory
+        self.exchange = factory = make(self, relay)
         factory.start()
 
     # Ends
@@ -191,7 +230,7 @@ class Request(ReceivedRequest):
         self.started = True
         self.code = code
         if self.entry is not None:
-            self.entry.answered(ResponseRecord(code, reason, message))
+            self.entry.answered(ResponseRecord(code, reason, message) if message else plain_record(code))
 
     def begun_by_member(self, code: int, *, whole: bool = False) -> None:
         """Record that the head of the member's final answer is about to be sent.
@@ -209,8 +248,8 @@ class Request(ReceivedRequest):
             self.finish(keep=keep)
             return
         self.over = False
-        if self.counted:
-            uncount(self)
+        if self.place is not None:
+            leave_place(self)
         self.exchange = discarding = BodyDiscarding(self)
         discarding.start()
 
@@ -219,11 +258,13 @@ class Request(ReceivedRequest):
         self.over = True
         if self.began:
             measure(self)
-        if self.entry is not None or self.observation is not None:
+        if self.entry is not None:
+            self.entry.ended()
+        if self.observation is not None:
             self.forget()
         self.exchange = None
-        if self.counted:
-            uncount(self)
+        if self.place is not None:
+            leave_place(self)
         self.channel.done(keep=keep)
 
     def switched(self, *, by_member: bool = False) -> None:
@@ -246,12 +287,12 @@ class Request(ReceivedRequest):
         self.over = True
         if not isinstance(self.exchange, BodyDiscarding):  # the answer is complete
             self.aborted("client")
-        uncount(self)
         self._release()
         self.forget()
 
     def forget(self) -> None:
         """End the audit entry and the measurements, also after a change of protocol."""
+        leave_place(self)
         if self.began:
             measure(self)
         if self.entry is not None:
@@ -287,4 +328,4 @@ class Request(ReceivedRequest):
         if self.exchange is not None:
             self.exchange.tick(age)
         elif age > limit:
-            self.fail(StatusError(504, f"Tower did not decide about the request within {limit:.0f} s"))
+            self.fail(request_timeout("Tower", limit))

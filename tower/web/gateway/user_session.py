@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tower.http.requests import Fields
 from tower.kube.canonical_head import (
     forwarding_lines,
     identity_lines,
+    write_acting_fields,
     write_fields,
     write_trusted_fields,
 )
 from tower.net.connection import Connection
 from tower.net.connection_slots import prove
+from tower.net.tls.peer_chain import peer_chain
 from tower.web.gateway.memory_loan import Loan
 
 if TYPE_CHECKING:
     from tower.web.access.admission_cache import CachedAdmission
     from tower.web.access.authentication.identity import AnyIdentity, Identity
-    from tower.web.access.sessions import Session, Sessions
+    from tower.web.access.sessions import Abort, Session, Sessions
     from tower.web.gateway.gateway import Gateway
 
 #: An unauthenticated connection closes after its first answer in this last part of its lifetime, s.
@@ -38,6 +39,11 @@ class Peer:
         """The client certificate that TLS verified, DER, or None."""
         return self._connection.peer_certificate()
 
+    def chain(self) -> tuple[bytes, ...]:
+        """Return the certificates that the client sent, its own first, DER; a resumed session has none."""
+        session = self._connection.tls
+        return () if session is None else peer_chain(session)
+
     @cached_property
     def address(self) -> str:
         """The client's IP address."""
@@ -47,6 +53,39 @@ class Peer:
     def forwarding(self) -> bytes:
         """The header lines that name the client to a cluster."""
         return forwarding_lines(self.address)
+
+
+class Claimed(NamedTuple):
+    """The result of an authentication that depends on header fields.
+
+    :ivar onward: *fields* without those that a front proxy has set.
+    """
+
+    fields: Fields
+    onward: Fields
+    identity: Identity
+
+
+class RuleSource(Protocol):
+    """Source of decisions on requests, each of which counts until `generation` changes."""
+
+    generation: int
+
+
+class Ruled(Protocol):
+    """The last decision of the rules on a request of a connection.
+
+    :ivar attributes: of that request.
+    :ivar rules: the source of the decision.
+    :ivar is_kept: whether it counts until the generation of *rules* changes.
+    """
+
+    attributes: Any
+    is_kept: bool
+
+    @property
+    def rules(self) -> RuleSource:
+        """See the class."""
 
 
 class UserSession:
@@ -69,7 +108,7 @@ class UserSession:
         self._fields: Fields | None = None
         self._lines = b""
 
-    def enter(self, identity: AnyIdentity, cluster: str, abort: Callable[[str], None]) -> None:
+    def enter(self, identity: AnyIdentity, cluster: str, abort: Abort) -> None:
         """Replace the session by one of *identity* with *cluster*; *abort* ends it."""
         self.leave()
         if identity is not self._writer:
@@ -95,12 +134,15 @@ class UserSession:
             writer, forwarding = self._writer, self._peer.forwarding
             token = writer.member_token(fields.bearer)
             known = writer.in_member
-            identity = b"" if token is not None else identity_lines(known.name, known.groups)
-            self._lines = (
-                write_trusted_fields(fields, identity, forwarding, token)
-                if writer.is_trusted_caller
-                else write_fields(fields, identity, forwarding)
+            identity = (
+                b"" if token is not None else identity_lines(known.name, known.groups, known.uid, known.extra)
             )
+            if writer.is_trusted_caller:
+                self._lines = write_trusted_fields(fields, identity, forwarding, token)
+            elif writer.is_acting:
+                self._lines = write_acting_fields(fields, identity, forwarding)
+            else:
+                self._lines = write_fields(fields, identity, forwarding)
             self._fields = fields
         return self._lines
 
@@ -109,7 +151,10 @@ class UserConnection:
     """The user-related state of a connection; base of the HTTP channel.
 
     :ivar authenticated: bearer token and identity of the last authentication, or None.
+    :ivar claimed: same, of a request with fields that claim an identity; or None.
+    :ivar acting: the last identity that acted as another one, the fields, and the other one; or None.
     :ivar admission: the last request that passed all filters at once, or None.
+    :ivar ruled: the last decision of the rules, or None.
     :ivar proven: a valid credential was presented, or the port requires none.
     :ivar last: the connection closes after the next answer, because of its age.
     """
@@ -120,7 +165,10 @@ class UserConnection:
         self.peer = Peer(connection)
         self.session = UserSession(gateway.sessions, self.peer)
         self.authenticated: tuple[bytes | None, Identity] | None = None
+        self.claimed: Claimed | None = None
+        self.acting: tuple[Identity, Fields, Identity] | None = None
         self.admission: CachedAdmission | None = None
+        self.ruled: Ruled | None = None
         self.proven = self.last = False
         self._lifetime = 0  # s
         self._loan = Loan(gateway.budget, gateway.unproven)
@@ -137,12 +185,12 @@ class UserConnection:
         if not self.proven:
             self._loan.repay(self)
             self.proven, self.last = True, False
-        if self.authenticated is not None:  # None on a port without authentication
+        if self.authenticated is not None or self.claimed is not None:  # None: without authentication
             prove(self.connection)
 
     def disprove(self) -> None:
         """Record that the credential has become invalid: the connection is unauthenticated again."""
-        self.authenticated = None
+        self.authenticated = self.claimed = None
         if self.proven:
             self._loan.repay(self)
             self.proven = False
@@ -152,8 +200,8 @@ class UserConnection:
         """Close after the next answer, if the end of the lifetime is near."""
         self.last = self._lifetime > self.gateway.limits.unproven - NOTICE
 
-    def abort(self, reason: str) -> None:
-        """End the connection and its request: the credential is no longer valid."""
+    def abort(self, reason: str, code: int = 401) -> None:
+        """End the connection and its request: the credential, or the user's admission, is no longer valid."""
         raise NotImplementedError
 
     def evict(self) -> None:

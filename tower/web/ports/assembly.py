@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Clusters
 from tower.clusters.v1_tokens import V1Tokens
+from tower.http.identity_fields import IdentityFields
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionReactor
@@ -22,11 +23,14 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.filters import FilterChain
 from tower.web.access.request_logs import RequestLogs
 from tower.web.access.sessions import Sessions
-from tower.web.gateway.gateway import Gateway, Router, SharedLimits
-from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.cross_origin import CrossOrigin
+from tower.web.gateway.gateway import Gateway, RequestLimits, Router, SharedLimits
+from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.upstream.channel_pool import ChannelPool
+from tower.web.limits.door_limits import DoorLimits
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
+from tower.web.ports.door_reviews import DoorReviews
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.router import ClusterPort, OpenClusterPort, TokenClusterPort
 
@@ -51,7 +55,8 @@ class PortReactors:
     def of(cls, sockets: Poller, serving: ServingCertificate, slots: Slots, balancers: Balancers) -> Self:
         """Return the reactors; *balancers* may name the clients of their connections."""
         admission = Admission(slots, balancers)
-        plain, tls = (ConnectionReactor(sockets, context, admission) for context in (None, serving.context))
+        plain = ConnectionReactor(sockets, None, admission)
+        tls = ConnectionReactor(sockets, lambda: serving.context, admission)
         return cls(slots, admission, plain, tls, PortCertificates(serving), sockets)
 
     def of_cluster(self, name: str) -> ConnectionReactor:
@@ -73,24 +78,34 @@ class Gateways:
     _pool: ChannelPool
     _sessions: Sessions
     _budget: Budget
-    _inflight: InFlight | None
+    _inflight: DoorLimits
     _logs: RequestLogs
     _meter: RequestMeter
     _shared: SharedLimits
+    _claims: IdentityFields
+    _limits: RequestLimits = field(factory=RequestLimits)
+    _origins: CrossOrigin | None = None
 
-    def __call__(self, router: Router) -> Gateway:
-        """Return a gateway."""
+    def __call__(self, router: Router, *, allows_origins: bool = True) -> Gateway:
+        """Return a gateway.
+
+        :param allows_origins: whether pages of the allowed origins may use it.
+        """
+        origins = self._origins if allows_origins else None
         return Gateway(
             self._clock,
-            router,
+            router if origins is None else origins.router(router),
             self._pool,
             self._sessions,
+            self._limits,
             budget=self._budget,
             inflight=self._inflight,
             audit=self._logs.audit,
             observer=self._logs.accesses,
             meter=self._meter,
             shared=self._shared,
+            claims=self._claims,
+            protocol=HTTPChannel if origins is None else origins.protocol,
         )
 
 
@@ -102,17 +117,20 @@ def kubernetes_ports(
     v1_tokens: V1Tokens,
     chain: FilterChain,
     generation: AdmissionGeneration,
+    reviews: DoorReviews,
     *,
     has_controller: bool,
+    is_for_door: Callable[[bytes], bool],
 ) -> ClusterProxies:
-    """Return the clusters' own ports; *chain* filters their requests.
+    """Return the clusters' own ports; *chain* filters their requests, and *reviews* answers some.
 
+    :param is_for_door: see `TokenClusterPort`.
     :param has_controller: each cluster gets a token, so only a used one makes its port an open one.
     """
     open_ports = OpenPorts(
         v1_tokens.are_used if has_controller else lambda name: bool(v1_tokens.tokens(name)),
         reactors.open_for,
-        lambda name: gateway(OpenClusterPort(chain, name, generation)),
+        lambda name: gateway(OpenClusterPort(chain, name, generation, reviews)),
     )
     return ClusterProxies(
         clusters,
@@ -120,9 +138,9 @@ def kubernetes_ports(
             reactors.of_cluster,
             clusters,
             options["host"],
-            lambda name: gateway(ClusterPort(chain, name, generation)),
+            lambda name: gateway(ClusterPort(chain, name, generation, reviews)),
             open_ports if options["v1-open-ports"] else None,
-            lambda name: gateway(TokenClusterPort(chain, name, generation)),
+            lambda name: gateway(TokenClusterPort(chain, name, generation, is_for_door, reviews)),
         ),
     )
 
@@ -138,6 +156,6 @@ def kubesphere_ports(
             clusters,
             options["kubesphere-host"],
             options["kubesphere-ports"],
-            lambda name: gateway(KubeSpherePort(name)),
+            lambda name: gateway(KubeSpherePort(name), allows_origins=False),
         ),
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.internet.defer import Deferred
+
 from tower.clusters import Cluster, Clusters
 from tower.net.connection_slots import prove
 from tower.net.listening import ConnectionReactor
@@ -16,7 +18,7 @@ from tower.tunnels.targets import KUBESPHERE
 from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
-from tower.web.outcome import Relay
+from tower.web.outcome import Outcome, Relay
 from tower.web.ports.cluster_proxy import PortClosed, PortSpec
 
 #: The condition that reports whether a cluster's KubeSphere port is open.
@@ -36,12 +38,12 @@ class KubeSpherePort:
     def __init__(self, cluster: str) -> None:
         self._relay = Relay(cluster, target=KUBESPHERE, plain=True, names_client=True)
 
-    def __call__(self, request: Request) -> Relay:
+    def __call__(self, request: Request) -> Relay | Deferred[Outcome]:
         """Return the relay to KubeSphere."""
         request.identity = ANONYMOUS
         prove(request.channel.connection)  # every client that reaches this port may use it
-        request.audit(self._relay.cluster)
-        return self._relay
+        waiting = request.audit(self._relay.cluster)
+        return self._relay if waiting is None else waiting.addCallback(lambda _: self._relay)
 
 
 class KubeSpherePorts:

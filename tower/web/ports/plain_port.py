@@ -9,7 +9,7 @@ from tower import __version__
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe
 from tower.web.gateway.request import Request
-from tower.web.outcome import HandOver, Response
+from tower.web.outcome import NOT_CACHED, HandOver, Response
 
 #: Takes an agent's connection and all bytes received on it.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
@@ -19,17 +19,21 @@ Check: TypeAlias = Callable[[], str]
 #: The subprotocols of agents.
 AGENT_PROTOCOLS = frozenset({b"tower-v2", b"kubesphere-v1"})
 
-_TEXT = ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
+#: Fields of answers in plain text, with kube-apiserver's values.
+TEXT_TYPE = (b"Content-Type", b"text/plain; charset=utf-8")
+NOSNIFF = (b"X-Content-Type-Options", b"nosniff")
+
+_TEXT = (TEXT_TYPE, NOT_CACHED)
 #: The answer to a successful probe.
-OK = Response(200, b"ok\n", _TEXT)
+OK = Response(200, b"ok", _TEXT)
 #: Health and version, as KubeSphere Tower answers them.
 HEALTH = Response(200, b"OK\n", _TEXT)
 PLAIN_VERSION = Response(200, f"{__version__}\n".encode(), _TEXT)
 
-#: Paths of Kubernetes' probes, as on an API server.
-PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
 #: Pages of the port without TLS.
-PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(PROBES, OK)}
+PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION}
+#: Returns the health page at a path, for a query; None: there is none.
+HealthPage: TypeAlias = Callable[[bytes, bytes], Response | None]
 
 #: Reports whether nodes were listed and keys were installed in time.
 SSH_TUNNEL = b"/healthz/ssh-tunnel"
@@ -38,6 +42,10 @@ SSH_TUNNEL = b"/healthz/ssh-tunnel"
 def no_problem() -> str:
     """Return that there is no problem."""
     return ""
+
+
+def no_page(_path: bytes, _query: bytes) -> None:
+    """Return None: no page."""
 
 
 def only_read(request: Request) -> None:
@@ -67,10 +75,18 @@ def asks_for_agent(request: Request, path: bytes) -> bool:
 
 
 class PlainPort:
-    """The router of the port without TLS: only agents and health checks."""
+    """The router of the port without TLS: only agents and health checks.
 
-    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = no_problem) -> None:
-        self._agent = HandOver(take_agent)
+    :param health: the health pages of the front door.
+    """
+
+    def __init__(
+        self,
+        take_agent: TakeAgent,
+        ssh_tunnel: Check = no_problem,
+        health: HealthPage = no_page,
+    ) -> None:
+        self._agent, self._health = HandOver(take_agent), health
         self._ssh_tunnel = ssh_tunnel
 
     def __call__(self, request: Request) -> Response | HandOver:
@@ -78,7 +94,7 @@ class PlainPort:
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
-        answer = PLAIN.get(path)
+        answer = PLAIN.get(path) or self._health(path, request.query)
         if answer is not None:
             only_read(request)
             return answer

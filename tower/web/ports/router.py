@@ -17,25 +17,16 @@ from tower.kube.status import StatusError
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
-from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, is_account_token
-from tower.web.access.filters import FilterChain, check_claims
+from tower.web.access.authentication.anonymous import ANONYMOUS_METHOD
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity, is_account_token
+from tower.web.access.filters import Filter, FilterChain, check_claims
 from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
-from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
-from tower.web.ports.import_page import IMPORTS, ServeImport, no_imports
-from tower.web.ports.metrics_page import MakePieces, page_maker
-from tower.web.ports.plain_port import (
-    OK,
-    PROBES,
-    SSH_TUNNEL,
-    Check,
-    TakeAgent,
-    asks_for_agent,
-    no_problem,
-    only_read,
-    ssh_tunnel_check,
-)
+from tower.web.outcome import HandOver, Outcome, RawStream, Relay
+from tower.web.ports.door_reviews import DoorReviews, is_review
+from tower.web.ports.import_page import IMPORTS
+from tower.web.ports.plain_port import TakeAgent, asks_for_agent
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
 
@@ -53,7 +44,6 @@ _KUBERNETES = frozenset(
     {b"api", b"apis", b"openapi", b"version", b"healthz", b"livez", b"readyz", b"metrics"}
 )
 _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
-_API_ROOTS = (b"/api", b"/apis", b"/openapi")
 _TOKEN_PREFIX = PREFIX.encode()
 
 #: Returns the kubelets of a cluster; None if the cluster has no target of this kind.
@@ -67,17 +57,32 @@ def no_kubelets(_cluster: str) -> None:
 class _ClusterRouter:
     """Base of the routers of users' ports: routes into clusters, through the filter chain."""
 
-    def __init__(self, chain: FilterChain, generation: AdmissionGeneration) -> None:
+    def __init__(
+        self, chain: FilterChain, generation: AdmissionGeneration, reviews: DoorReviews | None = None
+    ) -> None:
         self._chain = chain
         self._generation = generation
+        self._reviews = reviews
 
     def __call__(self, request: Request) -> Answer:
         """Return the destination of *request*: usually that of the connection's last request."""
         admission = request.channel.admission
-        if admission is not None and admission.covers(request, self._generation):
-            request.identity = admission.identity
-            request.audit(admission.relay.cluster)
+        if admission is None:
+            return self._route(request)
+        if admission.repeat(request, self._generation):
             return admission.relay
+        if admission.covers(request, self._generation):
+            request.identity = admission.identity
+            waiting = request.audit(admission.relay.cluster)
+            if waiting is not None:
+                return waiting.addCallback(lambda _: self(request))  # the admission might have ended
+            rules, relay = self._generation.rules, admission.relay
+            answer = relay if rules is None else _ruled(rules, request, relay)
+            if self._reviews is not None and is_review(request, relay):
+                return _reviewed(self._reviews, request, answer)
+            if answer is relay:
+                admission.remember(request, self._generation)
+            return answer
         return self._route(request)
 
     def _route(self, request: Request) -> Answer:
@@ -85,48 +90,66 @@ class _ClusterRouter:
 
     def _follow(self, request: Request, route: _Route) -> Answer:
         """Return the relay of *route*, if the filters accept *request*."""
-        generation = self._generation.current
+        generation = self._generation
+        current = generation.current
+        request.destination = route.relay
         outcome = self._chain(request, route.name, route.end)
-        if outcome is route.relay:  # every filter decided at once, so nothing changed meanwhile
-            identity: Any = request.identity
-            request.channel.admission = CachedAdmission(request, identity, route.relay, generation)
+        if self._reviews is not None and is_review(request, route.relay):
+            return _reviewed(self._reviews, request, outcome)
+        identity: Any = request.identity
+        claimed = request.channel.claimed
+        depends_on_fields = claimed is not None and claimed.onward is request.fields
+        if outcome is route.relay and not depends_on_fields and not _depends_on_request(identity):
+            # every filter decided at once, so nothing changed meanwhile
+            request.channel.admission = CachedAdmission(request, identity, route.relay, generation, current)
         return outcome
 
 
+def _depends_on_request(identity: Identity) -> bool:
+    """Return whether another request of the connection may have another identity."""
+    return identity.is_acting or identity.method == ANONYMOUS_METHOD
+
+
+def _reviewed(reviews: DoorReviews, request: Request, answer: Answer) -> Answer:
+    """Return the answer to a review if the request was accepted, which *answer* may only show later."""
+
+    def then(outcome: Outcome) -> Answer:
+        return reviews(request, outcome) if isinstance(outcome, Relay) else outcome
+
+    return answer.addCallback(then) if isinstance(answer, Deferred) else then(answer)
+
+
+def _ruled(rules: Filter, request: Request, relay: Relay) -> Answer:
+    """Return *relay*, if the rules accept a request that has passed all other filters."""
+    request.destination = relay
+    waiting = rules(request, relay.cluster)
+    return relay if waiting is None else waiting.addCallback(lambda _: relay)
+
+
 class FrontDoor(_ClusterRouter):
-    """The router of the TLS port for users, agents and Tower's own API.
+    """The router of the TLS port for users and agents: requests into clusters, and agents.
 
     :param authenticate: the chain that only authenticates.
-    :param api: answers requests to Tower's own API that passed *chain*.
-    :param ready: returns whether requests can be served; for `/readyz`.
-    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
-    :param imports: answers requests to import URLs.
-    :param metrics: returns the pieces of the page `/metrics` for administrators; None: there is none.
+    :param delegate: answers all other requests, by their path; see `tower.server.chain`.
+    :param reviews: answers reviews of users' own rights in clusters; None: the clusters do.
     """
 
     def __init__(
         self,
         chain: FilterChain,
         authenticate: FilterChain,
-        api: Callable[[Request], Answer],
+        delegate: Callable[[Request, bytes], Answer],
         take_agent: TakeAgent,
         generation: AdmissionGeneration,
-        ready: Callable[[], bool] = lambda: True,
         *,
-        ssh_tunnel: Check = no_problem,
         kubelets: FindKubelets = no_kubelets,
-        metrics: MakePieces | None = None,
-        imports: ServeImport = no_imports,
+        reviews: DoorReviews | None = None,
     ) -> None:
-        super().__init__(chain, generation)
+        super().__init__(chain, generation, reviews)
         self._authenticate = authenticate
-        self._api = api
+        self._delegate = delegate
         self._agent = HandOver(take_agent)
-        self._ready = ready
-        self._ssh_tunnel = ssh_tunnel
         self._kubelets = kubelets
-        self._metrics = metrics
-        self._imports = imports
         self._routes: dict[bytes, _Route] = {}
 
     def _route(self, request: Request) -> Answer:
@@ -151,33 +174,26 @@ class FrontDoor(_ClusterRouter):
         cluster: str = identity.cluster
         if not cluster:
             return self._own(request, path)
-        return self._chain(request, cluster, _Route(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
+        route = _Route(cluster, b"", scope=b"/clusters/" + cluster.encode())
+        request.destination = route.relay
+        outcome = self._chain(request, cluster, route.end)
+        if self._reviews is not None and is_review(request, route.relay):
+            return _reviewed(self._reviews, request, outcome)
+        return outcome
 
     def _own(self, request: Request, path: bytes) -> Answer:
         """Answer a request to Tower itself."""
-        if path.startswith(IMPORTS):
-            return self._imports(request)
-        _plain(path)
-        if path in PROBES:
-            return self._probe(request, path)
-        if path == SSH_TUNNEL:
-            return ssh_tunnel_check(request, self._ssh_tunnel)
-        if path == b"/version":
-            return _version(request)
-        if path == b"/agent":
-            raise StatusError(426, "agents connect here with a WebSocket of the subprotocol tower-v2")
-        if path == b"/metrics" and self._metrics is not None:
-            only_read(request)
-            return self._chain(request, "", page_maker(self._metrics))
-        if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
-            return self._chain(request, "", lambda: self._api(request))
-        raise _nothing_here(path)
+        if not path.startswith(IMPORTS):
+            _plain(path)
+        return self._delegate(request, path)
 
     def _to_cluster(self, request: Request, name: bytes, end: int) -> Answer:
         route = self._routes.get(name) or self._new_route(name)
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
-            return self._chain(request, route.name, lambda: _raw_stream(route.name, request.target[end:]))
+            match = _TARGET.fullmatch(request.target, end)
+            request.destination = None if match is None else RawStream(route.name, match[1].decode("ascii"))
+            return self._chain(request, route.name, lambda: _raw_stream(route.name, request.destination))
         if request.target.startswith(b"/targets/", end):
             return self._to_target(request, route.name, end)
         return self._follow(request, route)
@@ -201,6 +217,7 @@ class FrontDoor(_ClusterRouter):
         route = self._routes.get(prefix) or self._keep(
             prefix, _Route(cluster, prefix, f"{KUBELET}/{node}", prefix)
         )
+        request.destination = route.relay
         return self._chain(request, cluster, lambda: _authorized(request, kubelets, node, route.relay))
 
     def _new_route(self, name: bytes) -> _Route:
@@ -215,12 +232,6 @@ class FrontDoor(_ClusterRouter):
             self._routes.clear()
         self._routes[key] = route
         return route
-
-    def _probe(self, request: Request, path: bytes) -> Response:
-        only_read(request)
-        if path == b"/readyz" and not self._ready():
-            raise StatusError(503, "this proxy is not ready: it is starting or stopping")
-        return OK
 
 
 #: Maximum number of cached routes.
@@ -243,8 +254,14 @@ class _Route:
 class ClusterPort(_ClusterRouter):
     """The router of a cluster's own port: relays every request to the cluster."""
 
-    def __init__(self, chain: FilterChain, cluster: str, generation: AdmissionGeneration) -> None:
-        super().__init__(chain, generation)
+    def __init__(
+        self,
+        chain: FilterChain,
+        cluster: str,
+        generation: AdmissionGeneration,
+        reviews: DoorReviews | None = None,
+    ) -> None:
+        super().__init__(chain, generation, reviews)
         self._route_to_cluster = _Route(cluster, b"")
 
     def _route(self, request: Request) -> Answer:
@@ -258,8 +275,14 @@ class OpenClusterPort(ClusterPort):
     credential, if the agent adds one at all; see `tower.web.gateway.proxy_client`.
     """
 
-    def __init__(self, chain: FilterChain, cluster: str, generation: AdmissionGeneration) -> None:
-        super().__init__(chain, cluster, generation)
+    def __init__(
+        self,
+        chain: FilterChain,
+        cluster: str,
+        generation: AdmissionGeneration,
+        reviews: DoorReviews | None = None,
+    ) -> None:
+        super().__init__(chain, cluster, generation, reviews)
         self._open = Relay(cluster, plain=True)
 
     def __call__(self, request: Request) -> Answer:
@@ -268,8 +291,8 @@ class OpenClusterPort(ClusterPort):
         if bearer is not None and bearer.startswith(_TOKEN_PREFIX):
             return super().__call__(request)
         request.identity = ANONYMOUS
-        request.audit(self._open.cluster)
-        return self._open
+        waiting = request.audit(self._open.cluster)
+        return self._open if waiting is None else waiting.addCallback(lambda _: self._open)
 
 
 class TokenClusterPort(ClusterPort):
@@ -277,18 +300,40 @@ class TokenClusterPort(ClusterPort):
 
     A request with such a token and without a client certificate is relayed with that token as its only
     identity: the cluster's API server authenticates it.  All others are authenticated by Tower.
+
+    :param is_for_door: returns whether a token is of a provider that Tower trusts: it opens other clusters,
+        so no cluster must get it.
     """
+
+    def __init__(
+        self,
+        chain: FilterChain,
+        cluster: str,
+        generation: AdmissionGeneration,
+        is_for_door: Callable[[bytes], bool] = lambda _: False,
+        reviews: DoorReviews | None = None,
+    ) -> None:
+        super().__init__(chain, cluster, generation, reviews)
+        self._is_for_door = is_for_door
 
     def __call__(self, request: Request) -> Answer:
         """Return the destination of *request*."""
         bearer = request.fields.bearer
         if bearer is None or request.certificate is not None or not is_account_token(bearer):
             return super().__call__(request)
+        if self._is_for_door(bearer):
+            return super().__call__(request)
         request.identity = MEMBER_ACCOUNT
         route = self._route_to_cluster
-        request.audit(route.name)
-        check_claims(request, route.name)
-        return route.relay
+        waiting = request.audit(route.name)
+        if waiting is not None:
+            return waiting.addCallback(lambda _: _claimless(request, route))
+        return _claimless(request, route)
+
+
+def _claimless(request: Request, route: _Route) -> Outcome:
+    check_claims(request, route.name)
+    return route.relay
 
 
 def _is_kubernetes(path: bytes) -> bool:
@@ -298,17 +343,16 @@ def _is_kubernetes(path: bytes) -> bool:
     return path[1:].partition(b"/")[0] in _KUBERNETES
 
 
-def _raw_stream(cluster: str, rest: bytes) -> Outcome:
-    match = _TARGET.fullmatch(rest)
-    if match is None:
+def _raw_stream(cluster: str, stream: Outcome | None) -> Outcome:
+    if not isinstance(stream, RawStream):
         raise StatusError(400, f"open a raw stream with GET /clusters/{cluster}/targets/TARGET")
-    target = match[1].decode("ascii")
-    if target == KUBERNETES:
+    if stream.target == KUBERNETES:
         # the agent trusts the identity that such a stream carries
         raise StatusError(
-            403, f"the target {target} does not support raw streams: send requests to /clusters/{cluster}/"
+            403,
+            f"the target {stream.target} does not support raw streams: send requests to /clusters/{cluster}/",
         )
-    return RawStream(cluster, target)
+    return stream
 
 
 def _no_target(cluster: str, target: str) -> Outcome:
@@ -331,20 +375,6 @@ def _plain(path: bytes) -> None:
         )
 
 
-def _version(request: Request) -> Response:
-    only_read(request)
-    return Response.of_json(discovery.version_info())
-
-
-def _nothing_here(path: bytes) -> StatusError:
-    return StatusError(
-        404,
-        f"the server could not find the requested resource: {path.decode('latin-1')} does not exist; "
-        "clusters are below /clusters/, Tower's own API is below /apis/",
-        reason="NotFound",
-    )
-
-
 def _authorized(request: Request, kubelets: Kubelets, node: str, relay: Relay) -> Outcome | Deferred[Outcome]:
     """Return *relay*, which is to a node's kubelet, once the cluster has authorized the user.
 
@@ -352,9 +382,9 @@ def _authorized(request: Request, kubelets: Kubelets, node: str, relay: Relay) -
     """
     identity = request.identity
     assert identity is not None, "the request was authenticated"
-    path = request.target[len(relay.prefix) :].partition(b"?")[0]
+    path, known = request.target[len(relay.prefix) :].partition(b"?")[0], identity.in_member
     asking = kubelets.authorize(
-        identity.user, identity.groups, node, request.method, path, upgrade=bool(request.fields.upgrade)
+        known.name, known.groups, node, request.method, path, upgrade=bool(request.fields.upgrade)
     )
     if asking is None:
         return relay

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tower.errors import Forbidden, Invalid
-from tower.kube.system_identities import AUTHENTICATED, NONE_ALLOWED, SystemIdentities
+from tower.kube.access.service_accounts import groups_of_account
+from tower.kube.canonical_head import identity_lines
+from tower.kube.system_identities import (
+    AUTHENTICATED,
+    NAME_LIMIT,
+    NONE_ALLOWED,
+    OWN_PREFIX,
+    SystemIdentities,
+    is_reserved,
+)
 from tower.kube.system_identities import PREFIX as _SYSTEM
 from tower.web.access.authentication.identity import Identity
 
-#: Maximum number of groups of a credential; each is a header of every request.
-GROUPS_LIMIT = 64
+#: Maximum number of groups of a user; each is a header field of every request.
+GROUPS_LIMIT = 256
 
-# Prefix of names that Tower reserves.
-_OWN = "tower:"
+#: Largest size of these fields, B; agents accept heads of 64 KiB.
+NAMES_LIMIT = 32 * 1024
 
 # Kubernetes adds this group to every user, so it grants nothing more.
 _EVERY_USER = ("group", AUTHENTICATED)
@@ -29,7 +38,7 @@ def authorize_identity(
     :raise Forbidden: with the value and the cure.
     """
     for what, name in _names(identity.user, identity.groups):
-        if (what, name) != _EVERY_USER and _is_reserved(name, identities):
+        if (what, name) != _EVERY_USER and is_reserved(name, identities):
             raise Forbidden(
                 f"the credential of {identity.user} for cluster {cluster} is rejected because of its {what} "
                 f"{name!r}: {_why(name)}; request a kubeconfig without it"
@@ -55,24 +64,58 @@ def check_grant(
     for what, name in names:
         if (what, name) == _EVERY_USER:
             raise Invalid(f"group {name!r}: Kubernetes adds it to every user: omit it")
-        if _is_reserved(name, identities):
+        if is_reserved(name, identities):
             raise Invalid(
                 f"{what} {name!r}: {_why(name)}: choose another name, and bind it to a role "
                 "(such as cluster-admin)" + _allowing(name, allowing)
             )
+    size = len(identity_lines(user, [name for _, name in names[1:]]))
+    if size > NAMES_LIMIT:
+        raise Invalid(f"the names have {size} B in a request, and {NAMES_LIMIT} are the limit: omit groups")
+
+
+def check_foreign(user: str, groups: Iterable[str]) -> tuple[str, ...]:
+    """Check the names of a user that Tower did not issue a credential for; return the groups.
+
+    The group that Kubernetes adds to every user is dropped.
+
+    :raise ValueError: with the value and the rule.
+    """
+    names = [each for each in _names(user, groups) if each != _EVERY_USER]
+    if len(names) > GROUPS_LIMIT + 1:
+        raise ValueError(f"{len(names) - 1} groups: the limit is {GROUPS_LIMIT}")
+    for what, name in names:
+        if not (0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip()):
+            raise ValueError(
+                f"{what} {name!r}: must be 1 to {NAME_LIMIT} printable characters, without blanks at the ends"
+            )
+        if is_reserved(name):
+            raise ValueError(f"{what} {name!r}: {_why(name)}")
+    return tuple(name for _, name in names[1:])
+
+
+def check_reviewed(user: str, groups: Iterable[str]) -> tuple[str, ...]:
+    """Do the same for a user that another authenticator found: it may be a service account.
+
+    Access policies give service accounts other names in members.
+
+    :raise ValueError: with the value and the rule.
+    """
+    own = groups_of_account(user)
+    if not own or len(user) > NAME_LIMIT:
+        return check_foreign(user, groups)
+    found = list(dict.fromkeys(groups))
+    others = check_foreign("account", [each for each in found if each not in own])
+    return (*(each for each in found if each in own), *others)
 
 
 def _names(user: str, groups: Iterable[str]) -> list[tuple[str, str]]:
     return [("user", user), *(("group", group) for group in groups)]
 
 
-def _is_reserved(name: str, identities: SystemIdentities) -> bool:
-    return name.startswith(_OWN) or identities.refuses(name)
-
-
 def _why(name: str) -> str:
-    if name.startswith(_OWN):
-        return f"names with the prefix {_OWN!r} are reserved for Tower"
+    if name.startswith(OWN_PREFIX):
+        return f"names with the prefix {OWN_PREFIX!r} are reserved for Tower"
     if name.startswith(_SYSTEM):
         return f"names with the prefix {_SYSTEM!r} are reserved for the cluster itself"
     return "it is an administrator's name in a Kubernetes distribution"
@@ -80,6 +123,6 @@ def _why(name: str) -> str:
 
 def _allowing(name: str, cluster: str) -> str:
     """Return how to allow *name* in *cluster*, if that is possible."""
-    if not cluster or name.startswith(_OWN):
+    if not cluster or name.startswith(OWN_PREFIX):
         return ""
     return f"; or allow it with 'tower cluster set {cluster} --allow-system-identity {name}'"

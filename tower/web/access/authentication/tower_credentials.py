@@ -12,10 +12,17 @@ from datetime import UTC, datetime
 
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.credentials import PREFIX, Credential, Credentials
 from tower.errors import Unauthorized
 from tower.web.access.authentication.identity import TOKEN_LIMIT, Identity
 from tower.web.access.authentication.presented import Presented
+
+_CERTIFICATE, _BEARER = "client certificate", "bearer token"
+
+# As kube-apiserver.
+_INVALID = "invalid bearer token"
+
+_PREFIX = PREFIX.encode()
 
 
 class CredentialAuthenticator:
@@ -34,8 +41,8 @@ class CredentialAuthenticator:
         """
         refusal: Unauthorized | None = None
         for what, secret in (
-            ("client certificate", presented.certificate),
-            ("bearer token", presented.bearer),
+            (_CERTIFICATE, presented.certificate),
+            (_BEARER, presented.bearer),
         ):
             if secret is None:
                 continue
@@ -67,11 +74,18 @@ class CredentialAuthenticator:
             )
         digest = hashlib.sha256(secret).hexdigest()
         credential = self._credentials.find(digest)
+        if credential is None and what == _BEARER and not secret.startswith(_PREFIX):
+            raise Unauthorized(
+                "Unauthorized: invalid bearer token: no method of authentication accepts it; request another "
+                "token, or a kubeconfig",
+                _INVALID,
+                "unknown",
+            )
         if credential is None:
             raise Unauthorized(
                 f"the {what} is unknown: it was issued by another Tower, its cluster was removed, "
                 "or it expired long ago; request a new kubeconfig",
-                f"unknown {what}",
+                _INVALID if what == _BEARER else f"unknown {what}",
                 "unknown",
             )
         if not credential.valid(self._clock.seconds()):

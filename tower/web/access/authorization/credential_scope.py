@@ -44,6 +44,30 @@ def authorize_api(identity: Identity) -> None:
         )
 
 
+def check_own_scope(identity: Identity) -> None:
+    """Check that the credential of *identity*, if Tower or its login session issued it, is for no cluster.
+
+    :raise Forbidden: it is for one.
+    """
+    if identity.credential is not None and identity.credential.cluster:
+        authorize_api(identity)
+    check_token_scope(identity, "")
+
+
+def check_token_scope(identity: Identity, cluster: str) -> None:
+    """Check that the token of a login session may be used for a cluster; empty: for Tower's own API.
+
+    :raise Forbidden: it is for another cluster.
+    """
+    if identity.scope not in ("", cluster):
+        what = f"cluster {cluster}" if cluster else "Tower's own API"
+        raise Forbidden(
+            f"the token of {identity.user} is for cluster {identity.scope} and is not valid for {what}: use "
+            "another context ('tower login' writes one for each cluster)",
+            "other-cluster",
+        )
+
+
 def _credential(identity: Identity, scope: str) -> Credential:
     if identity.credential is None:
         raise Forbidden(

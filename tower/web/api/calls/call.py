@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from tower.escaping import shortened
 from tower.kube.accept import choose
 from tower.kube.status import StatusError
+from tower.web.access.authentication.identity import Extra, UserInfo, known_user
 from tower.web.api.calls.bodies import parse
 from tower.web.api.calls.media_types import JSON, MERGE_PATCH, PROTOBUF, YAML
 from tower.web.api.calls.protobuf import read_protobuf
@@ -39,7 +40,7 @@ class Call:
     :ivar segments: of the path.
     :ivar body: reads the body.
     :ivar objects: those that were read from the body, for errors.
-    :ivar user: the authenticated user.
+    :ivar user: the authenticated user; also *groups*, *uid* and *extra*.
     :ivar agent: the client's program (`User-Agent`).
     """
 
@@ -52,7 +53,14 @@ class Call:
     user: str = ""
     groups: tuple[str, ...] = ()
     agent: str = ""
+    uid: str = ""
+    extra: Extra = ()
     objects: list[dict[str, Any]] = field(factory=list, eq=False, repr=False)
+
+    @property
+    def as_user(self) -> UserInfo:
+        """The authenticated user, with the group that all have."""
+        return known_user(self.user, self.groups, self.uid, self.extra)
 
     @property
     def table(self) -> str:
@@ -161,6 +169,8 @@ def call_of(request: Request) -> Call:
         request.identity.user if request.identity is not None else "",
         request.identity.groups if request.identity is not None else (),
         header(b"user-agent"),
+        getattr(request.identity, "uid", ""),
+        getattr(request.identity, "extra", ()),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tower.web.api.fields.cluster_schema import cluster, ssh_status
+from tower.web.api.fields.policy_schema import access_policy, access_review
 from tower.web.api.fields.schema_parts import flag, kind_properties, number, object_schema, text, texts
 
 
@@ -234,6 +235,24 @@ def _rotation() -> dict[str, Any]:
     )
 
 
+def _login_session() -> dict[str, Any]:
+    spec = object_schema(
+        "The session; read only.",
+        {
+            "user": text("Name of the user."),
+            "groups": texts("Groups of the user."),
+            "issuer": text("URL of the identity provider."),
+            "client": text("Description of the client."),
+            "confirmed": flag("Whether the identity provider confirms the user every ten minutes."),
+            "expirationTimestamp": text("Time of expiry.", format="date-time"),
+        },
+    )
+    return object_schema(
+        "The session of a user who logged in; deleting it ends it and its requests.",
+        {**kind_properties(), "spec": spec},
+    )
+
+
 #: The schema of each kind of the API group.
 KINDS = {
     "Cluster": cluster(),
@@ -244,6 +263,9 @@ KINDS = {
     "HostKey": _host_key(),
     "Credential": _credential(),
     "Rotation": _rotation(),
+    "LoginSession": _login_session(),
+    "AccessPolicy": access_policy(),
+    "AccessReview": access_review(),
 }
 
 #: The schema of clusters.

@@ -86,14 +86,14 @@ def read_managers(entries: Iterable[Any]) -> Managers:
     return found
 
 
-def show_managers(managers: Managers) -> list[dict[str, Any]]:
-    """Return *managers* as `metadata.managedFields`.
+def show_managers(managers: Managers, api_version: str = API_VERSION) -> list[dict[str, Any]]:
+    """Return *managers* as `metadata.managedFields` of an object of *api_version*.
 
     :raise Invalid: there are too many of them.
     """
     shown = []
     for key, owned in sorted(managers.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
-        entry: dict[str, Any] = {"manager": key.name, "operation": key.operation, "apiVersion": API_VERSION}
+        entry: dict[str, Any] = {"manager": key.name, "operation": key.operation, "apiVersion": api_version}
         if owned.time:
             entry["time"] = owned.time
         entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_tree(owned.fields)}

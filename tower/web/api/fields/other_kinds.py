@@ -1,9 +1,10 @@
-"""OpenAPI schemas of Kubernetes' own kinds that Tower's API has: events and reviews."""
+"""OpenAPI schemas of Kubernetes' own kinds that Tower's API has: events, reviews, roles and bindings."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tower.web.api.fields.rbac_schema import binding, role
 from tower.web.api.fields.schema_parts import flag, kind_properties, number, object_schema, text, texts
 
 
@@ -124,4 +125,8 @@ OTHER_KINDS = {
     "SelfSubjectReview": _self_subject_review(),
     "SelfSubjectAccessReview": _access_review(),
     "SelfSubjectRulesReview": _rules_review(),
+    "ClusterRole": role(is_namespaced=False),
+    "Role": role(is_namespaced=True),
+    "ClusterRoleBinding": binding(),
+    "RoleBinding": binding(),
 }

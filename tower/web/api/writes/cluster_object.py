@@ -104,8 +104,8 @@ def read_cluster(value: Mapping[str, Any]) -> DesiredCluster:
     return DesiredCluster(
         name,
         enabled,
-        _strings(metadata, "labels"),
-        _without_kubeconfig(_strings(metadata, "annotations")),
+        strings_in(metadata, "labels"),
+        _without_kubeconfig(strings_in(metadata, "annotations")),
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
         _port(connection),
@@ -240,7 +240,11 @@ def _condition(number: int, value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _strings(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
+def strings_in(metadata: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return the labels or annotations (*key*) in *metadata*.
+
+    :raise Invalid: one is not valid.
+    """
     part = _part(metadata, key, "metadata.")
     for name, text in part.items():
         if not isinstance(text, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
@@ -14,7 +14,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError, warning_value
 from tower.web.api.calls.bodies import check_depth, parse, too_deep
 from tower.web.api.calls.call import Call
-from tower.web.api.calls.media_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
+from tower.web.api.calls.media_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from tower.web.api.fields.json_patch import apply_json_patch
 from tower.web.api.fields.kinds import CLUSTER
 from tower.web.api.fields.schema import pruned
@@ -28,6 +28,9 @@ ENTRY_LIMIT = 1000
 #: Most warnings of an answer, and the longest, characters: proxies limit the size of a head.
 WARNING_COUNT = 10
 WARNING_LENGTH = 256
+
+#: Checks an object; returns it without unknown fields, and warnings.
+Check: TypeAlias = Callable[[Call, dict[str, Any]], tuple[dict[str, Any], list[str]]]
 
 _PROPAGATIONS = ("", "Background", "Foreground", "Orphan")
 
@@ -72,6 +75,8 @@ class Patch:
     version: int | None
     _call: Call
     _apply: Callable[[Object], Any]
+    _check: Check
+    _changed: Callable[[str], Conflict]
 
     def result(self, value: Object) -> tuple[dict[str, Any], list[str]]:
         """Return the object *value* with the patch applied, and warnings.
@@ -85,29 +90,58 @@ class Patch:
         check_depth(patched, "the patched object")
         if not isinstance(patched, dict):
             raise StatusError(422, "the JSON patch replaces the object by another value")
-        known, warnings = checked(self._call, patched)
+        known, warnings = self._check(self._call, patched)
         version = version_in(known)
         if version is not None and str(version) != value["metadata"]["resourceVersion"]:
-            raise changed_meanwhile(value["metadata"]["name"])
+            raise self._changed(value["metadata"]["name"])
         return known, warnings
 
 
-async def read_patch(call: Call) -> Patch:
+def changed_meanwhile(name: str, what: str = "cluster") -> Conflict:
+    """Return the error for a write to an old version."""
+    return Conflict(f"{what} {name} was changed concurrently: read it again and retry")
+
+
+async def read_patch(
+    call: Call,
+    check: Check = checked,
+    changed: Callable[[str], Conflict] = changed_meanwhile,
+    *,
+    has_strategic: bool = False,
+) -> Patch:
     """Return the patch in the body.
 
+    :param check: checks the patched object.
+    :param changed: returns the error for a write to an old version.
+    :param has_strategic: whether strategic merge patches are accepted; those with directives are rejected.
     :raise StatusError: its type is not supported, or it is malformed.
     """
     if call.media == JSON_PATCH:
         operations = parse(await call.body())
-        return Patch(None, call, lambda value: apply_json_patch(value, operations))
-    if call.media != MERGE_PATCH:
-        supported = ", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
+        return Patch(None, call, lambda value: apply_json_patch(value, operations), check, changed)
+    kinds = (MERGE_PATCH, STRATEGIC_PATCH) if has_strategic else (MERGE_PATCH,)
+    if call.media not in kinds:
+        supported = ", ".join((JSON_PATCH, *kinds, APPLY_PATCH))
         raise StatusError(
             415,
             f"the body of the request was in an unknown format - accepted media types include: {supported}",
         )
-    changes = await call.read()
-    return Patch(version_in(changes), call, lambda value: merge(value, changes))
+    changes = await call.read(*kinds)
+    if call.media == STRATEGIC_PATCH:
+        _check_directives(changes)
+    return Patch(version_in(changes), call, lambda value: merge(value, changes), check, changed)
+
+
+def _check_directives(patch: Any) -> None:
+    """Reject directives of strategic merge patches, which begin with a dollar sign."""
+    if isinstance(patch, list):
+        for each in patch:
+            _check_directives(each)
+    elif isinstance(patch, dict):
+        for key, part in patch.items():
+            if key.startswith("$"):
+                raise StatusError(400, f"{key}: directives of strategic merge patches are not supported")
+            _check_directives(part)
 
 
 def version_in(value: dict[str, Any]) -> int | None:
@@ -138,11 +172,6 @@ def require_name(value: dict[str, Any], name: str) -> None:
         )
 
 
-def changed_meanwhile(name: str) -> Conflict:
-    """Return the error for a write to an old version."""
-    return Conflict(f"cluster {name} was changed concurrently: read it again and retry")
-
-
 @frozen
 class DeleteOptions:
     """The options of a delete, with its preconditions."""
@@ -151,15 +180,15 @@ class DeleteOptions:
     uid: str | None
     version: str | None
 
-    def check(self, name: str, uid: str, version: int) -> None:
+    def check(self, name: str, uid: str, version: int, what: str = "cluster") -> None:
         """Check the preconditions.
 
         :raise Conflict: one is not met.
         """
         if self.uid not in (None, uid):
-            raise Conflict(f"cluster {name} has uid {uid}, not {self.uid}: it was removed and added again")
+            raise Conflict(f"{what} {name} has uid {uid}, not {self.uid}: it was removed and added again")
         if self.version not in (None, str(version)):
-            raise changed_meanwhile(name)
+            raise changed_meanwhile(name, what)
 
 
 def read_delete_options(call: Call, options: dict[str, Any]) -> DeleteOptions:

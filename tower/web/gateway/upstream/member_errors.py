@@ -130,6 +130,11 @@ def _forbidden(match: re.Match[str], upstream: ClusterUpstream, user: str) -> st
     account, name = name_of(shortened(match["account"], 128)), name_of(shortened(name, 64))
     whose = "its agent" if upstream.rewrite is None else "the credential that Tower uses there"
     kind = _KINDS.get(resource) or quoted(resource, 64)[1:-1]
+    if resource == "uids" or resource.startswith("userextras"):  # the role of 'tower rbac agent' has none
+        return (
+            f"does not allow {whose} (user {account}) to impersonate {kind} {name}: let a role of this "
+            "account in the member cluster allow it, as docs/authorization.md shows"
+        )
     cure = rights_cure("tower-proxy" if upstream.tunnel.protocol == SSH else "tower-agent")
     return (
         f"does not allow {whose} (user {account}) to impersonate {kind} {name}: {cure}, or add the name "

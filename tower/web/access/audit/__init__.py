@@ -1,0 +1,6 @@
+"""The audit log: the policy, the events of requests and of changed records, and their destinations.
+
+Start with `audit`.  An `entry` accompanies a request from the moment its user is authenticated; the policy
+(`policy_file`) decides on its level, `formats` makes events of it, `destinations` take them: the log, whose
+file and rotation are in `tower.store`, and the webhook (`webhook_backend`).
+"""

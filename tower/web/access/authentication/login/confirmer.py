@@ -1,0 +1,307 @@
+"""Lets identity providers confirm the users of login sessions that are in use.
+
+A session is confirmed by its refresh token.  If the provider refuses that, the user was removed, and the
+session ends.  If the provider does not answer for so long that the last confirmation is `LIMIT` s old, the
+session's requests end or are rejected, and the session itself goes on once the provider answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Any
+
+from attrs import evolve
+from twisted.internet import defer
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tower.clusters.login.login_session import LoginSession
+from tower.clusters.login.login_sessions import LoginSessions
+from tower.errors import NotFound, TowerError, Unauthorized, one_line
+from tower.kube.connection_settings import claims_of_token
+from tower.kube.status import StatusError
+from tower.store.records import StoreFailed
+from tower.trust.session_tokens import SessionTokenClaims
+from tower.web.access.authentication.identity import Extra, Identity
+from tower.web.access.authentication.login.token_endpoint import (
+    ProviderRefused,
+    ProviderUnavailable,
+    TokenRequests,
+)
+from tower.web.access.authentication.oidc.claimed_user import CREDENTIAL_ID
+from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
+from tower.web.access.authentication.oidc.provider import OIDCProvider
+from tower.web.access.authentication.oidc.tokens import SignatureUnknown
+from tower.web.access.authentication.presented import Presented
+
+#: Age of the last confirmation at which a session in use is confirmed again, s.
+AGE = 450.0
+
+#: Age at which requests of the session end, s.  With `PERIOD`, this is within ten minutes.
+LIMIT = 580.0
+
+#: Interval of `Confirmer.check`, s.
+PERIOD = 10.0
+
+#: Tolerance for a clock that was set back since a confirmation, s.
+SKEW = 300.0
+
+#: Most requests to providers at a time.
+CONCURRENT = 20
+
+#: Longest wait of a user's request for the provider, s.
+WAIT = 15.0
+
+_LOG_IN = "log in again ('tower login')"
+
+
+class Confirmer:
+    """Confirms sessions.
+
+    :param oidc: verifies the provider's new ID tokens.
+    :param clients: client IDs by issuer.
+    :param in_use: returns the IDs of the sessions that have requests in progress.
+    :param seconds: returns the time, s since the epoch.
+    :param clock: of timers.
+    :ivar results: number of requests to providers by result.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        sessions: LoginSessions,
+        oidc: OIDCMethod,
+        clients: Callable[[str], str],
+        requests: TokenRequests,
+        in_use: Callable[[], Collection[str]],
+        seconds: Callable[[], float],
+        clock: IReactorTime,
+    ) -> None:
+        self._sessions = sessions
+        self._oidc = oidc
+        self._clients = clients
+        self._requests = requests
+        self._in_use = in_use
+        self._seconds = seconds
+        self._clock = clock
+        self._slots = DeferredSemaphore(CONCURRENT)
+        self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
+        self._confirmed: dict[str, float] = {}
+        self._unsaved: dict[str, str] = {}  # refresh tokens that the store could not take yet
+        self._refused: set[str] = set()  # that could not be ended yet
+        self._used: set[str] = set()  # since the last confirmation
+        self._asking: dict[str, Deferred[None]] = {}
+        self._problems: dict[str, str] = {}  # by issuer, logged
+        sessions.watch(self._changed)
+
+    def use(self, session: LoginSession) -> None:
+        """Remember that a session is in use."""
+        if session.is_confirmed_again:
+            self._used.add(session.id)
+
+    def is_overdue(self, session: LoginSession) -> bool:
+        """Return whether the last confirmation of a session is too old."""
+        if not session.is_confirmed_again:
+            return False
+        return session.id in self._refused or not self._age(session) < LIMIT
+
+    def check(self) -> None:
+        """Begin to confirm the sessions in use whose time has come; call this every `PERIOD` s."""
+        for session_id in {*self._in_use(), *self._used}:
+            if len(self._asking) >= CONCURRENT:
+                return
+            session = self._sessions.find(session_id)
+            if session is None or not session.is_confirmed_again:
+                self._used.discard(session_id)
+            elif self._age(session) >= AGE and session_id not in self._asking:
+                self._begin(session)
+
+    def confirmed(self, session: LoginSession) -> Deferred[None]:
+        """Confirm a session now; all callers wait for the same request.
+
+        Fails with `Unauthorized` if the session has ended, or `StatusError` if the provider cannot be asked.
+        """
+        asking = self._asking.get(session.id) or self._begin(session)
+        waiting: Deferred[None] = Deferred()
+
+        def wake(result: Any) -> Any:
+            if not waiting.called:
+                waiting.callback(None)
+            return result
+
+        asking.addBoth(wake)
+        return Deferred.fromCoroutine(self._outcome(waiting, session))
+
+    async def revoke(self, session: LoginSession) -> None:
+        """Revoke the refresh token of a session at the provider, if that is possible."""
+        provider = self._oidc.provider(session.issuer)
+        if not session.sealed or provider is None:
+            return
+        try:
+            token = self._sessions.refresh_token(session)
+            await self._requests.revoke(provider, self._clients(session.issuer), token)
+        except TowerError as e:
+            self._log.info(
+                "{issuer}: a refresh token was not revoked: {reason}",
+                issuer=session.issuer,
+                reason=one_line(e),
+            )
+
+    def _age(self, session: LoginSession) -> float:
+        """Return the time since the last confirmation, s; a very long one if it is in the future."""
+        age = self._seconds() - max(session.confirmed, self._confirmed.get(session.id, 0.0))
+        return age if age > -SKEW else LIMIT
+
+    async def _outcome(self, waiting: Deferred[None], session: LoginSession) -> None:
+        with contextlib.suppress(defer.TimeoutError):
+            await waiting.addTimeout(WAIT, self._clock)
+        kept = self._sessions.find(session.id)
+        if kept is None:
+            raise ended()
+        if self.is_overdue(kept):
+            raise _unavailable(session)
+
+    def _begin(self, session: LoginSession) -> Deferred[None]:
+        asking = Deferred.fromCoroutine(self._confirm(session))
+        self._asking[session.id] = asking
+        if asking.called:  # at once
+            self._asking.pop(session.id, None)
+        return asking
+
+    async def _confirm(self, session: LoginSession) -> None:
+        self._used.discard(session.id)
+        try:
+            await self._slots.run(lambda: Deferred.fromCoroutine(self._ask(session)))
+        except (ProviderRefused, Unauthorized) as e:
+            self.results["refused"] += 1
+            self._log.info(
+                "login session {id} of {user} ends: {reason}",
+                id=session.id,
+                user=session.user,
+                reason=one_line(e),
+            )
+            await self._end(session)
+        except TowerError as e:
+            self.results["unavailable"] += 1
+            self._used.add(session.id)
+            if self._problems.get(session.issuer) != str(e):
+                self._log.warn("login sessions cannot be confirmed: {reason}", reason=one_line(e))
+            self._problems[session.issuer] = str(e)
+        except Exception:  # noqa: BLE001 - the others must still be confirmed
+            self._log.failure("login session {id} cannot be confirmed", id=session.id)
+        else:
+            self.results["confirmed"] += 1
+            if self._problems.pop(session.issuer, None):
+                self._log.info("login sessions of {issuer} are confirmed again", issuer=session.issuer)
+        finally:
+            self._asking.pop(session.id, None)
+
+    async def _ask(self, session: LoginSession) -> None:
+        provider = self._oidc.provider(session.issuer)
+        if provider is None or provider.fingerprint != session.settings:
+            return  # the method rejects the session
+        token = self._unsaved.get(session.id) or self._sessions.refresh_token(session)
+        asked = self._seconds()
+        tokens = await self._requests.refresh(provider, self._clients(session.issuer), token)
+        if self._sessions.find(session.id) is None:
+            return
+        if tokens.refresh_token and tokens.refresh_token != token:
+            self._unsaved[session.id] = tokens.refresh_token
+        user = session
+        if tokens.id_token:
+            user = await self._refreshed(session, provider, tokens.id_token.encode())
+        elif await self._requests.subject(provider, tokens.access_token) != session.subject:
+            raise _another_user(session)
+        if self._sessions.find(session.id) is not None:
+            self._confirmed[session.id] = asked
+        unsaved = self._unsaved.get(session.id, "")
+        if not unsaved and user == session:
+            return
+        try:
+            await self._sessions.confirm(evolve(user, confirmed=asked), unsaved)
+            self._unsaved.pop(session.id, None)
+        except NotFound:
+            return
+        except StoreFailed as e:
+            self._log.warn("login session {id} is not stored: {reason}", id=session.id, reason=one_line(e))
+
+    async def _refreshed(
+        self, session: LoginSession, provider: OIDCProvider, id_token: bytes
+    ) -> LoginSession:
+        """Return the session with the user of a new ID token.
+
+        :raise ProviderRefused: it is another user's.
+        :raise ProviderUnavailable: the provider's keys cannot be got now.
+        :raise Unauthorized: the user is not accepted any more.
+        """
+        if provider.keys is None:
+            raise ProviderUnavailable(f"{session.issuer}: its keys are not known yet")
+        try:
+            found = self._oidc.authenticate(Presented(None, id_token))
+            identity = await found if isinstance(found, Deferred) else found
+        except SignatureUnknown as e:
+            raise ProviderUnavailable(f"{session.issuer}: {e.reason}") from None
+        if identity is None or settings_of(identity) != session.settings:
+            raise ProviderUnavailable(f"{session.issuer}: its new ID token is of another issuer")
+        subject = claims_of_token(id_token).get("sub")
+        if (subject, identity.user) != (session.subject, session.user):
+            raise _another_user(session)
+        return evolve(session, groups=identity.groups, uid=identity.uid, extra=lasting(identity.extra))
+
+    async def _end(self, session: LoginSession) -> None:
+        try:
+            await self._sessions.end(session.id)
+        except (NotFound, StoreFailed):
+            self._refused.add(session.id)
+
+    def _changed(self, session: LoginSession, ended: bool) -> None:
+        if ended:
+            self._confirmed.pop(session.id, None)
+            self._unsaved.pop(session.id, None)
+            self._used.discard(session.id)
+            self._refused.discard(session.id)
+
+
+def lasting(extra: Extra) -> Extra:
+    """Return the facts about a user that do not change with each token."""
+    return tuple((name, values) for name, values in extra if name != CREDENTIAL_ID)
+
+
+def ended() -> Unauthorized:
+    """Return the error for a session that is unknown."""
+    text = (
+        "this login session has ended: it expired, or an administrator, a logout or the identity provider "
+        f"ended it: {_LOG_IN}"
+    )
+    return Unauthorized(text, "unknown login session", "removed")
+
+
+def identity_of(session: LoginSession, method: str, claims: SessionTokenClaims) -> Identity:
+    """Return the user of a session with a token that has these contents."""
+    return Identity(
+        session.user,
+        session.groups,
+        uid=session.uid,
+        extra=session.extra,
+        method=method,
+        key=session.id,
+        expires=session.expires,
+        until=claims.expires,
+        scope=claims.cluster,
+    )
+
+
+def _another_user(session: LoginSession) -> ProviderRefused:
+    return ProviderRefused(f"the provider {session.issuer} answered with another user")
+
+
+def _unavailable(session: LoginSession) -> StatusError:
+    return StatusError(
+        503,
+        f"the identity provider {session.issuer} does not answer, and must confirm {session.user} every ten "
+        "minutes: retry in some seconds",
+        details={"retryAfterSeconds": int(PERIOD)},
+    )

@@ -1,0 +1,209 @@
+"""The form of roles and bindings in Tower's own API, with kube-apiserver's checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from tower.clusters.policies.rbac_object import API_VERSION, RbacKind, RbacObject
+from tower.clusters.policies.rbac_objects import RbacObjects
+from tower.escaping import quoted
+from tower.kube.access.rbac import ALL_RIGHTS, GROUP, Rule, missing_rights
+from tower.kube.access.rbac_validation import (
+    FieldProblem,
+    escalation_text,
+    invalid_text,
+    problems_of_binding,
+    problems_of_role,
+    with_defaults,
+)
+from tower.kube.request_info import RequestInfo
+from tower.kube.status import StatusError
+from tower.kube.timestamps import timestamp
+from tower.web.access.authentication.identity import UserInfo
+from tower.web.access.authorization.attributes import Attributes
+from tower.web.access.authorization.cluster_scope import OWN, OWN_SCOPE, ClusterScope
+from tower.web.access.authorization.own_rbac import OwnRbac, binding_of, role_of
+from tower.web.access.authorization.own_rights import OwnRights
+from tower.web.api.calls.call import Call
+from tower.web.api.fields.other_kinds import OTHER_KINDS
+from tower.web.api.fields.schema import pruned
+from tower.web.api.policies.rbac_types import check_types
+from tower.web.api.table import Object
+from tower.web.api.writes.object_writer import ObjectFacts
+
+
+def show_rbac(item: RbacObject) -> Object:
+    """Return the object."""
+    value = item.as_value()
+    value["metadata"] |= {
+        "uid": item.uid,
+        "resourceVersion": str(item.resource_version),
+        "creationTimestamp": timestamp(item.created),
+    }
+    if item.managed:
+        value["metadata"]["managedFields"] = list(item.managed)
+    if not item.kind.is_binding:
+        value.setdefault("rules", None)
+    return value
+
+
+@frozen(eq=False, repr=False)
+class RbacForm:
+    """See `tower.web.api.writes.object_writer.ObjectForm`."""
+
+    _kind: RbacKind
+    _objects: RbacObjects
+    _rbac: OwnRbac
+    _rights: OwnRights
+
+    @property
+    def facts(self) -> ObjectFacts:
+        """See `ObjectForm`."""
+        kind = self._kind
+        return ObjectFacts(
+            API_VERSION,
+            kind.name,
+            kind.plural,
+            GROUP,
+            kind.name,
+            kind.plural,
+            kind.fields,
+            OTHER_KINDS[kind.name],
+            has_strategic=True,
+        )
+
+    def new(self, name: str, namespace: str, value: Mapping[str, Any]) -> RbacObject:
+        """See `ObjectForm`."""
+        self._validate(name, value, None)
+        path = f"{namespace}/{name}" if namespace else name
+        return self._objects.new(self._kind, path, self._body(value))
+
+    def edited(self, old: RbacObject, value: Mapping[str, Any]) -> RbacObject:
+        """See `ObjectForm`."""
+        self._validate(old.own_name, value, old)
+        return evolve(old, body=self._body(value))
+
+    def with_parts(self, item: RbacObject, **parts: Any) -> RbacObject:
+        """See `ObjectForm`."""
+        return evolve(item, **parts)
+
+    def settled(self, old: RbacObject, new: RbacObject) -> RbacObject:
+        """See `ObjectForm`."""
+        return new
+
+    def body(self, item: RbacObject) -> dict[str, Any]:
+        """See `ObjectForm`."""
+        return dict(item.body)
+
+    def show(self, item: RbacObject) -> Object:
+        """See `ObjectForm`."""
+        return show_rbac(item)
+
+    def warnings(self, item: RbacObject) -> list[str]:
+        """See `ObjectForm`."""
+        return []
+
+    def preview(self, old: RbacObject | None, new: RbacObject | None) -> list[str]:
+        """See `ObjectForm`."""
+        return []
+
+    def check(self, call: Call, old: RbacObject | None, new: RbacObject) -> None:
+        """Check that the caller grants no rights that the caller does not have.
+
+        :raise StatusError: 403, with the missing rights.
+        """
+        user = call.as_user
+        if self._rights.is_privileged(user):
+            return
+        if new.kind.is_binding:
+            self._check_binding(user, old, new)
+        else:
+            self._check_role(user, old, new)
+
+    def _check_role(self, user: UserInfo, old: RbacObject | None, new: RbacObject) -> None:
+        if old is not None and old.body == new.body and old.labels == new.labels:
+            return
+        if self._may(user, "escalate", new.kind.plural, new.namespace, new.own_name):
+            return
+        role = role_of(new)
+        uses = self._rbac.index.uses_of(role)
+        places: list[tuple[str, ClusterScope | None]] = [*uses] or [(new.namespace, None)]
+        for namespace, scope in dict.fromkeys(places):
+            if role.selectors and missing_rights(
+                self._rbac.index.rules_held(user, namespace, scope)[0], ALL_RIGHTS
+            ):
+                raise _forbidden(new, "must have cluster-admin privileges to use the aggregationRule")
+            self._check_rights(user, new, role.rules, namespace, scope)
+
+    def _check_binding(self, user: UserInfo, old: RbacObject | None, new: RbacObject) -> None:
+        if old is not None and old.body == new.body and old.annotations == new.annotations:
+            return
+        binding = binding_of(new)
+        kind = "roles" if binding.role.kind == "Role" else "clusterroles"
+        if self._may(user, "bind", kind, new.namespace, binding.role.name):
+            return
+        rules = self._rbac.index.rules_of(binding.role, new.namespace)
+        if isinstance(rules, str):
+            plural, name = new.kind.plural, binding.role.name
+            details = {"name": name, "group": GROUP, "kind": plural}
+            raise StatusError(404, f"{plural}.{GROUP} {quoted(name)} not found", details=details)
+        scope = self._rbac.index.scope_of(binding)
+        self._check_rights(user, new, rules, new.namespace, scope)
+
+    def _check_rights(
+        self,
+        user: UserInfo,
+        item: RbacObject,
+        granted: tuple[Rule, ...],
+        namespace: str,
+        scope: ClusterScope | None,
+    ) -> None:
+        own, errors = self._rbac.index.rules_held(user, namespace, scope)
+        missing = missing_rights(own, granted)
+        if not missing:
+            return
+        text = escalation_text(user.name, user.groups, missing, errors)
+        where = (
+            "" if scope in (None, OWN_SCOPE) else "; the rights must be held in all clusters of the binding"
+        )
+        raise _forbidden(item, f"{text}{where}")
+
+    def _may(self, user: UserInfo, verb: str, resource: str, namespace: str, name: str) -> bool:
+        info = RequestInfo(verb, "", GROUP, "v1", namespace, resource, "", name, is_resource=True)
+        return self._rights.allows(Attributes(user, info, OWN))
+
+    def _body(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        if self._kind.is_binding:
+            value = with_defaults(value)
+        given = {key: value.get(key) for key in self._kind.fields}
+        return {key: part for key, part in given.items() if part}
+
+    def _validate(self, name: str, value: Mapping[str, Any], old: RbacObject | None) -> None:
+        kind = self._kind
+        fields = {key: value.get(key) for key in kind.fields if value.get(key) is not None}
+        _, unknown = pruned(fields, OTHER_KINDS[kind.name])
+        if unknown:
+            listed = ", ".join(f'unknown field "{each}"' for each in unknown)
+            raise StatusError(400, f"strict decoding error: {listed}")
+        check_types(kind.name, fields)
+        checked = {"kind": kind.name, "metadata": {"name": name}, **fields}
+        found: list[FieldProblem]
+        if kind.is_binding:
+            before = None if old is None else {"roleRef": old.body["roleRef"]}
+            found = problems_of_binding(with_defaults(checked), before)
+        else:
+            found = problems_of_role(checked)
+        if found:
+            causes = [each.as_cause() for each in found]
+            raise StatusError(422, invalid_text(kind.name, name, found), details={"causes": causes})
+
+
+def _forbidden(item: RbacObject, text: str) -> StatusError:
+    return StatusError(
+        403,
+        f"{item.kind.plural}.{GROUP} {quoted(item.own_name)} is forbidden: {text}",
+        details={"name": item.own_name, "group": GROUP, "kind": item.kind.plural},
+    )

@@ -1,0 +1,147 @@
+"""Begins and ends login sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from tower.clusters.login.login_session import LoginSession
+from tower.clusters.login.login_sessions import LoginSessions
+from tower.errors import Forbidden, Invalid
+from tower.kube.connection_settings import claims_of_token
+from tower.trust.session_tokens import check_public_text
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.login.confirmer import Confirmer, lasting
+from tower.web.access.authentication.login.token_endpoint import REFRESH_TOKEN_LIMIT
+from tower.web.access.authentication.oidc.claims import audiences_of
+from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
+from tower.web.access.authentication.oidc.provider import OIDCProvider
+from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.login_settings import LoginSettings
+
+#: Oldest ID token of a user that begins a session without a refresh token, s.
+FRESH = 600.0
+
+#: Longest description of a client, characters.
+CLIENT_LIMIT = 200
+
+_FIELDS = ("publicKey", "refreshToken", "client")
+
+
+@frozen(eq=False)
+class SessionRequests:
+    """Begins and ends sessions.
+
+    :param seconds: returns the time, s since the epoch.
+    """
+
+    sessions: LoginSessions
+    _confirmer: Confirmer
+    _oidc: OIDCMethod
+    _clusters: EnteredClusters
+    _settings: LoginSettings
+    _seconds: Callable[[], float]
+
+    async def begin(self, identity: Identity, bearer: bytes, body: Mapping[str, Any]) -> LoginSession:
+        """Return a new session of the user of an ID token.
+
+        :param body: the client's object.
+        :raise TowerError: the token or the object is not right for a session.
+        """
+        if identity.method != self._oidc.method:
+            raise Forbidden(
+                f"a login session begins with an ID token of an identity provider, and {identity.user} was "
+                "authenticated otherwise: use 'tower login'"
+            )
+        if unknown := sorted(set(body) - set(_FIELDS)):
+            raise Invalid(f"{unknown[0]}: unknown; the fields are {', '.join(_FIELDS)}")
+        try:
+            key = check_public_text(body.get("publicKey"))
+        except ValueError as e:
+            raise Invalid(f"publicKey: {e}") from None
+        refresh_token = _text(body, "refreshToken", REFRESH_TOKEN_LIMIT)
+        claims, now = claims_of_token(bearer), self._seconds()
+        issuer = str(claims.get("iss"))
+        provider = self._oidc.provider(issuer)
+        if provider is None or provider.fingerprint != settings_of(identity):
+            raise Forbidden(f"the issuer {issuer[:200]} was changed meanwhile: log in again")
+        client = self._settings.client_of(issuer)
+        is_person = bool(client) and client in audiences_of(claims)
+        given: Any = claims.get("iat")
+        issued = min(now, float(given)) if type(given) in (int, float) else 0.0
+        if is_person:
+            self._check_person(provider, refresh_token, now - issued)
+        else:
+            refresh_token = ""
+            if not self._clusters.of(identity):
+                raise Forbidden(
+                    f"no access policy admits {identity.user} to a cluster: ask an administrator of Tower "
+                    "for one ('tower access explain USER CLUSTER' shows the decision)",
+                    "access-policy",
+                )
+        ttl = self._settings.session_ttl if is_person else self._settings.workload_ttl
+        session = LoginSession(
+            "",
+            identity.user,
+            identity.groups,
+            identity.uid,
+            lasting(identity.extra),
+            provider.issuer.url,
+            provider.fingerprint,
+            str(claims.get("sub")),
+            key,
+            now,
+            now + ttl,
+            issued,
+            client=_text(body, "client", CLIENT_LIMIT),
+        )
+        return await self.sessions.add(session, refresh_token)
+
+    async def end(self, session: LoginSession) -> None:
+        """End a session, and the provider's own if that is possible.
+
+        :raise NotFound: it has ended already.
+        """
+        await self.sessions.end(session.id)
+        await self._confirmer.revoke(session)
+
+    def needs_refresh_token(self, issuer: str) -> bool:
+        """Return whether a user's login at *issuer* must have a refresh token."""
+        provider = self._oidc.provider(issuer)
+        return (
+            provider is not None and self._settings.requires_refresh and has_refresh_tokens(provider.document)
+        )
+
+    def _check_person(self, provider: OIDCProvider, refresh_token: str, age: float) -> None:
+        """Check that the provider can confirm the user, or has just done so.
+
+        :raise Forbidden: it cannot; with the cure.
+        """
+        if refresh_token:
+            return
+        url = provider.issuer.url
+        if self.needs_refresh_token(url):
+            raise Forbidden(
+                f"the identity provider {url} has refresh tokens, and gave none, so it could not confirm the "
+                f"user later: let it give the client {self._settings.client_of(url)} refresh tokens (scope "
+                "offline_access), or set --login-without-refresh-token of the proxy"
+            )
+        if age > FRESH:
+            raise Forbidden(f"the ID token is {age / 60:.0f} minutes old: log in again ('tower login')")
+
+
+def has_refresh_tokens(document: Mapping[str, Any]) -> bool:
+    """Return whether a provider gives refresh tokens, as its discovery document shows."""
+    grants, scopes = document.get("grant_types_supported"), document.get("scopes_supported")
+    return (isinstance(grants, list) and "refresh_token" in grants) or (
+        isinstance(scopes, list) and "offline_access" in scopes
+    )
+
+
+def _text(body: Mapping[str, Any], name: str, limit: int) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str) or len(value) > limit or not value.isprintable() or not value.isascii():
+        raise Invalid(f"{name}: must be a printable ASCII text of at most {limit} characters")
+    return value
