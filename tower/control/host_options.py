@@ -47,7 +47,8 @@ def _read_store(text: str) -> str:
     return text
 
 
-def _read_boolean(text: str) -> bool:
+def read_boolean(text: str) -> bool:
+    """Return a boolean in a form that Go's flags accept."""
     if text.lower() not in _BOOLEANS:
         raise ValueError("is not a boolean: give true or false")
     return _BOOLEANS[text.lower()]
@@ -87,7 +88,7 @@ class HostOptions(NodeOptions):
             "leader-elect",
             "true",
             "Elect one of several proxies with the same host cluster; false: this is the only one.",
-            _read_boolean,
+            read_boolean,
         ),
         parameter(
             "leader-elect-lease-duration",
@@ -124,13 +125,13 @@ class HostOptions(NodeOptions):
         ),
     ]
 
-    def parse(self, arguments: Sequence[str]) -> None:
-        """See `EnvironmentOptions.parse`; ``--leader-elect`` may have no value, as in Go."""
-        super().parse([f"{word}=true" if word in _BARE else word for word in arguments])
+    def read(self, arguments: Sequence[str]) -> None:
+        """See `EnvironmentOptions.read`; ``--leader-elect`` may have no value, as in Go."""
+        super().read([f"{word}=true" if word in _BARE else word for word in arguments])
 
-    def postOptions(self) -> None:
-        """Raise `UsageError` with the options and the cure unless the options go together."""
-        super().postOptions()
+    def check_rules(self) -> None:
+        """See `EnvironmentOptions.check_rules`."""
+        super().check_rules()
         for rule in (self._check_host, self._check_election):
             self.check(rule)
 

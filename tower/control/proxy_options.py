@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from twisted.python import usage
 
-from tower.control.host_options import HostOptions
+from tower.control.front_door.audit_options import AuditOptions
+from tower.net.addresses import is_wildcard
 from tower.net.load_balancers import read_networks
+from tower.net.own_address import default_address
 from tower.net.port_owner import port_owner
 from tower.options.base import ALLOW_DUMPS, Parameter, flag, parameter
-from tower.options.errors import OptionError
+from tower.options.errors import OptionError, OptionErrors
 from tower.options.values import (
     read_budget,
     read_count,
@@ -25,7 +28,6 @@ from tower.options.values import (
     read_port,
     read_port_range,
 )
-from tower.web.access.audit_formats import FORMATS
 from tower.web.ports.kubesphere_port import OFFSET
 
 #: Default limit for one address: this part of ``--max-connections``.
@@ -35,22 +37,21 @@ SHARE = 10
 DEFAULT_SHARE = 1000
 
 
-def _read_audit_format(text: str) -> str:
-    if text not in FORMATS:
-        raise ValueError(f"is not a format: give {' or '.join(FORMATS)}")
-    return text
+_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-def _read_megabytes(text: str) -> int:
-    """Return a size, B."""
-    count = read_count(text)
-    if not 1 <= count <= 1_000_000:
-        raise ValueError("is not a size: give 1 to 1000000 megabytes")
-    return count * 1_000_000
+def _read_secure_port(text: str) -> int:
+    if _INTEGER.fullmatch(text) and not 1 <= int(text) <= 65535:
+        raise ValueError("must be between 1 and 65535, inclusive. It cannot be turned off with 0")
+    return read_port(text)
 
 
-class Options(HostOptions):
-    """Options of ``tower-proxy``; see docs/install.md."""
+class Options(AuditOptions):
+    """Options of ``tower-proxy``; see docs/install.md.
+
+    :ivar find_address: returns the default of ``--advertise-address`` for ``--host``.
+    :ivar found_address: that default, if it is used.
+    """
 
     program = "tower-proxy"
     synopsis = "[options]"
@@ -67,7 +68,7 @@ class Options(HostOptions):
             "Unencrypted HTTP port for agents and health checks; never serves users.  none: no such port.",
             read_optional_port,
         ),
-        parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", read_port),
+        parameter("secure-port", "8443", "TLS port for users, Tower's API and agents.", _read_secure_port),
         parameter(
             "cluster-ports",
             "6000-7000",
@@ -77,7 +78,7 @@ class Options(HostOptions):
         parameter(
             "publish-service-address",
             None,
-            "Name or address that users and agents connect to; required if --host is a wildcard.",
+            "Name or address that users and agents connect to.  [default: --advertise-address]",
             read_host,
         ),
         parameter(
@@ -90,8 +91,36 @@ class Options(HostOptions):
         parameter("max-credential-ttl", "24h", "Maximum lifetime of a kubeconfig.", read_duration),
         parameter(
             "max-requests-inflight",
+            "400",
+            "Maximum number of concurrent requests that only read, not counting watches and streams; shared "
+            "fairly by users and clusters.  0: no limit.",
+            read_count,
+        ),
+        parameter(
+            "max-mutating-requests-inflight",
+            "200",
+            "Maximum number of concurrent requests that may change something, not counting streams; shared "
+            "fairly by users and clusters.  0: no limit.",
+            read_count,
+        ),
+        parameter(
+            "max-requests-inflight-per-cluster",
             "0",
             "Maximum number of concurrent requests to one cluster, not counting watches and streams; "
+            "0: no limit.",
+            read_count,
+        ),
+        parameter(
+            "max-requests-inflight-per-user",
+            "0",
+            "Maximum number of concurrent requests of one user, not counting watches and streams; "
+            "0: no limit.",
+            read_count,
+        ),
+        parameter(
+            "max-streams-per-user",
+            "0",
+            "Maximum number of watches, logs, upgrades (exec, port-forward) and raw streams of one user; "
             "0: no limit.",
             read_count,
         ),
@@ -156,16 +185,6 @@ class Options(HostOptions):
             "[default: node-files in --state-dir]",
         ),
         parameter("access-log", None, "Access log file, or - for standard output."),
-        parameter("audit-log-path", None, "Audit log file, or - for standard output."),
-        parameter(
-            "audit-log-format",
-            "json",
-            "Audit log format: json (audit.k8s.io/v1) or legacy.",
-            _read_audit_format,
-        ),
-        parameter("audit-log-maxsize", "100", "Maximum size of an audit log file, MB.", _read_megabytes),
-        parameter("audit-log-maxbackup", "0", "Number of rotated audit logs to keep; 0: all.", read_count),
-        parameter("audit-log-maxage", "0", "Days to keep rotated audit logs; 0: for ever.", read_count),
         parameter(
             "metrics-port",
             "none",
@@ -195,9 +214,9 @@ class Options(HostOptions):
         ALLOW_DUMPS,
     ]
 
-    def postOptions(self) -> None:
-        """Raise `UsageError` with the options and the cure unless the options go together."""
-        super().postOptions()
+    def check_rules(self) -> None:
+        """See `EnvironmentOptions.check_rules`."""
+        super().check_rules()
         for rule in (
             self._check_ca,
             self._check_connections,
@@ -207,33 +226,54 @@ class Options(HostOptions):
         ):
             self.check(rule)
 
-    @property
-    def connections_per_address(self) -> int:
-        """Maximum number of unauthenticated connections of one address; 0: no limit."""
-        given: int | None = self["max-connections-per-address"]
-        if given is not None:
-            return given
-        whole: int = self["max-connections"]
-        return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(environ)
+        self.find_address: Callable[[str], str | None] = default_address
+        self.found_address: str | None = None
+
+    def complete(self) -> Self:
+        """See `EnvironmentOptions.complete`."""
+        super().complete()
+        if self["max-connections-per-address"] is None:
+            whole: int = self["max-connections"]
+            self["max-connections-per-address"] = max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+        # the address of a leader in a host cluster changes
+        if not self.is_hosted and self.public_address is None and is_wildcard(self["host"]):
+            self["advertise-address"] = self.find_address(self["host"])
+            self.found_address = self["advertise-address"]
+        return self
 
     @property
     def warnings(self) -> list[str]:
         """Texts about options that are valid, but probably a mistake."""
-        ports = self["cluster-ports"]
-        if ports is None or len(ports) > 1:
-            return []
-        first = ports.start
-        text = f"--cluster-ports {first} is a single port, so only one cluster gets a port"
-        return [f"{text}: give a range such as {first}-{first + 1000}, or none"]
+        found, ports = [], self["cluster-ports"]
+        if self.found_address is not None:
+            found.append(
+                f"--publish-service-address is not set: users and agents connect to {self.found_address}, "
+                "the address of this machine's default route: set the name or address at which they reach it"
+            )
+        if ports is not None and len(ports) == 1:
+            first = ports.start
+            text = f"--cluster-ports {first} is a single port, so only one cluster gets a port"
+            found.append(f"{text}: give a range such as {first}-{first + 1000}, or none")
+        return found
 
     def check_listening(self) -> None:
         """Check that the addresses are this machine's and the ports are free.
 
         :raise OptionError: one is not; names the option of the address or of the port.
+        :raise OptionErrors: several are not.
         """
+        errors: dict[str, OptionError] = {}
         for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
             if self[name] is not None:
-                _check_port(name, self[name], host, self[host])
+                try:
+                    _check_port(name, self[name], host, self[host])
+                except OptionError as e:
+                    errors.setdefault(str(e), e)
+        if errors:
+            found = list(errors.values())
+            raise found[0] if len(found) == 1 else OptionErrors(found)
 
     def _check_ca(self) -> None:
         if (self["ca-cert"] is None) != (self["ca-key"] is None):
@@ -247,8 +287,8 @@ class Options(HostOptions):
                 )
 
     def _check_connections(self) -> None:
-        share, whole = self.connections_per_address, self["max-connections"]
-        if self["max-connections-per-address"] is not None and share >= whole > 0:
+        share, whole = self["max-connections-per-address"], self["max-connections"]
+        if "max-connections-per-address" in self.given and share >= whole > 0:
             raise OptionError(
                 "max-connections-per-address",
                 str(share),

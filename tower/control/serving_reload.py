@@ -18,7 +18,7 @@ def given_ca(options: Mapping[str, Any], now: float) -> Authority | None:
     :param now: s since the epoch.
     :raise ConfigurationError: with the option, the file and the cure.
     """
-    if options["ca-cert"] is None:
+    if options["ca-cert"] is None or options["ca-key"] is None:
         return None
     return given_authority(options["ca-cert"], options["ca-key"], now)
 

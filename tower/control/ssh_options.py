@@ -118,9 +118,9 @@ class NodeOptions(EnvironmentOptions):
         flag("insecure-skip-kubelet-tls-verify", "Insecure: do not verify the kubelets' certificates."),
     ]
 
-    def postOptions(self) -> None:
-        """Raise `UsageError` with the options and the cure unless the options go together."""
-        super().postOptions()
+    def check_rules(self) -> None:
+        """See `EnvironmentOptions.check_rules`."""
+        super().check_rules()
         rules = (self._check_ssh, self._check_nodes) if self["ssh-user"] else (self._check_no_user,)
         for rule in rules:
             self.check(rule)

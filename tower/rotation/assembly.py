@@ -16,6 +16,9 @@ from tower.rotation.rotation import Procedure
 from tower.rotation.rotations import Rotations
 from tower.rotation.secrets_key import SecretsKeyRotation
 from tower.rotation.serving_ca import ServingCARotation, load_serving_ca
+from tower.rotation.serving_dependents import ServingDependents
+from tower.rotation.tls_cert_file import TARGET as TLS_CERT_FILE
+from tower.rotation.tls_cert_file import GivenCertificate, TLSCertFileRotation
 from tower.rotation.users_ca import UsersCARotation, load_users_ca
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority
@@ -70,12 +73,14 @@ def rotations_of(
     clock: IReactorTime,
     renew_admin: Callable[[], Awaitable[None]],
     is_admin: Callable[[Credential], bool],
+    given: GivenCertificate | None = None,
 ) -> Rotations:
     """Return the rotations of *keys*.
 
     :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     :param renew_admin: writes the administrator's kubeconfig, which is not waited for.
     :param is_admin: returns whether a credential is of that kubeconfig.
+    :param given: that of ``--tls-cert-file``; None: there is none.
     """
     state, users, authority, host_keys = keys.state, keys.users, keys.authority, keys.host_keys
     store, tokens, credentials = records.store, records.tokens, records.credentials
@@ -86,23 +91,26 @@ def rotations_of(
             await state.save({path.name: content})
 
     announcer = Announcer(clock, tunnels, records.agent_keys, keys.announcement)
+    dependents = ServingDependents(announcer, tokens, records.v1_tokens, credentials, is_admin, clock.seconds)
     serving_ca = ServingCARotation(
         state,
         authority,
         serving,
         keys.is_given,
         announcer,
-        tokens,
-        records.v1_tokens,
-        credentials,
+        dependents,
         renew_admin,
-        is_admin,
         clock.seconds,
     )
     procedures: dict[str, Procedure] = {
         "host-key": HostKeyRotation(state, host_keys, announcer, tokens),
         "serving-ca": serving_ca,
+        TLS_CERT_FILE: TLSCertFileRotation(given, authority, announcer, dependents, renew_admin),
         "users-ca": UsersCARotation(state, users, serving, credentials, renew_admin, is_admin, clock.seconds),
-        "secrets-key": SecretsKeyRotation(records.member_credentials, save_secrets_key),
+        "secrets-key": SecretsKeyRotation(
+            records.member_credentials.vault,
+            (records.member_credentials.sealed, records.login_sessions.sealed),
+            save_secrets_key,
+        ),
     }
     return Rotations(clock, store, announcer, records.agent_keys, procedures)

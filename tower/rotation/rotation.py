@@ -15,7 +15,7 @@ from tower.store.records import Record, Value
 PREFIX = "rotation-"
 
 #: Targets of rotations, in the order of lists.
-TARGETS = ("host-key", "serving-ca", "users-ca", "secrets-key")
+TARGETS = ("host-key", "serving-ca", "tls-cert-file", "users-ca", "secrets-key")
 
 
 @frozen

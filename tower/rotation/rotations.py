@@ -30,7 +30,10 @@ CHECK_PERIOD = 10.0
 _LOGGED_AGENTS = 10
 
 #: Targets that agents must know before the new key is used.
-_ANNOUNCED = ("host-key", "serving-ca")
+_ANNOUNCED = ("host-key", "serving-ca", "tls-cert-file")
+
+#: Targets whose rotation begins by itself.
+_FOLLOWED = ("tls-cert-file",)
 
 
 @define(eq=False)
@@ -133,6 +136,10 @@ class Rotations(Service):
             if self._announcer.is_active:
                 await self._announcer.repeat()
             async with self._changing:
+                for target in _FOLLOWED:
+                    if await self._continue(target):
+                        self._activate()
+                        await self._procedures[target].begun()
                 for rotation in self.all():
                     if rotation.finished is None:
                         try:
@@ -150,16 +157,26 @@ class Rotations(Service):
 
     async def resume(self) -> None:
         """Correct the records by the files, and continue the rotations in progress."""
-        for target, procedure in self._procedures.items():
-            rotation, pending = self.get(target), procedure.pending()
-            if rotation is not None and rotation.finished is not None:
-                rotation = None
-            if pending and (rotation is None or rotation.new != pending):
-                began = self._clock.seconds() if rotation is None else rotation.started
-                await self._write(Rotation(target, began, None, procedure.current(), pending))
-            elif rotation is not None and not pending and target != "secrets-key":
-                await self._settle(rotation, is_used=procedure.current() == rotation.new)
+        for target in self._procedures:
+            await self._continue(target)
         self._activate()
+
+    async def _continue(self, target: str) -> bool:
+        """Correct the record of *target* by the files; return whether a rotation has begun."""
+        procedure = self._procedures[target]
+        rotation, pending = self.get(target), procedure.pending()
+        if rotation is not None and rotation.finished is not None:
+            if target in _FOLLOWED and not pending and procedure.current() != rotation.new:
+                await self._store.transact([Delete(SETTINGS, PREFIX + target)])  # the option was removed
+            rotation = None
+        if pending and (rotation is None or rotation.new != pending):
+            is_same = rotation is not None and target not in _FOLLOWED
+            began = rotation.started if is_same and rotation is not None else self._clock.seconds()
+            await self._write(Rotation(target, began, None, procedure.current(), pending))
+            return True
+        if rotation is not None and not pending and target != "secrets-key":
+            await self._settle(rotation, is_used=procedure.current() == rotation.new)
+        return False
 
     def startService(self) -> None:
         """Check at each confirmation of an agent."""

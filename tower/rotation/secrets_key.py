@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from attrs import define
 
-from tower.clusters.member_credentials import MemberCredentials
 from tower.errors import Conflict
 from tower.rotation.rotation import Remaining, Rotation
-from tower.trust.vault import new_key
+from tower.store.sealed_records import SealedRecords
+from tower.trust.vault import Vault, new_key
 
 
 @define(eq=False)
@@ -18,10 +18,12 @@ class SecretsKeyRotation:
 
     Until then both keys are in the file, so a crash at any time loses nothing.
 
+    :param secrets: the records with secrets.
     :param save: saves the new content of the key file elsewhere, before it is written.
     """
 
-    _credentials: MemberCredentials
+    _vault: Vault
+    _secrets: Sequence[SealedRecords]
     _save: Callable[[bytes], Awaitable[None]]
 
     def pending(self) -> str:
@@ -30,11 +32,11 @@ class SecretsKeyRotation:
 
     def current(self) -> str:
         """See `Procedure`."""
-        return self._credentials.vault.key_id
+        return self._vault.key_id
 
     async def begin(self) -> tuple[str, str]:
         """See `Procedure`."""
-        vault, key = self._credentials.vault, new_key()
+        vault, key = self._vault, new_key()
         old = vault.key_id
         await self._save(vault.with_key(key))
         vault.add_key(key)
@@ -42,22 +44,29 @@ class SecretsKeyRotation:
 
     async def begun(self) -> None:
         """See `Procedure`."""
-        await self._credentials.reseal()
+        await self._reseal()
 
     def remaining(self, rotation: Rotation) -> Remaining:
         """See `Procedure`."""
-        return Remaining(secrets=self._credentials.sealed_with_old_keys())
+        return Remaining(secrets=self._left())
 
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`."""
-        await self._credentials.reseal()
-        left = self._credentials.sealed_with_old_keys()
+        await self._reseal()
+        left = self._left()
         if left:
             raise Conflict(
                 f"secrets-key: {left} records are still sealed with the old key: see the proxy's log"
             )
-        self._credentials.vault.drop_old_keys()
+        self._vault.drop_old_keys()
 
     async def cancel(self) -> None:
         """See `Procedure`."""
         raise Conflict("secrets-key: the new key is in use already: the rotation ends by itself")
+
+    async def _reseal(self) -> None:
+        for each in self._secrets:
+            await each.reseal()
+
+    def _left(self) -> int:
+        return sum(each.sealed_with_old_keys() for each in self._secrets)

@@ -6,13 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from attrs import define
 
-from tower.clusters.credentials import Credential, Credentials
-from tower.clusters.join_tokens import JoinTokens, UnspentToken
-from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import Conflict
 from tower.rotation.announcer import Announcer
-from tower.rotation.dependents import LackingAgent, OldKubeconfig
 from tower.rotation.rotation import Remaining, Rotation
+from tower.rotation.serving_dependents import ServingDependents
 from tower.trust.authorities import NEXT, file_content, new_authority, own_authority
 from tower.trust.pki import Authority
 from tower.trust.rotating_authority import RotatingAuthority
@@ -21,14 +18,6 @@ from tower.trust.statedir import StateDir
 
 #: Name of the CA in the state directory.
 NAME = "serving-ca"
-
-_V1 = (
-    "kubesphere-v1 agents get no announcements: give them the new CA file if they use https, or revoke the "
-    "token if none uses it"
-)
-
-#: How long an unused token of kubesphere-v1 is waited for after its creation, s; its manifest has the CA.
-UNUSED_PERIOD = 86400.0
 
 
 def load_serving_ca(state: StateDir, now: float) -> RotatingAuthority:
@@ -47,12 +36,9 @@ class ServingCARotation:
     """Announces the next CA to agents; new kubeconfigs contain both CAs.
 
     The old CA signs the serving certificate until the credentials that were issued before have expired.
-    An unused token of kubesphere-v1 counts as a join line, for `UNUSED_PERIOD` s.
-
     :param authority: changed in place.
     :param given: whether the CA is an option's, and not in the state directory.
     :param renew_admin: writes the administrator's kubeconfig, which is not waited for.
-    :param is_admin: returns whether a credential is of that kubeconfig.
     :param now: returns the time, s since the epoch.
     """
 
@@ -61,11 +47,8 @@ class ServingCARotation:
     _serving: ServingCertificate
     _given: bool
     _announcer: Announcer
-    _tokens: JoinTokens
-    _v1_tokens: V1Tokens
-    _credentials: Credentials
+    _dependents: ServingDependents
     _renew_admin: Callable[[], Awaitable[None]]
-    _is_admin: Callable[[Credential], bool]
     _now: Callable[[], float]
 
     def pending(self) -> str:
@@ -96,14 +79,7 @@ class ServingCARotation:
 
     def remaining(self, rotation: Rotation) -> Remaining:
         """See `Procedure`."""
-        agents, ready = self._announcer.lacking(rotation.new)
-        agents += [
-            LackingAgent(each.cluster, each.id, _V1) for each in self._v1_tokens.all() if each.connected
-        ]
-        join_lines = [*self._tokens.unspent(rotation.started), *self._unused(rotation.started)]
-        issued = self._credentials.issued_before(rotation.started)
-        users = [OldKubeconfig.of(credential) for credential in issued if not self._is_admin(credential)]
-        return Remaining(agents, ready, join_lines, users)
+        return self._dependents.remaining(rotation)
 
     async def finish(self, rotation: Rotation) -> None:
         """See `Procedure`."""
@@ -120,15 +96,6 @@ class ServingCARotation:
         self._state.remove(f"{NAME}{NEXT}.pem")
         self._authority.other = ()
         await self._announcer.publish()
-
-    def _unused(self, before: float) -> list[UnspentToken]:
-        """Return the unused tokens of kubesphere-v1 whose manifests have the old CA only."""
-        latest = self._now() - UNUSED_PERIOD
-        return [
-            UnspentToken(each.cluster, each.minted + UNUSED_PERIOD, each.id)
-            for each in self._v1_tokens.all()
-            if not each.connected and latest < each.minted < before
-        ]
 
     def _next(self) -> Authority:
         return own_authority(self._state, NAME + NEXT, self._now())

@@ -12,8 +12,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower import __version__
 from tower.clusters.records import Records
+from tower.control.metrics.audit_metrics import AuditCollector
 from tower.control.metrics.cluster_metrics import ClusterCollector
 from tower.control.metrics.connection_metrics import SlotsCollector
+from tower.control.metrics.limit_metrics import LimitsCollector
 from tower.control.metrics.request_metrics import RequestMetrics
 from tower.metrics.families import counters, gauge, gauges, histogram
 from tower.metrics.histogram import Histogram
@@ -26,10 +28,12 @@ from tower.nodes.clusters import NodeClusters
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.rotation.assembly import ProxyKeys
 from tower.store import IStore
-from tower.store.audit_log import AccessLogCollector, AuditCollector, AuditLog
+from tower.store.audit_log import AccessLogCollector, AuditLog
 from tower.trust.serving_certificate import ServingCertificate
 from tower.tunnels import Tunnels
+from tower.web.access.audit.audit import Audit
 from tower.web.gateway.gateway import SharedLimits
+from tower.web.limits.door_limits import DoorLimits
 
 
 @define(eq=False, kw_only=True)
@@ -99,10 +103,12 @@ class ProxyMetrics:
         budget: Budget,
         slots: Slots,
         shared: SharedLimits,
-        audit_log: AuditLog | None,
+        audit: Audit | None,
         access_log: AuditLog | None,
+        limits: DoorLimits,
+        expiries: Callable[[], Mapping[str, float]] = dict,
     ) -> ProxyMetrics:
-        """Return the metrics of these parts of the proxy."""
+        """Return the metrics of these parts of the proxy; *expiries*: those of further certificates."""
         lag, requests = LoopLag(reactor), RequestMetrics(records.clusters)
         own = ProxyCollector(
             budget=budget,
@@ -111,6 +117,7 @@ class ProxyMetrics:
                 "serving": serving.not_after,
                 "serving-ca": keys.authority.current.not_after,
                 "users-ca": keys.users.current.not_after,
+                **expiries(),
             },
             throttled=lambda: {
                 "requests": requests.too_many,
@@ -128,7 +135,8 @@ class ProxyMetrics:
             requests,
             TunnelCollector(nodes.readings),
             SlotsCollector(slots),
-            None if audit_log is None else AuditCollector(audit_log),
+            LimitsCollector(limits),
+            None if audit is None else AuditCollector(audit),
             None if access_log is None else AccessLogCollector(access_log),
         )
         return cls(lag, requests, MetricsPage(reactor, registry))

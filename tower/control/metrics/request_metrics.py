@@ -143,13 +143,10 @@ class RequestMetrics(Collector):
         """See `RequestMeter.refused`."""
         if isinstance(error, Unauthorized):
             self._auth_failures[error.kind if error.kind in self._auth_failures else "other"] += 1
-        elif isinstance(error, Forbidden):
+        elif isinstance(error, Forbidden) or (isinstance(error, StatusError) and error.code == 403):
             self._policy_refusals[error.kind if error.kind in self._policy_refusals else "other"] += 1
-        elif isinstance(error, StatusError):
-            if error.code == 403:
-                self._policy_refusals["other"] += 1
-            elif error.code == 429:
-                self.too_many += 1
+        elif isinstance(error, StatusError) and error.code == 429:
+            self.too_many += 1
 
     def _of(self, cluster: str) -> RequestCounters:
         """Return the counters of a cluster that has none yet."""
