@@ -29,13 +29,14 @@ from tower.member.member_access import create_checker, create_client
 from tower.member.member_health import MemberHealth
 from tower.member.options import ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
+from tower.member.policy.owner_enforcement import OwnerEnforcement
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.member.targets import Targets
 from tower.net.addresses import join_address, parse_address
 from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
-from tower.options.errors import one_line_errors
+from tower.options.errors import one_line_errors, raise_all
 from tower.program import installed_reactor, run
 from tower.reactor.clock import TimeOfDay
 from tower.reactor.interfaces import IReactor
@@ -106,6 +107,7 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     if reactor is None:
         reactor = installed_reactor(options)
     check_head_policy()
+    raise_all(options.complete().validate())
     state = None if options["key-secret"] else StateDir(options.state_dir)
     if state is not None:
         state.lock()
@@ -182,6 +184,8 @@ class Agent(MultiService):
             "limits": TransportLimits(rekey_bytes=options["rekey-bytes"]),
         }
         policy: HeadPolicy | None = None
+        self.reloads = reloads = Reloads()
+        self._owner = owner = OwnerEnforcement.of(options, reactor, reloads, os.environ)
         if options.may_speak_v1:
             registrar = Registrar(
                 member,
@@ -213,7 +217,8 @@ class Agent(MultiService):
                 (MEMBER_STATUS, CHECK_MEMBER),
                 server=member.address[:LONGEST_TEXT],
             )
-            outgoing = Outgoing(sockets, member, policy, self.targets, budget)
+            gate = None if owner is None else owner.gate
+            outgoing = Outgoing(sockets, member, policy, self.targets, budget, owner=gate)
             tally = outgoing.tally
             outgoing.on_dialed = health.dialed
             token = options.secret("token") or None
@@ -235,7 +240,6 @@ class Agent(MultiService):
             gave_up=lambda: end_in_failure(reactor),
             grace=options["grace"],
         )
-        self.reloads = reloads = Reloads()
         reloads.add("log", options.reload_log)
         reloads.add("credential of the API server", self._refresh)
         reloads.add("state of the API server", health.check_now)
@@ -246,6 +250,7 @@ class Agent(MultiService):
             periodic(reactor, REFRESH, self._refresh),
             health,
             periodic(reactor, LOOK, FreedMemory().look),
+            *(() if owner is None else owner.services),
         ]
         if options["metrics-port"] is not None:
             collector = AgentCollector(
@@ -255,11 +260,12 @@ class Agent(MultiService):
                 status=lambda: health.status,
                 is_disabled=lambda: isinstance(uplink.error, AgentRefused) and uplink.error.is_disabled,
                 refused_heads=lambda: 0 if policy is None else policy.refused,
+                owner=owner,
             )
             services += metrics_services(reactor, collector, options["metrics-host"], options["metrics-port"])
         if options["health-address"]:
             host, port = options["health-address"]
-            services.append(HealthService(reactor, host, port, HealthPage(uplink, health)))
+            services.append(HealthService(reactor, host, port, HealthPage(uplink, health, owner)))
         if self._v1 is not None:
             services.append(self._follow_v1(self._v1, reactor, sockets))
         for option, text in _INSECURE.items():
@@ -321,6 +327,9 @@ class Agent(MultiService):
         """Return the state of the tunnel and of the API server in one sentence."""
         if not self.uplink.ready:
             return f"not connected to the proxy: {self.uplink.state}"
+        failure = "" if self._owner is None else self._owner.failure
+        if failure:
+            return f"connected to the proxy; all requests are rejected: {failure}"
         return f"connected to the proxy; {self.member_health.problem or 'the API server is usable'}"
 
     def stopService(self) -> Deferred[None]:

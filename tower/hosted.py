@@ -184,7 +184,12 @@ class _Connections(Service):
 
 def _addresses(options: HostOptions, environ: Mapping[str, str]) -> Sequence[str]:
     """Return the IP address of the proxy, for the host cluster; empty: it is not known."""
-    for host in (environ.get("POD_IP"), options["publish-service-address"], options["host"]):
+    for host in (
+        environ.get("POD_IP"),
+        options["advertise-address"],
+        options["publish-service-address"],
+        options["host"],
+    ):
         with suppress(ValueError):
             address = ip_address(host or "")
             if not (address.is_unspecified or address.is_loopback):

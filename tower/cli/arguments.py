@@ -9,10 +9,12 @@ import tower
 from tower.cli import access, join
 from tower.cli.cluster_arguments import add_cluster_commands
 from tower.cli.completion import SHELLS, script
+from tower.cli.login.arguments import add_login_commands, add_plugin_command
 from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
 from tower.cli.operation_arguments import add_operation_commands
 from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.policies.arguments import add_access_commands
 from tower.cli.records.arguments import add_host_arguments, add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
 from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
@@ -59,6 +61,8 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _join_tokens(commands)
     _kubeconfig(commands, environ)
     _credentials(commands)
+    add_access_commands(commands)
+    add_login_commands(commands)
     _forward(commands)
     _doctor(commands)
     add_operation_commands(commands)
@@ -242,7 +246,9 @@ def _grantee(command: Parser, environ: Mapping[str, str]) -> None:
 
 
 def _credentials(commands: Commands[Parser]) -> None:
-    credential = add_command(commands, "credential", "list and revoke credentials of users")
+    credential = add_command(
+        commands, "credential", "list and revoke credentials of users, and print one for kubectl"
+    )
     inner = credential.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     listing = add_command(inner, "list", "list the credentials that have not expired")
     listing.add_argument("--cluster", metavar="NAME", help="credentials for this cluster only")
@@ -251,6 +257,7 @@ def _credentials(commands: Commands[Parser]) -> None:
     revoke = add_command(inner, "revoke", "revoke a credential", "Closes its connections at once.")
     revoke.add_argument("id", metavar="ID", help="id, from 'tower credential list'")
     revoke.set_defaults(run=access.revoke_credential)
+    add_plugin_command(inner)
 
 
 def _forward(commands: Commands[Parser]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tower.cli import clusters
+from tower.cli.login.commands import own_clusters
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.values import (
@@ -99,9 +100,14 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
                 metavar="AGENT",
                 help="key (SHA256:...) or token (v1:...), from 'tower cluster agents'",
             )
-    listing = add_command(inner, "list", "list all clusters")
+    listing = add_command(
+        inner,
+        "list",
+        "list all clusters, or your own after 'tower login'",
+        "Without --state-dir and --kubeconfig, it lists the clusters that you may enter.",
+    )
     list_options(listing)
-    listing.set_defaults(run=clusters.list_all)
+    listing.set_defaults(run=clusters.list_all, own=own_clusters)
 
 
 def _add_switches(command: Parser, name: str) -> None:

@@ -58,7 +58,7 @@ def main(
         if text:
             print(text, flush=True)
     except TowerError as e:
-        print(f"tower: {_described(e)}", file=sys.stderr)
+        print(f"tower: {_described(e, options)}", file=sys.stderr)
         return USAGE if _is_usage(e) else 1
     except KeyboardInterrupt:
         return 130
@@ -70,6 +70,8 @@ def main(
 def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     if "text" in options:
         return str(options.text(options))
+    if "own" in options and not (options.kubeconfig or options.state_dir):
+        return str(options.own(options))
     if "version" in options:
         return _version(options, client)
     access = find_access(options)
@@ -94,9 +96,13 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
     :raise CommandFailed: no option gives them, or the proxy's state directory has none.
     """
     if options.kubeconfig:
-        access = load_kubeconfig(options.kubeconfig, options.context)
+        access = load_kubeconfig(options.kubeconfig, options.context, allow_plugin=True)
         _check_scope(access, options)
-        return access
+        if access.plugin is None:
+            return access
+        from tower.kube.rest.plugin_once import with_credential
+
+        return with_credential(access, os.environ)[0]
     if not options.state_dir:
         raise UsageFailed(
             "no proxy is given: give --state-dir DIR on the proxy's machine, or --kubeconfig FILE with an "
@@ -185,8 +191,8 @@ def _is_usage(error: TowerError) -> bool:
     return isinstance(error, UsageFailed) or (isinstance(error, CallFailed) and error.code in _WRONG)
 
 
-def _described(error: TowerError) -> str:
-    if isinstance(error, CallFailed) and error.code == 401:
+def _described(error: TowerError, options: argparse.Namespace) -> str:
+    if isinstance(error, CallFailed) and error.code == 401 and "text" not in options:
         return f"{escaped(str(error))} (the proxy renews the file in its state directory while it runs)"
     if isinstance(error, CallFailed) and error.code == 403 and _OF_MEMBER.search(str(error)):
         return (

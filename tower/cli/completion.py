@@ -21,7 +21,9 @@ _ZSH_SYSTEM = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 #: Paths of the API, by the argument that its objects complete.
 _PATHS = {
     "NAME": f"{GROUP_PATH}/clusters",
+    "CLUSTER": f"{GROUP_PATH}/clusters",
     "ID": f"{GROUP_PATH}/credentials",
+    "SESSION-ID": f"{GROUP_PATH}/loginsessions",
     "TOKEN-ID": f"{GROUP_PATH}/jointokens",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -25,6 +26,7 @@ from tower.cli.clusters import cluster_path
 from tower.errors import TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.rest.plugin_once import with_credential
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.listening import listen
@@ -143,6 +145,8 @@ EARLY = 300.0  # s before a credential expires, when it is renewed
 class ForwardCredential:
     """Credential for the streams: a kubeconfig for the cluster, or a token that is issued and renewed.
 
+    That of a kubeconfig's plugin is renewed, too.
+
     :param in_thread: runs a blocking call in a thread.
     :param epoch: returns the time, s since the epoch.
     """
@@ -156,14 +160,17 @@ class ForwardCredential:
     _current: FrontDoorAddress | None = field(default=None, init=False)
     _renewing: DeferredLock = field(factory=DeferredLock, init=False)
     _issued: list[str] = field(factory=list, init=False)
+    _renew: Callable[[], FrontDoorAddress] = field(init=False)
+    _early: float = field(default=EARLY, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._renew = self._issue
 
     def first(self) -> None:
         """Get the first credential; raise `CommandFailed` if there is none."""
-        access, path = self._client.access, urlsplit(self._client.access.server).path
-        if path == f"/clusters/{self._name}":
-            self._current = front_door_address(access, path, self._target)
-        else:
-            self._current = self._issue()
+        if urlsplit(self._client.access.server).path == f"/clusters/{self._name}":
+            self._renew, self._early = self._of_kubeconfig, 0.0  # a plugin's expiry is early enough
+        self._current = self._renew()
 
     def address(self) -> Deferred[FrontDoorAddress]:
         """Return the front door's address, with a new credential if the current one expires soon."""
@@ -176,13 +183,17 @@ class ForwardCredential:
 
     def _valid_address(self) -> Deferred[FrontDoorAddress]:
         current = self._current
-        if current is not None and (current.until is None or current.until - self._epoch() > EARLY):
+        if current is not None and (current.until is None or current.until - self._epoch() > self._early):
             return succeed(current)
-        return self._in_thread(self._issue).addCallback(self._renewed)
+        return self._in_thread(self._renew).addCallback(self._renewed)
 
     def _renewed(self, address: FrontDoorAddress) -> FrontDoorAddress:
         self._current = address
         return address
+
+    def _of_kubeconfig(self) -> FrontDoorAddress:
+        access, until = with_credential(self._client.access, os.environ)
+        return front_door_address(access, urlsplit(access.server).path, self._target, until)
 
     def _issue(self) -> FrontDoorAddress:
         cluster_path(self._name)

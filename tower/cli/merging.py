@@ -17,10 +17,12 @@ from tower.drafts import draft_of
 from tower.kube.kubeconfig import FILE_LIMIT
 
 #: Lists of a kubeconfig, and the key of their entries' content.
-_SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 #: Name of the extension of a context that has the user's name.
-_EXTENSION = "tower.kubesphere.io"
+EXTENSION = "tower.kubesphere.io"
+
+_CA = "certificate-authority-data"
 
 
 def default_file(environ: Mapping[str, str]) -> str:
@@ -45,11 +47,11 @@ def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) 
     credential = ""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with _locked(path), draft_of(Path(path)) as draft:
-            _read(path)
+        with locked_file(path), draft_of(Path(path)) as draft:
+            read_config(path)
             status = issue()
             credential = str(status["credential"])
-            content, previous = _read(path)
+            content, previous = read_config(path)
             issued = yaml.safe_load(status["kubeconfig"])
             _check_own(path, name, content, issued)
             replaced = _add(content, issued, name, user)
@@ -60,11 +62,11 @@ def merge(path: str, name: str, user: str, issue: Callable[[], dict[str, Any]]) 
             return replaced
     except OSError as e:
         raise CommandFailed(f"--merge {path}: {(e.strerror or str(e)).lower()}{_cure(credential)}") from e
-    except _CannotMerge as e:
+    except CannotMerge as e:
         raise CommandFailed(f"--merge {path} {e}{_cure(credential)}") from e
 
 
-class _CannotMerge(Exception):
+class CannotMerge(Exception):
     """The file does not allow it; the text has the reason and the cure."""
 
 
@@ -72,14 +74,18 @@ def _cure(credential: str) -> str:
     return f"; revoke the issued credential: tower credential revoke {credential}" if credential else ""
 
 
+class FileLocked(CannotMerge):
+    """Another program has kubectl's lock."""
+
+
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def locked_file(path: str) -> Iterator[None]:
     """Hold kubectl's lock of the file *path*."""
     lock = f"{path}.lock"
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0))
     except FileExistsError:
-        raise _CannotMerge(
+        raise FileLocked(
             f"is locked by {lock}: another program is changing the file; if not, remove {lock}"
         ) from None
     try:
@@ -97,33 +103,33 @@ class _PlainLoader(yaml.SafeLoader):
     }
 
 
-def _read(path: str) -> tuple[dict[str, Any], os.stat_result | None]:
+def read_config(path: str) -> tuple[dict[str, Any], os.stat_result | None]:
     """Return the kubeconfig at *path* and its status; an empty one and None if there is no file."""
     if not os.path.exists(path):
-        return {"apiVersion": "v1", "kind": "Config", **{section: [] for section in _SECTIONS}}, None
+        return {"apiVersion": "v1", "kind": "Config", **{section: [] for section in SECTIONS}}, None
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise _CannotMerge("is not a regular file: choose another name")
+        raise CannotMerge("is not a regular file: choose another name")
     if not os.access(path, os.W_OK):
-        raise _CannotMerge(f"is read-only: chmod u+w {shlex.quote(path)}, or choose another file")
+        raise CannotMerge(f"is read-only: chmod u+w {shlex.quote(path)}, or choose another file")
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         data = file.read(FILE_LIMIT + 1)
     if len(data) > FILE_LIMIT:
-        raise _CannotMerge(f"is larger than {FILE_LIMIT} B: choose another file")
+        raise CannotMerge(f"is larger than {FILE_LIMIT} B: choose another file")
     try:
         content = yaml.load(data, _PlainLoader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise _CannotMerge(f"is not YAML{line}: repair it, or choose another file") from e
+        raise CannotMerge(f"is not YAML{line}: repair it, or choose another file") from e
     if content is None:
         content = {"apiVersion": "v1", "kind": "Config"}
     if not isinstance(content, dict):
-        raise _CannotMerge("is not a kubeconfig, it has no clusters and contexts: choose another file")
-    for section in _SECTIONS:
+        raise CannotMerge("is not a kubeconfig, it has no clusters and contexts: choose another file")
+    for section in SECTIONS:
         entries = content.get(section) or []
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise _CannotMerge(
+            raise CannotMerge(
                 f"is not a kubeconfig, {section} is not a list of entries: repair it, or choose another file"
             )
         content[section] = entries
@@ -136,13 +142,13 @@ def _add(content: dict[str, Any], issued: dict[str, Any], name: str, user: str) 
     An extension of the context has the *user*, because no entry is named after it.  Return the
     user of the earlier context; empty: unknown; None: there was none.
     """
-    new = {section: dict(issued[section][0][kind]) for section, kind in _SECTIONS.items()}
+    new = {section: dict(issued[section][0][kind]) for section, kind in SECTIONS.items()}
     new["contexts"] |= {"cluster": name, "user": name}
-    old = {section: _entry(content, section, name) for section in _SECTIONS}
+    old = {section: entry_of(content, section, name) for section in SECTIONS}
     replaced = None if old["contexts"] is None else _user_of(old["contexts"].get("context") or {})
     kept = [each for each in _extensions((old["contexts"] or {}).get("context") or {}) if not _is_own(each)]
-    new["contexts"]["extensions"] = [*kept, {"name": _EXTENSION, "extension": {"user": user}}]
-    for section, kind in _SECTIONS.items():
+    new["contexts"]["extensions"] = [*kept, {"name": EXTENSION, "extension": {"user": user}}]
+    for section, kind in SECTIONS.items():
         entry = old[section]
         if entry is None:
             content[section].append({"name": name, kind: new[section]})
@@ -161,7 +167,7 @@ def _extensions(context: dict[str, Any]) -> list[Any]:
 
 
 def _is_own(extension: Any) -> bool:
-    return isinstance(extension, dict) and extension.get("name") == _EXTENSION
+    return isinstance(extension, dict) and extension.get("name") == EXTENSION
 
 
 def _user_of(context: dict[str, Any]) -> str:
@@ -171,29 +177,30 @@ def _user_of(context: dict[str, Any]) -> str:
 
 
 def _check_own(path: str, name: str, content: dict[str, Any], issued: dict[str, Any]) -> None:
-    """Raise `_CannotMerge` if the entries *name* are not those of an earlier merge for the same proxy."""
-    old = {section: _entry(content, section, name) for section in _SECTIONS}
+    """Raise `CannotMerge` if the entries *name* are not those of an earlier merge for the same proxy."""
+    old = {section: entry_of(content, section, name) for section in SECTIONS}
     config = f"kubectl config --kubeconfig {shlex.quote(path)}"
     cure = f"rename it with '{config} rename-context {name} NEW', or use --output"
     context = (old["contexts"] or {}).get("context") or {}
     if old["contexts"] is not None and (context.get("cluster"), context.get("user")) != (name, name):
-        raise _CannotMerge(f"has a context {name}, which was not made by --merge: {cure}")
+        raise CannotMerge(f"has a context {name}, which was not made by --merge: {cure}")
     if old["users"] is not None and old["contexts"] is None and old["clusters"] is None:
-        raise _CannotMerge(
+        raise CannotMerge(
             f"has a user {name}, which was not made by --merge: delete it with '{config} delete-user "
             f"{name}', or use --output"
         )
     if old["clusters"] is not None:
         cluster = old["clusters"].get("cluster") or {}
         new = issued["clusters"][0]["cluster"]
-        if all(cluster.get(key) != new[key] for key in ("server", "certificate-authority-data")):
-            raise _CannotMerge(
+        has_same_ca = cluster.get(_CA) is not None and cluster[_CA] == new.get(_CA)
+        if cluster.get("server") != new["server"] and not has_same_ca:
+            raise CannotMerge(
                 f"has a cluster {name} for another server, {cluster.get('server')}, not "
                 f"{new['server']}: delete it with '{config} delete-cluster {name}', or use --output"
             )
 
 
-def _entry(content: dict[str, Any], section: str, name: str) -> dict[str, Any] | None:
+def entry_of(content: dict[str, Any], section: str, name: str) -> dict[str, Any] | None:
     """Return the first entry *name*, which kubectl uses."""
     found: dict[str, Any] | None = next(
         (entry for entry in content[section] if entry.get("name") == name), None

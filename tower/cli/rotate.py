@@ -21,6 +21,10 @@ TARGETS = {
         "rotate the CA of the front door's certificate",
         "Agents and new kubeconfigs get the next CA.  It is used when older kubeconfigs have expired.",
     ),
+    "tls-cert-file": (
+        "end or postpone the rotation to another CA of --tls-cert-file",
+        "Agents and new kubeconfigs get the file's CA.  It is used when older kubeconfigs have expired.",
+    ),
     "users-ca": (
         "rotate the CA of users' client certificates",
         "The new CA signs at once.  Older certificates are valid until they expire; --now revokes them.",
@@ -35,6 +39,7 @@ TARGETS = {
 CANCELS = {
     "host-key": "keep the old key; possible until the next one is used",
     "serving-ca": "keep the old CA; possible until the next one is used",
+    "tls-cert-file": "not possible: put the old files of --tls-cert-file and its key back",
     "users-ca": "not possible: the new CA signs from the beginning",
     "secrets-key": "not possible: the new key seals from the beginning",
 }

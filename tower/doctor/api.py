@@ -73,17 +73,31 @@ class TowerServer:
         :param access: another credential.
         :raise APIError: there is no answer.
         """
-        client = self.network.client(access or self.access, self.route.proxy)
         data = None if body is None else json.dumps(body).encode()
+        code, content = await self._answer(method, path, data, access or self.access)
+        try:
+            value = json.loads(content)
+        except ValueError:
+            value = {}
+        return code, value if isinstance(value, dict) else {}
+
+    async def text(self, path: str) -> str:
+        """Return the text at *path*; empty if it is refused.
+
+        :raise APIError: there is no answer.
+        """
+        code, content = await self._answer("GET", path, None, self.access)
+        return content.decode("utf-8", "replace") if code < 400 else ""
+
+    async def _answer(
+        self, method: str, path: str, data: bytes | None, access: KubeAccess
+    ) -> tuple[int, bytes]:
+        client = self.network.client(access, self.route.proxy)
         try:
             answer = await client.request(method, path, data)
         finally:
             client.close()
-        try:
-            value = json.loads(answer.body)
-        except ValueError:
-            value = {}
-        return answer.code, value if isinstance(value, dict) else {}
+        return answer.code, answer.body
 
     def with_token(self, path: str, token: str) -> KubeAccess:
         """Return the access of a bearer token to *path* of the same server."""

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tower.doctor.api import UNREACHED, Login, TowerServer, refusal, unanswered
 from tower.doctor.expiry import lasts
@@ -15,6 +16,7 @@ from tower.errors import ConfigurationError
 from tower.kube.client import APIError
 from tower.kube.connection_settings import CredentialFacts, bearer_token
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.kube.rest.plugin_once import with_credential
 
 _NEW = "get a new kubeconfig: tower kubeconfig CLUSTER --user USER"
 
@@ -33,8 +35,9 @@ async def examine_kubeconfig(
 ) -> list[Finding]:
     """Return the findings about the kubeconfig at *path*."""
     try:
-        access = load_kubeconfig(path, context)
-        server = TowerServer(network, access, environ, now, _NEW)
+        access, _ = with_credential(load_kubeconfig(path, context, allow_plugin=True), environ)
+        new = _NEW if access.plugin is None else _new_login(access)
+        server = TowerServer(network, access, environ, now, new)
         token = bearer_token(access) or ""
     except ConfigurationError as e:
         return [Finding("kubeconfig", judged(str(e), f"correct the file, or {_NEW}"))]
@@ -44,8 +47,8 @@ async def examine_kubeconfig(
         [
             Step("kubeconfig", lambda: _file(Path(path), access)),
             *server.route.steps(),
-            Step("credential", lambda: _credential(access, token, now())),
-            *Login(server, _CURES).steps("cluster", ask),
+            Step("credential", lambda: _credential(access, token, now(), new)),
+            *Login(server, {**_CURES, 401: new}).steps("cluster", ask),
             Step("user", lambda: _user(server, ask)),
         ]
     )
@@ -58,16 +61,23 @@ def _file(path: Path, access: KubeAccess) -> Verdict:
     return ok(f"{path} is for {access.server}")
 
 
-def _credential(access: KubeAccess, token: str, now: float) -> Verdict:
+def _new_login(access: KubeAccess) -> str:
+    url = urlsplit(access.server)
+    return f"tower login {url.scheme}://{url.netloc}"
+
+
+def _credential(access: KubeAccess, token: str, now: float, new: str) -> Verdict:
     facts = CredentialFacts.of(access.client_certificate or b"", token.encode())
     if not facts.kind:
-        return fail("the kubeconfig has no token and no client certificate", _NEW)
+        return fail("the kubeconfig has no token and no client certificate", new)
     begin, end = facts.lifetime.begin, facts.lifetime.end
     if begin is not None and now < begin:
         return fail(f"the {facts.kind} is not valid yet", "set the clock of this machine")
+    if access.plugin is not None:
+        return ok(f"a {facts.kind} of the credential plugin, which makes the next one")
     if end is None:
         return ok(f"a {facts.kind}; only the proxy knows its expiry")
-    return lasts(f"the {facts.kind}", end, now, _NEW, soon=facts.expires_soon(now))
+    return lasts(f"the {facts.kind}", end, now, new, soon=facts.expires_soon(now))
 
 
 async def _user(server: TowerServer, ask: str) -> Verdict:

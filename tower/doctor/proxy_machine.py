@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -72,12 +73,16 @@ async def _running(
         server = TowerServer(network, access, environ, now, cure)
     except ConfigurationError as e:
         return [Finding("administrator's kubeconfig", fail(str(e), cure))]
-    front = _FrontDoor(server)
+    front = _FrontDoor(server, now)
     return await examine(
         [
             Course(
                 [*server.route.steps(), *Login(server, {401: cure}).steps("answer", SILENT_PROXY)],
-                [Course([Step("version", front.version)]), Course([Step("clusters", front.clusters)])],
+                [
+                    Course([Step("version", front.version)]),
+                    Course([Step("clusters", front.clusters)]),
+                    Course([Step("given certificate", front.given_certificate)]),
+                ],
             ),
             *(Course([Step("published name", partial(front.published, name))]) for name in _published(path)),
         ]
@@ -238,11 +243,17 @@ def _published(path: Path) -> list[str]:
     return [name for name in names_of(certificate) if name not in _LOOPBACK]
 
 
+_GIVEN = re.compile(
+    r'^tower_certificate_expiry_timestamp_seconds\{name="tls-cert-file"\} (\S+)$', re.MULTILINE
+)
+
+
 class _FrontDoor:
     """The checks of a running proxy, as its administrator."""
 
-    def __init__(self, server: TowerServer) -> None:
+    def __init__(self, server: TowerServer, now: Callable[[], float]) -> None:
         self._server = server
+        self._now = now
 
     async def version(self) -> Verdict:
         """Compare the versions of the proxy and of this command."""
@@ -266,6 +277,14 @@ class _FrontDoor:
         if not away:
             return ok(seen)
         return warn(f"{seen}; not {', '.join(away[:5])}", f"tower doctor {away[0]}")
+
+    async def given_certificate(self) -> Verdict:
+        """Check the expiry of the certificate of ``--tls-cert-file``."""
+        found = _GIVEN.search(await self._server.text("/metrics"))
+        if found is None:
+            return ok("none: --tls-cert-file is not set")
+        cure = "renew the files of --tls-cert-file and --tls-private-key-file, which the proxy reads again"
+        return lasts("that of --tls-cert-file", float(found[1]), self._now(), cure, soon=SERVING_SOON)
 
     def published(self, name: str) -> Verdict:
         """Resolve a name of the serving certificate."""

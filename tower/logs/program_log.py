@@ -15,6 +15,9 @@ from tower.logs.formats import FORMATS, LineFormat, LineObserver
 from tower.logs.levels import LevelFilter, Levels
 from tower.logs.writer import LogWriter
 
+#: Time after which lines that wait are a problem, s.
+BLOCKED = 120.0
+
 #: How long the end of a program waits for the last lines, s.
 FLUSH_TIMEOUT = 2.0
 
@@ -70,6 +73,11 @@ class ProgramLog:
         """Wait until all lines are written, at most *timeout* s."""
         if self._writer is not None:
             self._writer.flush(timeout)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether no line could be written for `BLOCKED` s."""
+        return self._writer is not None and self._writer.blocked > BLOCKED
 
     def _current_levels(self) -> Levels:
         return self._levels if self._levels_file is None else self._levels.overridden_by(self._levels_file)

@@ -62,6 +62,7 @@ class LogWriter:
         self._queue: _Queue = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._put = self._taken = self._dropped = 0
+        self._moved = self._seconds()
 
     def write(self, text: str) -> None:
         """Queue whole lines; never blocks, and may be called by a signal handler."""
@@ -69,6 +70,8 @@ class LogWriter:
         if self._put - self._taken + len(line) > QUEUE_LIMIT:
             self._dropped += 1
             return
+        if self._put == self._taken:
+            self._moved = self._seconds()
         self._put += len(line)
         self._queue.put(line)
         self._start()
@@ -86,6 +89,11 @@ class LogWriter:
                 return False
             time.sleep(0.005)
         return True
+
+    @property
+    def blocked(self) -> float:
+        """Time that the next lines have waited for the destination, s."""
+        return self._seconds() - self._moved if self._taken < self._put else 0.0
 
     def _entry(self, text: str) -> bytes:
         return self._make_entry(text).encode("utf-8", "backslashreplace")
@@ -110,6 +118,7 @@ class LogWriter:
                 item = queue.get()
             if lines:
                 self._write_out(lines)
+                self._moved = self._seconds()  # before the next: `write` then sets it for an empty queue
                 self._taken += size
             if item is _REOPEN:
                 self._open_again()

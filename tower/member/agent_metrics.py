@@ -11,6 +11,7 @@ from twisted.application.service import Service
 
 from tower import __version__
 from tower.kube.member_status import ConditionStatus, MemberStatus
+from tower.member.policy.owner_enforcement import OwnerEnforcement
 from tower.member.reconnecting import Reconnecting
 from tower.member.stream_tally import StreamTally
 from tower.metrics.families import counter, counters, gauge, gauges, histogram
@@ -28,7 +29,9 @@ class AgentCollector(Collector):
 
     :param status: returns the state of the API server; None: not checked yet.
     :param is_disabled: returns whether the proxy rejects the agent because its cluster is disabled.
-    :param refused_heads: returns the number of requests that the owner's policy rejected.
+    :param refused_heads: returns the number of requests that were not in the proxy's form, or claimed a
+        system identity.
+    :param owner: the owner's policy; None: there is none.
     """
 
     _uplink: Reconnecting
@@ -37,6 +40,7 @@ class AgentCollector(Collector):
     _status: Callable[[], MemberStatus | None]
     _is_disabled: Callable[[], bool]
     _refused_heads: Callable[[], int]
+    _owner: OwnerEnforcement | None = None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -46,6 +50,9 @@ class AgentCollector(Collector):
             yield from self._member(status)
         yield from self._streams()
         yield from self._dials()
+        if self._owner is not None:
+            text = "Whether the current policy of the cluster's owner is in use."
+            yield gauge("tower_agent_policy_current", text, not (self._owner.problem or self._owner.failure))
         text = "Memory lent to streams for data that waits; its limit is --buffer-budget."
         yield gauge("tower_buffer_bytes", text, self._budget.lent)
         yield gauge("tower_buffer_limit_bytes", "Value of --buffer-budget.", self._budget.capacity)
@@ -92,6 +99,8 @@ class AgentCollector(Collector):
             yield counters("tower_agent_dial_failures_total", text, "reason", dials.failures, target=target)
         text = "Streams and requests that the owner does not allow, or that exceed a limit of the agent."
         refusals = {**tally.refusals, "request-policy": float(self._refused_heads())}
+        if self._owner is not None:
+            refusals["owner-policy"] = float(self._owner.gate.refused)
         yield counters("tower_agent_refusals_total", text, "reason", refusals)
 
 

@@ -15,23 +15,27 @@ from twisted.web.server import Site
 from tower.kube.member_cures import is_warning
 from tower.kube.member_status import Check
 from tower.member.member_health import MemberHealth
+from tower.member.policy.owner_enforcement import OwnerEnforcement
 from tower.member.reconnecting import Reconnecting
 
 
 class HealthPage(Resource):
     """The answers to probes, in the form of kube-apiserver's.
 
-    `/healthz` is 200 while the process runs.  `/readyz` is 200 while the tunnel is up and the member is
-    usable, else 503 with the first reason; with ``?verbose`` it has a line for each check.  `/readyz/NAME` is
-    one check.
+    `/healthz` is 200 while the process runs.  `/readyz` is 200 while the tunnel is up, the member is
+    usable, and the owner's policy, if there is one, has been read, else 503 with the first reason; with
+    ``?verbose`` it has a line for each check.  `/readyz/NAME` is one check.
     """
 
     isLeaf = True
 
-    def __init__(self, uplink: Reconnecting, health: MemberHealth) -> None:
+    def __init__(
+        self, uplink: Reconnecting, health: MemberHealth, owner: OwnerEnforcement | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._uplink = uplink
         self._health = health
+        self._owner = owner
 
     def render_GET(self, request: Any) -> bytes:
         """Answer GET and HEAD."""
@@ -51,7 +55,10 @@ class HealthPage(Resource):
     def _brief(self) -> tuple[str, str]:
         problem = next((problem for _, problem, _ in self._checks() if problem), "")
         lines = [f"not ready: {problem}"] if problem else ["ok"]
-        return problem, "\n".join([*lines, *(f"warning: {text}" for text in self._health.warnings)])
+        warnings = list(self._health.warnings)
+        if self._owner is not None and not self._owner.failure and self._owner.problem:
+            warnings.append(self._owner.problem)
+        return problem, "\n".join([*lines, *(f"warning: {text}" for text in warnings)])
 
     def _verbose(self) -> tuple[str, str]:
         checks = list(self._checks())
@@ -73,6 +80,9 @@ class HealthPage(Resource):
                 yield name, check.text, ""
             else:
                 yield name, "", _result(check)
+        if self._owner is not None:
+            problem = self._owner.problem
+            yield "policy", self._owner.failure, f"ok, warning: {problem}" if problem else "ok"
 
 
 def _result(check: Check) -> str:

@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from tower.conch.transport.keys import KeyPair
 from tower.errors import TowerError
 from tower.kube.client import APIClient, APIError
+from tower.member.object_name import ObjectName
 from tower.member.options import AGENT_KEY
-from tower.member.secret_name import SecretName
 from tower.reactor.repeating import RepeatingTask
 
 #: Delay of the next attempt after a write failed, s.
@@ -46,7 +46,7 @@ class KeySecret:
 
     _log = Logger()
 
-    def __init__(self, reactor: IReactorTime, api: APIClient, name: SecretName, cluster: str) -> None:
+    def __init__(self, reactor: IReactorTime, api: APIClient, name: ObjectName, cluster: str) -> None:
         self._api = api
         self._name = name
         self._cluster = cluster

@@ -14,7 +14,7 @@ from tower.clusters.cluster import check_name
 from tower.conch.transport.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import SystemIdentities, check_allowed
-from tower.member.secret_name import SecretName
+from tower.member.object_name import ObjectName
 from tower.net.addresses import parse_address
 from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
@@ -82,7 +82,7 @@ class Options(EnvironmentOptions):
             None,
             "[NAMESPACE/]NAME of an existing Secret in the cluster for the agent's key, instead of "
             "--state-dir; its replicas share the key.  [default namespace: the pod's]",
-            SecretName.parse,
+            ObjectName.parse,
         ),
         parameter(
             "kubeconfig",
@@ -96,6 +96,20 @@ class Options(EnvironmentOptions):
             "v2, v1 (for KubeSphere Tower proxies) or auto: v2 with --host-key, otherwise v1 if the proxy "
             "offers no v2.",
             read_protocol,
+        ),
+        parameter(
+            "policy-file",
+            None,
+            "YAML file with the owner's policy: the requests and streams that the agent allows; read again "
+            "when it changes.  [default: all]",
+            read_file,
+        ),
+        parameter(
+            "policy-config-map",
+            None,
+            "[NAMESPACE/]NAME of a ConfigMap in the cluster with that policy, in the entry policy.yaml; "
+            "excludes --policy-file.  [default namespace: the pod's]",
+            partial(ObjectName.parse, kind="ConfigMap"),
         ),
         parameter("kubernetes-service", "", "HOST:PORT of the API server; overrides the kubeconfig's."),
         parameter(
@@ -156,10 +170,10 @@ class Options(EnvironmentOptions):
         self["host-keys"], self["ca-hashes"], self["targets"] = [], [], []
         self["allowed-identities"] = []
 
-    def parse(self, arguments: Sequence[str]) -> None:
-        """See `EnvironmentOptions.parse`; removes the join token from the process's environment."""
+    def read(self, arguments: Sequence[str]) -> None:
+        """See `EnvironmentOptions.read`; removes the join token from the process's environment."""
         try:
-            super().parse(arguments)
+            super().read(arguments)
         finally:
             if self._environ is os.environ:
                 forget_variable("TOWER_TOKEN")
@@ -190,13 +204,14 @@ class Options(EnvironmentOptions):
         """The rule for system identities."""
         return SystemIdentities(self["allowed-identities"], allow_all=bool(self["allow-system-identities"]))
 
-    def postOptions(self) -> None:
-        """Check which options work together."""
-        super().postOptions()
+    def check_rules(self) -> None:
+        """See `EnvironmentOptions.check_rules`."""
+        super().check_rules()
         self.check(self._check_name)
         self.check(self._check_server)
         self.check(self._check_protocol)
         self.check(self._check_key_secret)
+        self.check(self._check_policy)
         for name, default in (("kubernetes-service", 443), ("kubesphere-service", 80)):
             if self[name]:
                 read = partial(parse_address, default_port=default)
@@ -245,6 +260,16 @@ class Options(EnvironmentOptions):
         if self.may_speak_v1:
             raise usage.UsageError(
                 "--key-secret has no effect with kubesphere-v1, which has no keys: omit it"
+            )
+
+    def _check_policy(self) -> None:
+        given = [name for name in ("policy-file", "policy-config-map") if self[name]]
+        if len(given) > 1:
+            raise usage.UsageError("--policy-file and --policy-config-map are mutually exclusive: omit one")
+        if given and self.may_speak_v1:
+            raise usage.UsageError(
+                f"--{given[0]} has no effect with kubesphere-v1, whose proxy has the agent's credential: "
+                "omit it, or use a proxy with tower-v2"
             )
 
     def _check_v1(self) -> None:

@@ -15,7 +15,8 @@ from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import RequestRelay
+from tower.member.apiserver_relay import RequestRelay, Rewrite
+from tower.member.policy.owner_gate import OwnerGate
 from tower.member.stream_tally import StreamTally
 from tower.member.targets import TargetRefused, Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT, UnfinishedHeads
@@ -69,6 +70,7 @@ class Outgoing:
     A stream is accepted when its target has answered, for the API server after the TLS handshake.  So the
     user gets the reason of a failure.
 
+    :param owner: enforces the policy of the cluster's owner; None: there is none.
     :param connect: `tower.net.connecting.connect`, or a replacement in tests.
     :ivar on_dialed: called after each attempt to connect to the API server, with its error or None.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
@@ -79,6 +81,7 @@ class Outgoing:
     _policy: HeadPolicy
     _targets: Targets
     _budget: Budget
+    _owner: OwnerGate | None = field(default=None, kw_only=True)
     _connect: Callable[..., Deferred[Connection]] = field(default=connect, kw_only=True)
     _opening: int = field(default=0, init=False)  # to the API server
     tally: StreamTally = field(init=False)
@@ -119,6 +122,8 @@ class Outgoing:
         if name == KUBERNETES:
             return self._dial_api_server()
         target = self._targets.find(name)
+        if self._owner is not None:
+            self._owner.check_target(name)
         return self._connect(self._reactor, target.host, target.port, timeout=DIAL_TIMEOUT)
 
     def _dial_api_server(self) -> Deferred[Connection]:
@@ -150,10 +155,16 @@ class Outgoing:
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
         """See `Destinations.join`; requests for the API server pass the policy."""
+        owner = self._owner
         if name == KUBERNETES:
-            RequestRelay(channel, connection, self._policy.rewrite, self.unfinished).start()
-        else:
-            join(channel, connection)
+            rewrite: Rewrite = self._policy.rewrite
+            if owner is not None:
+                rewrite = owner.guard(channel, rewrite)
+            RequestRelay(channel, connection, rewrite, self.unfinished).start()
+            return
+        join(channel, connection)
+        if owner is not None:
+            owner.watch_stream(channel, name)
 
 
 @define(eq=False)

@@ -1,4 +1,4 @@
-"""Names of Secrets in the agent's options."""
+"""Names of Secrets and ConfigMaps in the agent's options."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @frozen
-class SecretName:
-    """Namespace and name of a Secret.
+class ObjectName:
+    """Namespace and name of an object.
 
     :ivar namespace: empty: that of the agent's pod.
     """
@@ -25,35 +25,46 @@ class SecretName:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> SecretName:
+    def parse(cls, text: str, kind: str = "Secret") -> ObjectName:
         """Parse ``NAMESPACE/NAME`` or ``NAME``.
 
+        :param kind: of the object, for the error.
         :raise ValueError: with the problem and the cure.
         """
         namespace, slash, name = text.rpartition("/")
         if not _NAME.fullmatch(name) or (slash and not _NAMESPACE.fullmatch(namespace)):
-            raise ValueError("is not the name of a Secret: give NAME, or NAMESPACE/NAME")
+            raise ValueError(f"is not the name of a {kind}: give NAME, or NAMESPACE/NAME")
         return cls(namespace, name)
 
-    def in_pod(self, directory: Path | None = None) -> SecretName:
+    def in_pod(self, directory: Path | None = None, option: str = "key-secret") -> ObjectName:
         """Return the name with a namespace, by default that of the pod.
 
+        :param option: that has the name.
         :param directory: of the pod's service account; None: the usual one.
         :raise ConfigurationError: there is no namespace, and this process is not in a pod.
         """
         if self.namespace:
             return self
         directory = directory or SERVICE_ACCOUNT
-        try:
-            namespace = (directory / "namespace").read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            namespace = ""
-        if not _NAMESPACE.fullmatch(namespace):
+        namespace = pod_namespace(directory)
+        if not namespace:
             raise ConfigurationError(
-                f"--key-secret {self.name}: {directory}/namespace does not name the namespace of a pod: "
-                f"set --key-secret NAMESPACE/{self.name}"
+                f"--{option} {self.name}: {directory}/namespace does not name the namespace of a pod: "
+                f"set --{option} NAMESPACE/{self.name}"
             )
         return evolve(self, namespace=namespace)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def pod_namespace(directory: Path | None = None) -> str:
+    """Return the namespace of this pod; empty outside pods.
+
+    :param directory: of the pod's service account; None: the usual one.
+    """
+    try:
+        namespace = ((directory or SERVICE_ACCOUNT) / "namespace").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return namespace if _NAMESPACE.fullmatch(namespace) else ""

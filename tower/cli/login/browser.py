@@ -1,0 +1,160 @@
+"""A login by browser: a page on the loopback address receives the provider's answer (RFC 8252)."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import sys
+import time
+import webbrowser
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tower.cli.client import CommandFailed
+from tower.cli.login.identity_provider import PKCE, IdentityProvider, ProviderTokens
+from tower.escaping import escaped
+
+#: Path of the page.
+PATH = "/callback"
+
+#: Time for the user, s.
+PATIENCE = 300.0
+
+#: Longest wait for one request, s: browsers open connections that they do not use.
+_REQUEST = 2.0
+
+_PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title} - Tower</title>
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<body style="font: 16px/1.5 system-ui, sans-serif; margin: 15vh auto; max-width: 30em; padding: 0 1em">
+<p style="letter-spacing: .2em; opacity: .6">TOWER</p><h1 style="font-size: 1.6em">{title}</h1><p>{text}</p>
+</body></html>
+"""
+
+
+def has_browser(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this machine can show a browser to the user."""
+    if environ.get("BROWSER"):
+        return True
+    if any(environ.get(name) for name in ("SSH_CONNECTION", "SSH_TTY")):
+        return False
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
+def by_browser(
+    provider: IdentityProvider,
+    port: int,
+    tell: Callable[[str], object],
+    open_page: Callable[[str], bool] = webbrowser.open,
+    patience: float = PATIENCE,
+    *,
+    consent: bool = False,
+) -> ProviderTokens:
+    """Let the user log in with a browser of this machine; return the tokens.
+
+    :param port: of the page; 0: any.
+    :param tell: shows a line to the user.
+    :param consent: see `IdentityProvider.address`.
+    :raise CommandFailed: the user did not, or the provider rejects the login.
+    """
+    pkce = PKCE()
+    try:
+        server = _Loopback(port, pkce.state, provider.url)
+    except OSError as e:
+        raise CommandFailed(f"--callback-port {port}: {(e.strerror or str(e)).lower()}") from e
+    try:
+        redirect = f"http://localhost:{server.server_port}{PATH}"
+        address = provider.address(pkce, redirect, consent=consent)
+        tell(f"log in with a browser of this machine; if none opens, open this address there:\n  {address}")
+        Thread(target=_opened, args=(open_page, address), daemon=True).start()  # some wait for the browser
+        code = server.wait(patience)
+    finally:
+        server.server_close()
+    return provider.by_code(pkce, redirect, code)
+
+
+def _opened(open_page: Callable[[str], bool], address: str) -> None:
+    with contextlib.suppress(webbrowser.Error, OSError):  # the user opens the address
+        open_page(address)
+
+
+class _Loopback(HTTPServer):
+    """Serves the page on 127.0.0.1 until the answer with the right state comes."""
+
+    allow_reuse_address = True
+
+    def __init__(self, port: int, state: str, issuer: str) -> None:
+        self.state, self.issuer = state, issuer
+        self.code = self.problem = ""
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def wait(self, patience: float) -> str:
+        """Return the code.
+
+        :raise CommandFailed: there is none in time, or the provider refused.
+        """
+        end = time.monotonic() + patience
+        while not self.code and not self.problem:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise CommandFailed(
+                    f"there was no login within {patience / 60:g} minutes: run 'tower login' again, with "
+                    "--device if this machine has no browser"
+                )
+            self.timeout = min(left, 1.0)
+            self.handle_request()
+        if self.problem:
+            raise CommandFailed(
+                f"the identity provider {self.issuer} refused the login: {escaped(self.problem)}"
+            )
+        return self.code
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a connection that fails."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: _Loopback
+    timeout = _REQUEST
+    server_version, sys_version = "tower", ""
+
+    def do_GET(self) -> None:
+        """Take the answer of the provider."""
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        issuer = query.get("iss", self.server.issuer)
+        is_ours = hmac.compare_digest(query.get("state", "").encode(), self.server.state.encode())
+        if parts.path != PATH or not is_ours or issuer != self.server.issuer:
+            self._answer(404, "Not found", "This is not the answer to a login of this program.")
+            return
+        self.server.code = query.get("code", "")
+        if self.server.code:
+            self._answer(
+                200,
+                "Continue in the terminal",
+                "Your identity provider has confirmed you.  You can close this page.",
+            )
+        else:
+            self.server.problem = query.get("error_description") or query.get("error") or "no code"
+            self._answer(400, "The login failed", "The terminal has the reason.")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Log nothing: the code is secret."""
+
+    def _answer(self, status: int, title: str, text: str) -> None:
+        body = _PAGE.format(title=title, text=text).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,345 @@
+"""Commands of logins."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tower.cli import output
+from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
+from tower.cli.listing import listed_or_watched, selection
+from tower.cli.login.browser import by_browser, has_browser
+from tower.cli.login.contexts import WrittenContexts, write_contexts
+from tower.cli.login.door import Door, find_door, server_of
+from tower.cli.login.exchange import Reply, Unreachable
+from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
+from tower.cli.login.login_file import LoginFile, NotLoggedIn, all_logins
+from tower.cli.login.plugin import VERSIONS, PluginFailed, credential
+from tower.cli.login.sessions import begin, read_token
+from tower.cli.login.signing import door_of, token_of
+from tower.cli.merging import default_file
+from tower.escaping import escaped
+
+
+def login(options: argparse.Namespace) -> str:
+    """Log in, and write the contexts."""
+    server = server_of(options.server)
+    files = LoginFile(server)
+    try:
+        before = files.read()
+    except NotLoggedIn:
+        before = {}
+    door, configuration = find_door(
+        server, options.certificate_authority, options.ca_hash, str(before.get("ca", ""))
+    )
+    token_file = "" if options.token_file is None else os.path.abspath(options.token_file)
+    if token_file:
+        tokens = ProviderTokens(read_token(token_file), "")
+    else:
+        issuer = _issuer(configuration.value.get("issuers"), options.issuer, server)
+        tokens = _tokens(files, IdentityProvider(issuer), options)
+    path = os.path.abspath(options.kubeconfig_file or before.get("kubeconfig") or default_file(os.environ))
+    reply = begin(door, files, tokens.id_token, tokens.refresh_token, kubeconfig=path, token_file=token_file)
+    _replace(files, before)
+    written = _write(files, door, reply.value, path, token_file, EXEC_VERSIONS[options.exec_api_version])
+    value = reply.value
+    until = value["expirationTimestamp"]
+    lines = [f"logged in to {server} as {value['user']} until {until}, session {value['id']}"]
+    return "\n".join(map(escaped, [*lines, *_described(written, path)]))
+
+
+def _replace(files: LoginFile, before: Mapping[str, Any]) -> None:
+    """End the former session of this machine."""
+    if before and before["expires"] > time.time():
+        with contextlib.suppress(CommandFailed):
+            token = token_of(before, time.time() + before.get("ahead", 0.0))
+            door_of(files, before).ask("DELETE", "/login/session", token=token)
+
+
+def _tokens(files: LoginFile, provider: IdentityProvider, options: argparse.Namespace) -> ProviderTokens:
+    """Return the tokens of a user, who logs in once more if the provider needs the user's consent."""
+    consent = provider.url in files.consents()
+    tokens = _person(provider, options, consent=consent)
+    if tokens.refresh_token or consent or not provider.needs_refresh_token:
+        return tokens
+    _tell(f"{provider.url} gave no refresh token: log in once more, with your consent; later logins ask once")
+    tokens = _person(provider, options, consent=True)
+    if tokens.refresh_token:
+        files.keep_consent(provider.url)
+    return tokens
+
+
+def _person(provider: IdentityProvider, options: argparse.Namespace, *, consent: bool) -> ProviderTokens:
+    if options.device or (provider.has_devices and not options.browser and not has_browser()):
+        device = provider.begin_device(consent=consent)
+        where = device.whole or device.address
+        _tell(f"open {where} on any machine, and enter or confirm the code {device.user_code}")
+        return provider.by_device(device, time.sleep)
+    return by_browser(provider, options.callback_port, _tell, consent=consent)
+
+
+def _issuer(issuers: Any, wanted: str | None, server: str) -> Mapping[str, Any]:
+    found: list[Mapping[str, Any]] = [each for each in issuers or () if isinstance(each, dict)]
+    urls = [str(each.get("url")) for each in found]
+    if wanted is not None:
+        if wanted not in urls:
+            listed = ", ".join(urls) or "none"
+            raise UsageFailed(f"--issuer {wanted}: {server} has no such identity provider: it has {listed}")
+        return found[urls.index(wanted)]
+    if not found:
+        raise CommandFailed(
+            f"{server} has no identity provider for users: give --token-file, or let an administrator set "
+            "--login-client-id"
+        )
+    if len(found) > 1:
+        raise UsageFailed(
+            f"{server} has several identity providers: give --issuer with one of {', '.join(urls)}"
+        )
+    return found[0]
+
+
+def _tell(text: str) -> None:
+    for line in text.split("\n"):
+        print(escaped(line), file=sys.stderr, flush=True)
+
+
+def _write(
+    files: LoginFile, door: Door, session: Mapping[str, Any], path: str, token_file: str, version: str
+) -> WrittenContexts:
+    arguments = ["credential", "get", "--server", files.server]
+    if token_file:
+        arguments += ["--token-file", token_file]
+    plugin: dict[str, Any] = {
+        "apiVersion": version,
+        "command": _own_command(),
+        "args": arguments,
+        "env": None,
+        "installHint": "Install Tower (pip install kubesphere-tower), which has the command tower.",
+        "interactiveMode": "Never",
+        "provideClusterInfo": False,
+    }
+    names = [str(each["name"]) for each in session["clusters"]]
+    return write_contexts(path, files.server, door.ca_text, str(session["user"]), names, plugin)
+
+
+def _own_command() -> str:
+    """Return this program, by its name if the shell finds it, for kubeconfigs."""
+    program = os.path.abspath(sys.argv[0])
+    found = shutil.which("tower")
+    if found is not None and os.path.realpath(found) == os.path.realpath(program):
+        return "tower"
+    return program
+
+
+def _described(written: WrittenContexts, path: str) -> list[str]:
+    if not written.names:
+        lines = ["no access policy admits you to a cluster: ask an administrator of Tower"]
+    else:
+        lines = [f"contexts in {path}:", *(f"  {name}" for name in written.names)]
+        if written.current not in written.names:
+            lines.append(f"use one with 'kubectl --context {written.names[0]}'")
+        else:
+            lines.append(f"the current context is {written.current}")
+    if written.removed:
+        lines.append(
+            f"removed, because you cannot enter these clusters any more: {', '.join(written.removed)}"
+        )
+    return lines
+
+
+def logout(options: argparse.Namespace) -> str:
+    """End sessions of this machine, and remove their contexts."""
+    lines = []
+    for files in _chosen(options.server, every=options.all):
+        session = files.read()
+        problem = _end(files, session)
+        path = str(session.get("kubeconfig") or default_file(os.environ))
+        removed: Sequence[str] = ()
+        if os.path.exists(path):
+            removed = write_contexts(path, files.server, "", "", (), {}).removed
+        files.remove()
+        text = f"logged out of {files.server}"
+        lines.append(f"{text}; removed {len(removed)} contexts from {path}" if removed else text)
+        if problem:
+            output.note(
+                f"the session {session['session']} goes on until it expires, because {problem}: an "
+                f"administrator can end it with 'tower session end {session['session']}'"
+            )
+    return "\n".join(map(escaped, lines))
+
+
+def _end(files: LoginFile, session: Mapping[str, Any]) -> str:
+    """End a session at the front door; return why that failed, or empty."""
+    try:
+        token, _ = credential(files, "", time.time)
+        door_of(files, session).call("DELETE", "/login/session", token=token)
+    except (PluginFailed, NotLoggedIn):
+        return ""  # it has ended
+    except CallFailed as e:
+        return "" if e.code in (401, 404) else str(e)
+    except Unreachable as e:
+        return str(e)
+    return ""
+
+
+def _chosen(server: str | None, *, every: bool = False) -> list[LoginFile]:
+    if server is not None:
+        return [LoginFile(server_of(server))]
+    found = all_logins()
+    if not found:
+        raise CommandFailed("you are not logged in: run 'tower login https://HOST'")
+    if len(found) > 1 and not every:
+        listed = ", ".join(each.server for each in found)
+        raise UsageFailed(f"you are logged in to several Towers: give one of {listed}, or --all")
+    return found
+
+
+#: Stands for the context of a cluster that has none.
+_NO_CONTEXT = "<none>"
+
+#: Columns of a user's own clusters: title, key, and whether only ``-o wide`` shows it.
+_COLUMNS = (
+    ("Context", "context", False),
+    ("Cluster", "name", False),
+    ("Available", "available", False),
+    ("Access", "access", False),
+    ("Policies", "policies", True),
+    ("Tower", "tower", True),
+)
+
+
+def own_clusters(options: argparse.Namespace) -> str:
+    """List the clusters that the users of this machine's logins may enter."""
+    if options.selector or options.watch:
+        raise UsageFailed("--selector and --watch need an administrator's --kubeconfig, or --state-dir")
+    items: list[dict[str, Any]] = []
+    failed: list[str] = []
+    logins = all_logins()
+    if not logins:
+        raise UsageFailed(
+            "no proxy is given, and you are not logged in: run 'tower login https://HOST', or give "
+            "--state-dir DIR on the proxy's machine, or --kubeconfig FILE with an administrator's kubeconfig"
+        )
+    for files in logins:
+        try:
+            items += _clusters_of(files)
+        except (CommandFailed, PluginFailed, NotLoggedIn) as e:
+            failed.append(str(e))
+    if failed and not items:
+        raise CommandFailed("; ".join(failed))
+    for text in failed:
+        output.note(text)
+    if options.output in ("json", "yaml"):
+        return output.structured({"items": items}, options.output)
+    if options.output == "name":
+        return "\n".join(escaped(each["context"]) for each in items)
+    shown = [each for each in _COLUMNS if options.output == "wide" or not each[2]]
+    if not items:
+        return "no access policy admits you to a cluster: ask an administrator of Tower"
+    _note_missing_contexts(items)
+    rows = [[_cell(item[key]) for _, key, _ in shown] for item in items]
+    return output.columns([title for title, _, _ in shown], rows)
+
+
+def _note_missing_contexts(items: Sequence[Mapping[str, Any]]) -> None:
+    for server in sorted({each["tower"] for each in items if each["context"] == _NO_CONTEXT}):
+        output.note(f"'tower login {server}' writes the missing contexts")
+
+
+def _clusters_of(files: LoginFile) -> list[dict[str, Any]]:
+    session = files.read()
+    reply = _asked(files, str(session.get("token_file", "")), "/login/clusters")
+    contexts = _contexts(str(session.get("kubeconfig", "")), files.server)
+    return [
+        {
+            "context": contexts.get(each["name"], _NO_CONTEXT),
+            "name": each["name"],
+            "available": each["available"],
+            "access": each.get("access", []) if each.get("open", True) else ["closed now"],
+            "policies": each.get("policies", []),
+            "tower": files.server,
+        }
+        for each in reply.value["items"]
+    ]
+
+
+def _asked(files: LoginFile, token_file: str, path: str) -> Reply:
+    """Return the answer about the own session; a token that is rejected is replaced once, as for kubectl."""
+    token, _ = credential(files, token_file, time.time, os.getpid())
+    try:
+        return door_of(files, files.read()).call("GET", path, token=token)
+    except CallFailed as e:
+        if e.code != 401:
+            raise
+    token, _ = credential(files, token_file, time.time, os.getpid())
+    return door_of(files, files.read()).call("GET", path, token=token)
+
+
+def _contexts(path: str, server: str) -> dict[str, str]:
+    """Return the contexts of a kubeconfig that lead to clusters of a Tower, by cluster."""
+    import yaml
+
+    try:
+        with open(path, "rb") as file:
+            content = yaml.safe_load(file)
+        servers = {each["name"]: each["cluster"]["server"] for each in content["clusters"]}
+        contexts = [(each["name"], servers.get(each["context"]["cluster"])) for each in content["contexts"]]
+    except (OSError, yaml.YAMLError, LookupError, TypeError):
+        return {}
+    begin = f"{server}/clusters/"
+    return {found.removeprefix(begin): name for name, found in contexts if found and found.startswith(begin)}
+
+
+def _cell(value: object) -> str:
+    return ",".join(map(str, value)) or "<none>" if isinstance(value, list) else str(value)
+
+
+def list_sessions(client: TowerClient, options: argparse.Namespace) -> str:
+    """List the login sessions of all users."""
+    query = selection(options)
+    if options.user is not None:
+        query["fieldSelector"] = f"spec.user={options.user}"
+    fetch = partial(client.call, "GET", f"{GROUP_PATH}/loginsessions")
+    return listed_or_watched(fetch, query, options, "no login sessions")
+
+
+def end_sessions(client: TowerClient, options: argparse.Namespace) -> str:
+    """End a session, or all of a user; their connections end at once."""
+    if (options.id is None) == (options.user is None):
+        raise UsageFailed("give the ID of a session, from 'tower session list', or --user NAME")
+    if options.id is not None:
+        try:
+            client.call("DELETE", f"{GROUP_PATH}/loginsessions/{quoted(options.id)}")
+        except CallFailed as e:
+            if e.reason != "NotFound":
+                raise
+            raise CommandFailed(
+                f"there is no login session {options.id}: 'tower session list' shows all"
+            ) from e
+        return f"login session {options.id} ended"
+    items = client.call("GET", f"{GROUP_PATH}/loginsessions")["items"]
+    names = [each["metadata"]["name"] for each in items if each["spec"]["user"] == options.user]
+    if not names:
+        raise CommandFailed(f"{options.user} has no login session: 'tower session list' shows all")
+    for name in names:
+        client.call("DELETE", f"{GROUP_PATH}/loginsessions/{quoted(name)}")
+    return escaped(f"ended {len(names)} login sessions of {options.user}")
+
+
+#: Versions of the plugin's protocol, for ``--exec-api-version``.
+EXEC_VERSIONS: Mapping[str, str] = {version.rpartition("/")[2]: version for version in VERSIONS}
+
+
+def plugin_usage(_options: argparse.Namespace) -> str:
+    """Show what ``tower credential get`` is for; with its options, `tower.cli.main` runs the plugin."""
+    raise UsageFailed(
+        "'tower credential get --server URL' is the credential plugin in kubeconfigs of 'tower login'; "
+        "kubectl runs it"
+    )

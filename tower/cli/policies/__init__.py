@@ -1,0 +1,1 @@
+"""The commands ``tower access``: `arguments` defines them, `commands` runs them."""

@@ -1,0 +1,48 @@
+"""Arguments of ``tower access``."""
+
+from __future__ import annotations
+
+from tower.cli.parser import Commands, Parser, add_command
+from tower.cli.policies import commands as run
+from tower.cli.values import list_options, output_option
+
+
+def add_access_commands(commands: Commands[Parser]) -> None:
+    """Add the commands."""
+    access = add_command(commands, "access", "show access policies, and explain their decisions")
+    inner = access.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    listing = add_command(
+        inner,
+        "list",
+        "list the access policies",
+        "To change them: kubectl --kubeconfig ADMIN apply -f policy.yaml; with --dry-run=server, warnings "
+        "show the effect of the policy.",
+    )
+    list_options(listing)
+    listing.set_defaults(run=run.list_policies)
+    explain = add_command(
+        inner,
+        "explain",
+        "explain whether access policies admit a user to a cluster",
+        "Names the policies, and the user's names in the cluster.  A kubeconfig of 'tower "
+        "kubeconfig' needs no policy for its cluster.  Exit code 1: not admitted.",
+    )
+    explain.add_argument("user", metavar="USER", help="name of the user, as the front door authenticates it")
+    explain.add_argument("name", metavar="CLUSTER", help="name of the cluster")
+    explain.add_argument(
+        "--group", metavar="GROUP", action="append", default=[], help="group of the user; repeatable"
+    )
+    explain.add_argument(
+        "--claim", metavar="KEY=VALUE", action="append", default=[], help="claim of the user; repeatable"
+    )
+    explain.add_argument("--verb", metavar="VERB", help="verb of a request, such as get or create")
+    explain.add_argument(
+        "--resource", metavar="RESOURCE", help="resource, such as pods, pods/exec or deployments.apps"
+    )
+    explain.add_argument("--namespace", metavar="NAME", help="namespace of the request")
+    explain.add_argument("--path", metavar="PATH", help="path of the request, in place of --resource")
+    explain.add_argument(
+        "--target", metavar="TARGET", help="target of the request (default: kubernetes, the API server)"
+    )
+    output_option(explain, "text", "yaml", "json")
+    explain.set_defaults(run=run.explain)

@@ -1,0 +1,226 @@
+"""Enforces the owner's policy: checks each request and stream, and cuts those that a change forbids.
+
+The agent forwards answers unparsed, so it does not know which requests have ended.  It remembers what each
+channel has carried, and cuts a channel if any of that is no longer permitted: a request behind a watch must
+not hide the watch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from math import inf
+from typing import TypeAlias
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+from twisted.logger import Logger
+
+from tower.clusters.policies.access_policy import keys_of
+from tower.escaping import escaped, shortened
+from tower.kube.head_policy import Refusal, Rewritten
+from tower.kube.system_identities import AUTHENTICATED
+from tower.member.policy.owner_action import OwnerAction, action_of, described
+from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule, OwnerUser, refusal_of, stream_refusal
+from tower.member.targets import TargetRefused
+from tower.net.pipes import Pipe
+from tower.tunnels.targets import KUBERNETES
+
+#: Most users whose identity is cached, and the longest fields of an identity that are.
+KNOWN_USERS = 1024
+LONGEST_KNOWN = 4096
+
+#: Most kinds of requests that are remembered of a channel; one with more is cut at any change.
+KINDS_LIMIT = 256
+
+#: Longest name of a user in an error, characters.
+_SHOWN = 100
+
+# In a head that `HeadPolicy` accepted: method, target, and the fields of the identity.
+_HEAD = re.compile(
+    rb"([A-Z]+) ([^ ]*) HTTP/1\.1\r\n(?:(?:Content-Length|Transfer-Encoding): [^\r]*\r\n)?"
+    rb"((?:Impersonate-[^\r]*\r\n)*)"
+)
+_USER, _GROUP, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Extra-"
+_ANONYMOUS = "system:anonymous"
+
+_Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
+
+
+class _Carried:
+    """The requests on a channel since it was opened."""
+
+    __slots__ = ("is_everything", "kinds", "target")
+
+    def __init__(self, target: str = "") -> None:
+        self.target = target  # the target; empty: the API server
+        self.kinds: set[tuple[OwnerUser, OwnerAction]] = set()
+        self.is_everything = False  # too many kinds
+
+    def add(self, kind: tuple[OwnerUser, OwnerAction]) -> None:
+        if len(self.kinds) < KINDS_LIMIT:
+            self.kinds.add(kind)
+        else:
+            self.is_everything = True
+
+
+class OwnerGate:
+    """The check of all requests and streams that an agent forwards.
+
+    :param cluster: its name.
+    :param seconds: returns the time, s since the epoch.
+    :param protected: the namespaces of the agent and of its policy; see `OwnerRule.permits`.
+    :ivar policy: the policy; None: it was never read, and everything is forbidden.
+    :ivar refused: number of requests that it rejected.
+    """
+
+    _log = Logger()
+
+    def __init__(self, cluster: str, seconds: Callable[[], float], protected: Collection[str] = ()) -> None:
+        self._prefix = f"forbidden by the owner of cluster {cluster}: "
+        self._seconds = seconds
+        self._protected = protected
+        self._open: tuple[OwnerRule, ...] = ()
+        self._requests: tuple[OwnerRule, ...] = ()  # those of them for the API server
+        self._since, self._until = 0.0, 0.0  # times between which `_open` holds
+        self._users: dict[bytes, OwnerUser] = {}
+        self._live: WeakKeyDictionary[Pipe, _Carried] = WeakKeyDictionary()
+        self.policy: OwnerPolicy | None = None
+        self.refused = 0
+
+    # Changes
+
+    def use(self, policy: OwnerPolicy) -> None:
+        """Use *policy* from now on, and cut what it forbids."""
+        if policy == self.policy:
+            return
+        self.policy = policy
+        self._log.info("the owner's policy is in use: {policy}", policy=str(policy))
+        self._renew()
+
+    def look(self) -> None:
+        """Cut what is forbidden from now on, as a time window has ended."""
+        if not self._since <= self._seconds() < self._until:
+            self._renew()
+
+    def _renew(self) -> None:
+        before, now = self._open, self._seconds()
+        self._since = now
+        self._open, self._until = ((), inf) if self.policy is None else self.policy.open(now)
+        self._requests = tuple(rule for rule in self._open if rule.has_target(KUBERNETES))
+        if self._open != before:
+            self._cut()
+
+    def _cut(self) -> None:
+        count = 0
+        for channel, carried in list(self._live.items()):
+            if carried.is_everything or not self._permits_all(carried):
+                self._live.pop(channel, None)
+                carried.kinds.clear()
+                channel.abort()
+                count += 1
+        if count:
+            self._log.info(
+                "cut {count} stream{s}: the owner's policy no longer permits what {they} carried",
+                count=count,
+                s="" if count == 1 else "s",
+                they="it" if count == 1 else "they",
+            )
+
+    def _permits_all(self, carried: _Carried) -> bool:
+        if carried.target:
+            return any(rule.permits_stream(carried.target) for rule in self._open)
+        return all(self._permits(user, action) for user, action in carried.kinds)
+
+    # Requests
+
+    def guard(self, channel: Pipe, rewrite: _Rewrite) -> _Rewrite:
+        """Return *rewrite* with the check of the requests on *channel*; a change may cut the channel."""
+        carried = self._live[channel] = _Carried()
+
+        def checked(head: bytes) -> Rewritten | Refusal:
+            rewritten = rewrite(head)
+            if isinstance(rewritten, Refusal):
+                return rewritten
+            match = _HEAD.match(head)
+            assert match is not None
+            method, target, identity = match.groups()
+            refusal = self._check(carried, method, target, identity, upgrade=rewritten.upgrade)
+            return Refusal(refusal) if refusal else rewritten
+
+        return checked
+
+    def _check(
+        self, carried: _Carried, method: bytes, target: bytes, identity: bytes, *, upgrade: bool
+    ) -> str:
+        """Return why a request is forbidden; empty if it is not."""
+        self.look()
+        user = self._users.get(identity)
+        if user is None:
+            user = self._new_user(identity)
+        action = action_of(method, target, upgrade=upgrade)
+        if (user, action) in carried.kinds:
+            return ""  # a change that forbids it cuts the channel
+        if self._permits(user, action):
+            carried.add((user, action))
+            return ""
+        self.refused += 1
+        if self.policy is None:
+            return f"{self._prefix}the agent has not read its policy yet: see the agent's log"
+        text = refusal_of(self.policy, self._open, user, action, described(method, target))
+        return self._prefix + text
+
+    def _permits(self, user: OwnerUser, action: OwnerAction) -> bool:
+        keys, protected = user.keys, self._protected
+        return any(rule.permits(action, protected) and rule.is_for(keys) for rule in self._requests)
+
+    def _new_user(self, identity: bytes) -> OwnerUser:
+        user = _user_of(identity)
+        if len(identity) <= LONGEST_KNOWN:
+            if len(self._users) >= KNOWN_USERS:
+                self._users.clear()
+            self._users[identity] = user
+        return user
+
+    # Streams to other targets
+
+    def check_target(self, target: str) -> None:
+        """Check a stream to *target*, which is not the API server.
+
+        :raise TargetRefused: no rule permits it now.
+        """
+        self.look()
+        if any(rule.permits_stream(target) for rule in self._open):
+            return
+        self.refused += 1
+        text = "the agent has not read its policy yet: see the agent's log"
+        if self.policy is not None:
+            text = stream_refusal(self.policy, target)
+        raise TargetRefused("not-allowed", self._prefix + text)
+
+    def watch_stream(self, channel: Pipe, target: str) -> None:
+        """Cut *channel*, a stream to *target*, when no rule permits it any longer; also now."""
+        carried = self._live[channel] = _Carried(target)
+        self.look()
+        if not self._permits_all(carried):
+            channel.abort()
+
+
+def _user_of(identity: bytes) -> OwnerUser:
+    """Return the user in the checked fields *identity*."""
+    if not identity:
+        return OwnerUser("")
+    user = ""
+    groups: list[str] = []
+    extra: list[tuple[str, tuple[str]]] = []
+    for line in identity.decode("utf-8", "surrogateescape").split("\r\n")[:-1]:
+        name, _, value = line.partition(": ")
+        if name == _USER:
+            user = value
+        elif name == _GROUP:
+            groups.append(value)
+        elif name.startswith(_EXTRA):
+            extra.append((unquote(name.removeprefix(_EXTRA).lower()), (value,)))
+    if user != _ANONYMOUS:
+        groups.append(AUTHENTICATED)
+    return OwnerUser(shortened(escaped(user), _SHOWN), tuple(dict.fromkeys(keys_of(user, groups, extra))))
