@@ -36,6 +36,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (printf "%s-join" (include "tower-agent.fullname" .)) .Values.joinToken.existingSecret }}
 {{- end }}
 
+{{- /* The ConfigMap of the owner's policy; empty without one. */}}
+{{- define "tower-agent.policyMap" -}}
+{{- $own := kindIs "invalid" .Values.policy.allow | ternary "" (printf "%s-policy" (include "tower-agent.fullname" .)) }}
+{{- default $own .Values.policy.existingConfigMap }}
+{{- end }}
+
 {{- /* The variables that are the agent's options; empty ones are omitted. */}}
 {{- define "tower-agent.options" -}}
 {{- $targets := list }}
@@ -51,6 +57,7 @@ TOWER_METRICS_PORT: {{ .Values.metrics.port | quote }}
 TOWER_METRICS_HOST: $(POD_IP)
 {{- end }}
 TOWER_ALLOW_SYSTEM_IDENTITY: {{ join "," .Values.allowSystemIdentities | quote }}
+TOWER_POLICY_CONFIG_MAP: {{ include "tower-agent.policyMap" . | quote }}
 TOWER_TARGET: {{ join "," $targets | quote }}
 TOWER_KUBESPHERE_SERVICE: {{ .Values.kubesphereService | quote }}
 TOWER_LOG_FORMAT: {{ .Values.log.format }}
@@ -77,6 +84,9 @@ TOWER_V: {{ .Values.log.level | quote }}
 {{- end }}
 {{- if and .Values.joinToken.token .Values.joinToken.existingSecret }}
 {{- fail "joinToken.token and joinToken.existingSecret are both set: omit one of them" }}
+{{- end }}
+{{- if and .Values.policy.existingConfigMap (not (kindIs "invalid" .Values.policy.allow)) }}
+{{- fail "policy.allow and policy.existingConfigMap are both set: omit one of them" }}
 {{- end }}
 {{- if and .Values.impersonate.users (not .Values.impersonate.groups) }}
 {{- fail "impersonate.users requires impersonate.groups: with the right to impersonate all groups, the restriction to some users has no effect" }}
